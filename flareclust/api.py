@@ -25,7 +25,7 @@ from flareclust.experiment.prepare import prepare, prepare_sites
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
 from flareclust.experiment.submit import Kept, submit, submit_again
-from flareclust.experiment.typed_rows import fingerprint_of, settled_settings, units_of
+from flareclust.experiment.typed_rows import fingerprint_of, schema_facts, settled_settings
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
@@ -299,4 +299,4 @@ def _typed_in_memory(experiment: Experiment, data: Any) -> Prepared:
     check_read_by({site: table.schema for site, table in data.items()}, wanted)
     prepared = prepare_sites(experiment, data)
     params = {**prepared.params, **settled_settings(experiment)}
-    return replace(prepared, params=params, units=units_of(experiment), schema=wanted)
+    return replace(prepared, params=params, **schema_facts(experiment))

@@ -176,12 +176,13 @@ def _heeding_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def started() -> Iterator[Scheduler]:
-    """Start a server and wait until it answers; in the end nothing of it is left, or the test fails."""
+def started(**more: str) -> Iterator[Scheduler]:
+    """Start a server, with more variables in its environment, and wait until it answers; in the end nothing of it is left, or the test fails."""
     from flareclust.tracking.runs import Tracker
 
     folder = Path(tempfile.mkdtemp(prefix="fc-", dir=short_folder()))
     scheduler = Scheduler(folder)
+    scheduler.env |= more
     try:
         with scheduler.process(scheduler.command, "server.log") as process:
             scheduler.wait(lambda: _answers(scheduler, process), "the server answers")

@@ -20,13 +20,19 @@ INTERRUPTED = 130
 CLEANUP_SECONDS = 10.0
 
 
-def run_app(app: typer.Typer, args: list[str] | None = None) -> None:
-    """Run a command line and exit with its code: 0 done, 1 the job failed, 2 the request was wrong, 130 interrupted."""
+def run_app(app: typer.Typer, args: list[str] | None = None, name: str | None = None) -> None:
+    """Run a command line and exit with its code: 0 done, 1 the job failed, 2 the request was wrong, 130 interrupted.
+
+    Args:
+        app: the commands.
+        args: the words behind the command; None for those of this process.
+        name: of the command in usage lines and for shells' completion; None for how this process was started.
+    """
     interrupt = _interrupt_once()
     for number in ENDING:
         signal.signal(number, interrupt)  # so that `finally` runs and no simulator is left behind
     try:
-        app(args)
+        app(args, prog_name=name)
     except TableFaults as error:
         sys.exit(_complain(printable(error.lines, lines=True), 2))
     except UserError as error:

@@ -256,4 +256,4 @@ def options(
 
 def main(args: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
-    run_app(app, args)
+    run_app(app, args, "flareclust")

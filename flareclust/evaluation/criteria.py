@@ -49,6 +49,11 @@ SEPARATED = 0.5
 _SAME = 1e-12
 
 
+#: Below this difference from the best value, relative to it, another number of clusters is about as likely to be the true one
+#: (docs/choosing-k.md).
+NEAR = 0.01
+
+
 class KSelection(NamedTuple):
     """What is known of c solutions, each array (c,) unless it says otherwise; NaN where a measure is undefined or was not asked for.
 
@@ -148,6 +153,16 @@ def tied(selection: KSelection, rule: str) -> list[int]:
     found = goodness(selection, rule)
     known = np.where(np.isnan(found), -np.inf, found)
     return [int(k) for k in selection.k[known == known.max()]]
+
+
+def nearly_tied(selection: KSelection, rule: str) -> list[int]:
+    """Return the numbers of centroids of the other solutions whose value is within 1 % of the best, ties not counted."""
+    found = goodness(selection, rule)
+    known = np.where(np.isnan(found), -np.inf, found)
+    best = float(known.max())
+    if not np.isfinite(best):
+        return []
+    return [int(k) for k in selection.k[(known < best) & (known >= best - NEAR * abs(best))]]
 
 
 def measured(selection: KSelection) -> list[str]:

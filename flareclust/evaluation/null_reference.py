@@ -12,6 +12,8 @@ Readings and deviations:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +28,63 @@ REFERENCES = ("box", "permuted")
 
 #: Below this p-value there is evidence of clusters; and the fewest runs with which it can be reached.
 LEVEL, FEWEST = 0.05, 19
+
+
+@dataclass(frozen=True)
+class NullTest:
+    """How the rows compare with rows that have no clusters.
+
+    Attributes:
+        criterion: what is compared.
+        reference: "box" or "permuted".
+        k_range: the numbers of clusters tried.
+        observed: the best value of the criterion over `k_range`, the larger the better (Davies-Bouldin with a minus).
+        null: the same of every run without clusters (B,).
+        p: share of runs, the real one included, that are at least as good as the real one.
+    """
+
+    criterion: str
+    reference: str
+    k_range: tuple[int, int]
+    observed: float
+    p: float
+    null: FloatArray = field(repr=False)
+
+    @property
+    def evidence(self) -> bool:
+        """Return whether the rows have clusters beyond what rows without any show: p of 0.05 or less."""
+        return self.p <= LEVEL
+
+    @property
+    def sentence(self) -> str:
+        """Return the answer in words."""
+        tried = (
+            f"k={self.k_range[0]}" if self.k_range[0] == self.k_range[1] else f"k={self.k_range[0]}..{self.k_range[1]}"
+        )
+        answer = "evidence of clusters" if self.evidence else "no evidence of clusters"
+        rows = "rows from a uniform box" if self.reference == "box" else "rows with permuted columns"
+        as_good = int((self.null >= self.observed).sum())
+        return f"{answer}: {as_good} of {len(self.null)} runs on {rows} have as good a {self.criterion} ({tried}, p={self.p:.2g})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values."""
+        return {
+            "criterion": self.criterion,
+            "reference": self.reference,
+            "k_range": list(self.k_range),
+            "observed": self.observed,
+            "null": [value if np.isfinite(value) else None for value in self.null.tolist()],
+            "p": self.p,
+            "evidence": self.evidence,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "NullTest":
+        """Return what `to_json` has written."""
+        null = np.array([-np.inf if value is None else value for value in values["null"]], dtype=np.float64)
+        first, last = map(int, values["k_range"])
+        observed, p = float(values["observed"]), float(values["p"])
+        return cls(str(values["criterion"]), str(values["reference"]), (first, last), observed, p, null)
 
 
 def reference_rows(sites: Mapping[str, FloatArray], kind: str, rng: np.random.Generator) -> dict[str, FloatArray]:

@@ -14,7 +14,17 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
-from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, decides, measured, scores_mean, tied
+from flareclust.evaluation.criteria import (
+    NEAR,
+    STEP_OF,
+    KSelection,
+    choose,
+    decides,
+    measured,
+    nearly_tied,
+    scores_mean,
+    tied,
+)
 from flareclust.evaluation.scores import SCORES_OF, values_needed_for
 from flareclust.protocol.outcome import Outcome
 
@@ -142,7 +152,20 @@ def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
 
 
 def tie(arrays: Mapping[str, Array], rule: str) -> str:
-    """Return a sentence about numbers of clusters that a rule likes as much as the one it chose; empty where there are none."""
-    if (known := selection_of(arrays)) is None or len(same := tied(known, rule)) < 2:
+    """Return a sentence about numbers of clusters that a rule likes as much as the one it chose, or nearly; empty where there are none."""
+    if (known := selection_of(arrays)) is None:
         return ""
-    return f"{rule} likes k={', '.join(map(str, same[:-1]))} and {same[-1]} equally, and the smallest was taken; look at the other rules"
+    same, near = tied(known, rule), nearly_tied(known, rule)
+    if len(same) > 1:
+        return f"{rule} likes k={_listed(same)} equally, and the smallest was taken; look at the other rules"
+    if near:
+        return (
+            f"{rule} hardly prefers k={same[0]} to k={_listed(near)}, within {NEAR:.0%} of it: either may be right; look at the "
+            "other rules, and compare the clusters of each"
+        )
+    return ""
+
+
+def _listed(numbers: list[int]) -> str:
+    """Return "3", "3 and 4" or "3, 4 and 5"."""
+    return " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))

@@ -113,6 +113,7 @@ def _saved(result: AnyResult, folder: Path) -> AnyResult:
         rows = result.cluster_rows
         about |= {"cluster_rows": None if rows is None else rows.tolist()}
         about |= {"schema": result.schema} if result.schema else {}
+        about |= {"words": dict(result.words)} if result.words else {}
         about |= {"tracking": dict(result.tracking)} if result.tracking else {}
         assert result.outcome is not None
         outcome_files.write(result.outcome, new, about)

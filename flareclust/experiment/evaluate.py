@@ -108,6 +108,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         left_out=left_out(outcome),
         assessed=assessed,
         schema=prepared.schema,
+        words=prepared.words,
     )
 
 
@@ -232,7 +233,7 @@ def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[
 
 
 def _ties(experiment: Experiment, outcome: Outcome) -> list[str]:
-    """Return a warning where the rule that chose k likes others as much."""
+    """Return a warning where the rule that chose k likes others as much, or nearly."""
     rule = experiment.criterion if experiment.k_range else str(experiment.params.get("criterion", USUAL))
     return [sentence] if (sentence := choice.tie(outcome.arrays, current_rule(rule))) else []
 

@@ -99,7 +99,8 @@ table.dense.heat td.n, table.dense.heat th.n { min-width: 22px; text-align: cent
 figure { margin: 0; break-inside: avoid; } figcaption { font-size: 12px; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; border: 1px solid #e2e2e2; background: #fff; }
 pre { background: #f5f5f5; padding: 8px 10px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12.5px; }
-@media (max-width: 500px) { main { padding: 14px 12px 30px; } h1 { font-size: 21px; } .maps { grid-template-columns: repeat(2, 1fr); } th.n { white-space: normal; } }
+@media (max-width: 500px) { main { padding: 14px 12px 30px; } h1 { font-size: 21px; } .maps { grid-template-columns: repeat(2, 1fr); } th.n { white-space: normal; }
+  th, td { padding: 3px 4px; } td.text { min-width: 96px; } .bar.many span { font-size: 0; } table.heat .name { position: sticky; left: 0; background: #fff; } }
 @media print {
   @page { size: A4; margin: 13mm; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }

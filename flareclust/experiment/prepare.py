@@ -28,12 +28,11 @@ from flareclust.experiment.site_rows import as_rows, common_columns, site_files
 from flareclust.experiment.typed_rows import (
     agreed_columns,
     compared,
-    fingerprint_of,
     one_table,
     own_sites,
     required_schema,
+    schema_facts,
     settled_settings,
-    units_of,
 )
 from flareclust.protocol import registry
 from flareclust.schema.reading import check_read_by
@@ -80,7 +79,7 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     prepared = _split(experiment, _chosen(dataset, experiment.columns))
     if experiment.typed:
         params = {**prepared.params, **settled_settings(experiment)}
-        prepared = replace(prepared, params=params, units=units_of(experiment), schema=fingerprint_of(experiment))
+        prepared = replace(prepared, params=params, **schema_facts(experiment))
     if ids is None or prepared.index is None:
         return prepared
     own = {site: [ids[row] for row in rows] for site, rows in prepared.index.items()}

@@ -33,6 +33,7 @@ class Prepared:
         units: of the columns (d), "" for none, where a schema has some; else empty.
         ids: of each site's rows, where they have any and were read here.
         schema: fingerprint of the schema by which all rows were read, "" for none or several.
+        words: by that schema, the columns whose cells are words, see `TableSchema.words`.
         devices: the rows of the sites of the engine devices, which are in none of `sites` and `index`; None for others.
     """
 
@@ -46,6 +47,7 @@ class Prepared:
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
     units: tuple[str, ...] = ()
     schema: str = ""
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     devices: Devices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

@@ -17,6 +17,9 @@ _COVERED = (0.3, 99.7)
 #: Size of a map, in its own units.
 _WIDTH, _HEIGHT = 600, 420
 
+#: With more clusters than this, their numbers have no room in a bar on a phone.
+_MANY = 12
+
 #: Standard deviations from which on a cell has the full colour.
 _FULL = 2.0
 
@@ -63,7 +66,7 @@ def stacked(shares: Sequence[float]) -> Html:
         for c, share in enumerate(shares)
         if share > 0
     ]
-    return tag("div", *parts, class_="bar")
+    return tag("div", *parts, class_="bar many" if k > _MANY else "bar")
 
 
 def legend(k: int) -> Html:

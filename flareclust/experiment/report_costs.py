@@ -2,11 +2,12 @@
 
 from flareclust._foundation.version import __version__
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.null_reference import LEVEL
 from flareclust.evaluation.profile_words import percent
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.budget_split import budget_split
 from flareclust.experiment.coverage import coverage_text
-from flareclust.experiment.html_parts import Html, section, table, tag
+from flareclust.experiment.html_parts import Html, joined, section, table, tag
 from flareclust.experiment.report_command import command_of
 from flareclust.experiment.result_values import ResultValues
 from flareclust.experiment.step_words import step_words
@@ -53,7 +54,20 @@ def quality(result: ResultValues, profiles: Profiles | None) -> Html:
         leaves = len(profiles.tree.leaves())
         rows.append((f"rows that a tree of {leaves} leaves puts into their cluster", percent(profiles.tree.accuracy)))
     cells = [(tag("td", measure, class_="text"), value) for measure, value in rows]
-    return section("Can the clusters be trusted?", table(("measure", "value"), cells)) if rows else Html("")
+    measures = table(("measure", "value"), cells) if rows else Html("")
+    return section("Can the clusters be trusted?", _null(result), measures)
+
+
+def _null(result: ResultValues) -> Html:
+    """Return whether the rows have clusters at all; nothing where that was not asked for."""
+    if (test := result.null) is None:
+        return Html("")
+    meaning = (
+        "Such rows have no clusters, and p is the share of all runs, this one included, that are at least as good as this one: up to "
+        f"{LEVEL} it counts as evidence."
+    )
+    answer = tag("p", tag("b", f"{test.sentence[:1].upper()}{test.sentence[1:]}."))
+    return joined([answer, tag("p", meaning, class_="soft")])
 
 
 def _silhouette(value: float | None) -> str:

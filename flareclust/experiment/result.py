@@ -70,7 +70,10 @@ class Result(ResultValues):
         job_numbers: the number of each cluster in the job, which the sites' own files have; None for the same.
         stability: of each cluster, where `flareclust.stability` has repeated the run; else empty.
         repeated: of the same study, the settings `asked` for and how many repeats were `done`, by what was changed.
+        null: how the rows compare with rows without clusters, where `flareclust.stability` or `select_k` was asked for it; else None.
         schema: fingerprint of the schema by which all rows were read, "" for none; `predict` and `placements` refuse tables of another.
+        words: by that schema, the columns whose cells are words: an ordered one with its values, a date with none. Data frames may
+            have either words or features in them.
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
     """
@@ -80,7 +83,7 @@ class Result(ResultValues):
 
         X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
         has no direction then, and the label -1. NaN is filled where the run filled gaps. A data frame is read by the names of
-        the columns, where the data of the run had names; a category may be one column, `sex` in the place of `sex=f` and `sex=m`. Of algorithms for sites
+        the columns, where the data of the run had names; a category may be one column, `sex` in the place of `sex=f` and `sex=m`, and where the run had a schema, ordered columns may hold their values, and dates ISO dates. Of algorithms for sites
         with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
         can be compared with no centroid has the label -1.
 
@@ -148,7 +151,7 @@ class Result(ResultValues):
         """Return rows (n, d) of the result's columns, gaps filled."""
         self.check_read_by(X)
         if is_frame(X) and self.columns is not None:
-            X = rows_of(X, self.columns)
+            X = rows_of(X, self.columns, self.words)
         return check_rows(
             filled({**self.arrays, "centroids": self.centroids}, as_numbers(np.asarray(X), None, "X")), where="X"
         )

@@ -9,6 +9,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity import Continuity
+from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.stability import ClusterStability
 from flareclust.features import result as partial
 from flareclust.protocol import registry
@@ -73,7 +74,9 @@ class ResultValues:
     job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
     stability: tuple[ClusterStability, ...] = field(repr=False, default=())
     repeated: Mapping[str, Mapping[str, Any]] = field(repr=False, default_factory=dict)
+    null: NullTest | None = field(repr=False, default=None)
     schema: str = field(repr=False, default="")
+    words: Mapping[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
 
     @property
     def cluster_rows(self) -> IntArray | None:
@@ -100,7 +103,7 @@ class ResultValues:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `devices` if it names what each site computed on, `matched` if clusters have the numbers of an earlier result, and `stability` and `repeated` if the run was repeated.
+        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `devices` if it names what each site computed on, `matched` if clusters have the numbers of an earlier result, `stability` and `repeated` if the run was repeated, and `null` if it was compared with rows without clusters.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
         more = {
@@ -114,6 +117,7 @@ class ResultValues:
             "matched": self._matched(),
             "stability": [one.to_json() for one in self.stability] or None,
             "repeated": {name: dict(values) for name, values in self.repeated.items()} or None,
+            "null": None if self.null is None else self.null.to_json(),
         }
         return values | {name: value for name, value in more.items() if value is not None}
 

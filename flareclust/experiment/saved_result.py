@@ -14,6 +14,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.continuity import Continuity
+from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.stability import ClusterStability
 from flareclust.experiment.coverage import left_out
 from flareclust.experiment.result import Result
@@ -57,7 +58,9 @@ def read_result(folder: Path) -> Result:
         saved_rows=None if rows is None else tuple(map(int, rows)),
         stability=tuple(map(ClusterStability.from_json, about.get("stability", ()))),
         repeated=about.get("repeated", {}),
+        null=None if about.get("null") is None else NullTest.from_json(about["null"]),
         schema=about.get("schema", ""),
+        words={name: tuple(values) for name, values in about.get("words", {}).items()},
         **more,
     )
 

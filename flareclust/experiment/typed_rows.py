@@ -39,11 +39,11 @@ def own_sites(experiment: Experiment) -> Prepared:
     columns = _columns_of_any(sites, schema_of(experiment), experiment, exact=not partial)
     agreement: Agreement = "may-lack" if partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
-    index, dataset, units = None, None, units_of(experiment)
+    index, dataset = None, None
     if experiment.truth is not None:
         dataset, index = _joined(experiment.data, tables, columns)
-    k, schema = known_k(experiment, dataset), fingerprint_of(experiment)
-    return Prepared(k, sites, index, dataset, columns, agreement, params, ids, units, schema)
+    k = known_k(experiment, dataset)
+    return Prepared(k, sites, index, dataset, columns, agreement, params, ids, **schema_facts(experiment))
 
 
 def _columns_of_any(
@@ -67,8 +67,7 @@ def agreed_columns(experiment: Experiment) -> Prepared:
     if experiment.table_schema is None:
         return Prepared(k, {}, params=settled_settings(experiment))
     features, params = read_schema(experiment.table_schema).features, settled_settings(experiment)
-    units, schema = units_of(experiment), fingerprint_of(experiment)
-    return Prepared(k, {}, columns=features, params=params, units=units, schema=schema)
+    return Prepared(k, {}, columns=features, params=params, **schema_facts(experiment))
 
 
 def settled_settings(experiment: Experiment) -> dict[str, Any]:
@@ -166,12 +165,13 @@ def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
         )
 
 
-def units_of(experiment: Experiment) -> tuple[str, ...]:
-    """Return the unit of each feature by the experiment's schema; nothing where it has none, or none has a unit."""
+def schema_facts(experiment: Experiment) -> dict[str, Any]:
+    """Return the fields of `Prepared` that follow from the experiment's schema: units, fingerprint, words; none without one."""
     if experiment.table_schema is None:
-        return ()
-    units = without(read_schema(experiment.table_schema), experiment.truth).feature_units
-    return units if any(units) else ()
+        return {}
+    schema = without(read_schema(experiment.table_schema), experiment.truth)
+    units = schema.feature_units
+    return {"units": units if any(units) else (), "schema": fingerprint_of(experiment), "words": schema.words}
 
 
 def fingerprint_of(experiment: Experiment) -> str:

@@ -199,6 +199,11 @@ class TableSchema(Settings):
         return tuple(one.unit or "" for name, one in self.used.items() for _ in features_of(name, one))
 
     @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """Return the columns whose cells are words and features numbers: with the values of an ordered one, none for a date."""
+        return {name: one.values or () for name, one in self.used.items() if one.type in ("ordered", "date")}
+
+    @property
     def left_to_jobs(self) -> dict[str, Missing]:
         """Return the columns whose missing cells a job fills or leaves open, and which of the two."""
         return {name: how for name in self.used if (how := self.missing_of(name)) in LEFT_TO_JOBS}

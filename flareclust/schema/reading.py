@@ -182,7 +182,9 @@ class _TableReader:
             if source not in names:
                 others = [name for name in names if name not in self._sources]
                 own = "" if source == reader.name else f", in the file {source!r},"
-                faults.append(f"{reader.name}:{own} no such column{did_you_mean(source, others)}")
+                # Known classes are named once for all sites, so by the schema where it has them.
+                agreed = did_you_mean(source, list(self._schema.columns)) if reader is self._truth else ""
+                faults.append(f"{reader.name}:{own} no such column{agreed or did_you_mean(source, others)}")
             elif names.count(source) > 1:
                 faults.append(f"{reader.name}: {names.count(source)} columns of this name")
         if faults and (others := [name for name in names if name not in self._sources]):

@@ -1,7 +1,7 @@
 """Whether the rows of a run have clusters at all: its criterion against that of rows without any."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,16 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.evaluation.criteria import USUAL, current_rule
-from flareclust.evaluation.null_reference import COMPARABLE, FEWEST, LEVEL, REFERENCES, best, p_value, reference_rows
+from flareclust.evaluation.null_reference import (
+    COMPARABLE,
+    FEWEST,
+    LEVEL,
+    REFERENCES,
+    NullTest,
+    best,
+    p_value,
+    reference_rows,
+)
 from flareclust.evaluation.selection import CHOOSER, parse_k, selection_of, settings
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
@@ -19,55 +28,6 @@ from flareclust.experiment.result import Result
 from flareclust.experiment.submit import submit
 from flareclust.protocol import registry
 from flareclust.studies.repeats import experiment_of, repeatable
-
-
-@dataclass(frozen=True)
-class NullTest:
-    """How the rows compare with rows that have no clusters.
-
-    Attributes:
-        criterion: what is compared.
-        reference: "box" or "permuted".
-        k_range: the numbers of clusters tried.
-        observed: the best value of the criterion over `k_range`, the larger the better (Davies-Bouldin with a minus).
-        null: the same of every run without clusters (B,).
-        p: share of runs, the real one included, that are at least as good as the real one.
-    """
-
-    criterion: str
-    reference: str
-    k_range: tuple[int, int]
-    observed: float
-    p: float
-    null: FloatArray = field(repr=False)
-
-    @property
-    def evidence(self) -> bool:
-        """Return whether the rows have clusters beyond what rows without any show: p of 0.05 or less."""
-        return self.p <= LEVEL
-
-    @property
-    def sentence(self) -> str:
-        """Return the answer in words."""
-        tried = (
-            f"k={self.k_range[0]}" if self.k_range[0] == self.k_range[1] else f"k={self.k_range[0]}..{self.k_range[1]}"
-        )
-        answer = "evidence of clusters" if self.evidence else "no evidence of clusters"
-        rows = "rows from a uniform box" if self.reference == "box" else "rows with permuted columns"
-        as_good = int((self.null >= self.observed).sum())
-        return f"{answer}: {as_good} of {len(self.null)} runs on {rows} have as good a {self.criterion} ({tried}, p={self.p:.2g})"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain values."""
-        return {
-            "criterion": self.criterion,
-            "reference": self.reference,
-            "k_range": list(self.k_range),
-            "observed": self.observed,
-            "null": [value if np.isfinite(value) else None for value in self.null.tolist()],
-            "p": self.p,
-            "evidence": self.evidence,
-        }
 
 
 def check_null(runs: int, reference: str, algorithm: str, k: Any, criterion: str) -> None:
@@ -132,6 +92,12 @@ def null_test(
         null.append(_best(run, rows, k_range, rule, i))
         on_done(i, runs)
     return NullTest(rule, reference, k_range, observed, p_value(observed, np.array(null)), np.array(null))
+
+
+def with_null_test(run: Result, test: NullTest) -> Result:
+    """Return a run with its comparison; where there is no evidence of clusters, its warnings say so first."""
+    warnings = [] if test.evidence else [f"{test.sentence}; do not interpret any k"]
+    return replace(run, null=test, warnings=[*warnings, *run.warnings])
 
 
 def _best(run: Result, sites: dict[str, FloatArray], k_range: tuple[int, int], rule: str, i: int) -> float:

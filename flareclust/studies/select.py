@@ -8,9 +8,10 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust.api import run
 from flareclust.evaluation.criteria import USUAL
+from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.selection import parse_k, selection_of, summary
 from flareclust.experiment.result import Result
-from flareclust.studies.null_test import NullTest, check_null, null_test
+from flareclust.studies.null_test import check_null, null_test, with_null_test
 from flareclust.studies.repeats import check_repeatable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class KSelected:
         scores: by number of clusters tried, its `inertia`, `calinski_harabasz`, `simplified_silhouette`, `davies_bouldin` and
             `separated`; None where the sites were not asked for it.
         best: the number that each criterion with known scores selects.
-        result: the algorithm's result with k clusters.
+        result: the algorithm's result with k clusters; a report of it (`result.save`) has `null`.
         null: how the rows compare with rows without clusters; None where that was not asked for.
     """
 
@@ -85,5 +86,6 @@ def select_k(
     assert known is not None
     names = [name for name in known if name not in ("k", "rules")]
     scores = {k: {name: known[name][i] for name in names} for i, k in enumerate(known["k"])}
-    compared = null_test(result, null, reference=null_reference, criterion=criterion) if null else None
-    return KSelected(result.k, str(result.experiment["criterion"]), scores, known["rules"], result, compared)
+    if null:
+        result = with_null_test(result, null_test(result, null, reference=null_reference, criterion=criterion))
+    return KSelected(result.k, str(result.experiment["criterion"]), scores, known["rules"], result, result.null)

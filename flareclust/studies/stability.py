@@ -14,10 +14,11 @@ from flareclust._foundation.validation import check_int
 from flareclust.api import run
 from flareclust.data.frames import frame_of
 from flareclust.evaluation.criteria import USUAL
+from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.stability import KINDS, ClusterStability, jaccard, word
 from flareclust.experiment.artifacts import check_out, keep
 from flareclust.experiment.result import Result
-from flareclust.studies.null_test import NullTest, check_null, null_test
+from flareclust.studies.null_test import check_null, null_test, with_null_test
 from flareclust.studies.repeats import check_repeatable, repeatable, run_again
 
 
@@ -32,7 +33,7 @@ class Stability:
         repeats: number of repeats that reached a result, by what was changed: seeds, rows, sites.
         warnings: a sentence each, such as for repeats that failed.
         indices: Jaccard indices (repeats, clusters) of every repeat, by what was changed.
-        result: of the reference run; its `report.html` has the stability.
+        result: of the reference run; its `report.html` has the stability, and the answer of `null`.
         null: how the rows compare with rows without clusters; None where that was not asked for.
     """
 
@@ -89,7 +90,7 @@ def stability(
         null_reference: what these rows are: "box", uniform with the covariance of the real rows, or "permuted", each column of each
             site in another order.
         criterion: what selects k from a range, and is compared with that of rows without clusters.
-        out: folder for the files of the reference run, as in `run`; its report has the stability of each cluster.
+        out: folder for the files of the reference run, as in `run`; its report has the stability of each cluster, and the answer of `null`.
         on_done: called after each repeat with how many are done, and of how many.
         **settings: further arguments of `run`, without `engine` and what is about files.
 
@@ -122,28 +123,29 @@ def stability(
         except FlareclustError as error:
             failed[kind].append(str(error))
         on_done(done, len(plan) + null)
-    compared = None
+    judged = reference
     if null:
 
         def later(done: int, total: int) -> None:
             on_done(len(plan) + done, len(plan) + total)
 
-        compared = null_test(reference, null, reference=null_reference, criterion=criterion, on_done=later)
+        test = null_test(reference, null, reference=null_reference, criterion=criterion, on_done=later)
+        judged = with_null_test(reference, test)
     tables = {kind: np.array(own).reshape(-1, found) for kind, own in indices.items()}
     sizes = np.bincount(labels[labels >= 0], minlength=found)
     clusters = tuple(_judged(c, int(sizes[c]), tables) for c in range(found))
     done_of = {kind: len(own) for kind, own in tables.items()}
     asked = {"repeats": repeats} | ({"null": null, "null_reference": null_reference} if null else {})
-    reference = replace(reference, stability=clusters, repeated={"asked": asked, "done": done_of})
+    judged = replace(judged, stability=clusters, repeated={"asked": asked, "done": done_of})
     return Stability(
-        algorithm=reference.algorithm,
-        k=reference.k,
+        algorithm=judged.algorithm,
+        k=judged.k,
         clusters=clusters,
         repeats=done_of,
         warnings=tuple(_warnings(failed, len(sites))),
         indices=tables,
-        result=reference if out is None else keep(reference, Path(out)),
-        null=compared,
+        result=judged if out is None else keep(judged, Path(out)),
+        null=judged.null,
     )
 
 

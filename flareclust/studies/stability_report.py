@@ -52,7 +52,7 @@ def print_stability(found: Stability) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    if found.null is not None:
+    if found.null is not None and found.null.evidence:  # else it is the first of the warnings
         console.print(escape(found.null.sentence), highlight=False, soft_wrap=True)
     for warning in [*result.warnings, *found.warnings]:
         console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False, soft_wrap=True)

@@ -42,7 +42,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 `scaling`, a .npy file (2, d) with what is taken away from them and what then divides them; if gaps were filled, `filling`,
                 a .npy file (d,) with what they are filled with, NaN where they count nowhere; if rows were brought to length 1, `metric`, a file with the
                 word cosine; if it is known which rows are far from all centroids, `thresholds`, a .npy file (k,) of distances;
-                if columns are categories, `columns`, a JSON file with all their names, a category's called like sex=f.
+                if columns are categories or hold words, `columns`, a JSON file with all their names, a category's called like sex=f;
+                if some hold words, `words`, a JSON file with the `values` of an ordered column in their order, none for dates, and whether cells may be `numbers`.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
         self.gaps = "settings" in context.artifacts
@@ -58,6 +59,9 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         self.columns: list[str] = []
         if "columns" in context.artifacts:
             self.columns = json.loads(Path(context.artifacts["columns"]).read_text(encoding="utf-8"))
+        self.words: dict[str, dict[str, Any]] = {}
+        if "words" in context.artifacts:
+            self.words = json.loads(Path(context.artifacts["words"]).read_text(encoding="utf-8"))
         self.directions = "metric" in context.artifacts
         if self.gaps:
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
@@ -148,13 +152,15 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         return np.stack(squared, axis=1), lengths
 
     def _ready(self, model_input: pd.DataFrame) -> pd.DataFrame:
-        """Return the input with a column of 0 and 1 for each value of a category that has one column of its values."""
+        """Return the input with numbers for words, and a column of 0 and 1 for each value of a category that has one column of its values."""
         if not self.columns or not isinstance(model_input, pd.DataFrame):
             return model_input
         ready: dict[str, Any] = {}
         for column in self.columns:
             name, _, value = column.partition("=")
-            if column in model_input.columns:
+            if column in model_input.columns and column in self.words:
+                ready[column] = self._numbers(model_input[column], column)
+            elif column in model_input.columns:
                 ready[column] = model_input[column].to_numpy()
             elif name in model_input.columns:
                 ready[column] = self._indicator(model_input[name], name, value)
@@ -173,6 +179,30 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             )
         found = (texts == value).astype(np.float64)
         return found if MISSING in values else np.where(missing, np.nan, found)
+
+    def _numbers(self, cells: Any, name: str) -> Floats:
+        """Return the places (n,) of an ordered column's values, or the days of dates; numbers are these already, NaN is missing."""
+        values, takes_numbers = self.words[name]["values"], self.words[name]["numbers"]
+        texts = cells.astype(object).where(cells.notna() & (cells != ""), np.nan)
+        is_text = texts.map(lambda cell: not isinstance(cell, int | float | np.number)).to_numpy(dtype=bool)
+        if not takes_numbers and (~is_text & texts.notna().to_numpy(dtype=bool)).any():
+            raise ValueError(
+                f"numbers in the ordered column {name} may be values or their places; give values as texts"
+            )
+        words = texts[is_text].astype(str).str.strip()
+        if values:
+            read = words.map({value: float(place) for place, value in enumerate(values)})
+        else:
+            days = words.str.replace(r"^(.{10})[ T].*$", r"\1", regex=True)
+            known = pd.to_datetime(days, format="%Y-%m-%d", errors="coerce")
+            read = (known - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        if read.isna().any():
+            what = f"values other than {', '.join(values)}" if values else "values that are no dates such as 2024-12-31"
+            raise ValueError(f"column {name} holds {what}")
+        found = np.empty(len(texts))
+        found[~is_text] = texts[~is_text].to_numpy(dtype=np.float64)
+        found[is_text] = read.to_numpy(dtype=np.float64)
+        return found
 
     def _with_gaps(self, model_input: pd.DataFrame) -> Labels:
         present = [name for name in self.names if name in model_input.columns]

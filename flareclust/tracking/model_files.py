@@ -10,6 +10,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust.data.words import takes_numbers
 from flareclust.features.scaling import Scaling
 
 MODEL_NAME = "model"
@@ -41,6 +42,7 @@ def save_model(
     metric: str = "euclidean",
     filling: FloatArray | None = None,
     thresholds: FloatArray | None = None,
+    words: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Write the model of a run to `folder`.
 
@@ -56,6 +58,7 @@ def save_model(
         metric: "cosine" where the clusters are of rows of length 1.
         filling: what gaps of the columns (d,) are filled with, where the federation filled them.
         thresholds: distances from the centroids (k,) beyond which a row is far from them, where they are known.
+        words: columns whose cells may be words, with the values of an ordered column in their order, none for dates.
 
     Raises:
         UserError: the centroids are not finite where they must be, or the names do not fit.
@@ -76,7 +79,12 @@ def save_model(
         )
         texts = {"settings": None if gaps is None else json.dumps(dict(gaps), allow_nan=False)}
         texts["metric"] = None if metric == "euclidean" else metric
-        texts["columns"] = json.dumps(names) if gaps is None and names is not None and raw_names(names) else None
+        if gaps is None and names is not None:
+            texts["columns"] = json.dumps(names) if words or raw_names(names) else None
+            read = {
+                name: {"values": values, "numbers": takes_numbers(values)} for name, values in (words or {}).items()
+            }
+            texts["words"] = json.dumps(read) if read else None
         artifacts |= _text_artifacts(Path(scratch), texts)
         if names is None:
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.

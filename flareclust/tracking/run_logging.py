@@ -149,7 +149,7 @@ class _Parts:
         metric = "cosine" if of_directions(result.arrays) else "euclidean"
         scaling, filling = scaling_of(result.arrays), filling_of(result.arrays)
         thresholds = None if settings else result.thresholds()
-        parts = scaling, metric, filling, thresholds
+        parts = scaling, metric, filling, thresholds, result.words
         tracker.log_model(self.run_id, result.centroids, result.columns, settings, *parts)
 
     def finish(self, tracker: Tracker) -> None:

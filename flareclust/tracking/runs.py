@@ -199,6 +199,7 @@ class Tracker:
         metric: str = "euclidean",
         filling: FloatArray | None = None,
         thresholds: FloatArray | None = None,
+        words: Mapping[str, Sequence[str]] | None = None,
     ) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
@@ -211,6 +212,7 @@ class Tracker:
             metric: "cosine" where the clusters are of rows of length 1.
             filling: What gaps of the columns are filled with; the model then takes rows with gaps.
             thresholds: Distances from the centroids (k,) beyond which the model's details call a row far from them.
+            words: Columns whose cells may be words: the values of an ordered column in their order, none for dates.
 
         Raises:
             UserError: The centroids are not finite, or the names do not match them.
@@ -224,7 +226,7 @@ class Tracker:
         )
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, MODEL_NAME)
-            parts = scaling, metric, filling, thresholds
+            parts = scaling, metric, filling, thresholds, words
             save_model(folder, centroids, columns, gaps, run_id, model.model_id, *parts)
             self._client.log_model_artifacts(model.model_id, str(folder))
         self._client.finalize_logged_model(model.model_id, "READY")

@@ -34,7 +34,7 @@ def installed(extra: str | None) -> set[str]:
 
 
 def test_the_layers_are_those_that_lint_holds():
-    (line,) = re.findall(r"^`cli` > .*$", page("adr/0019-*.md"), re.MULTILINE)
+    (line,) = re.findall(r"^`__main__` > .*$", page("adr/0019-*.md"), re.MULTILINE)
     assert line.replace("`", "").split(" > ") == LAYERS["layers"]
 
 

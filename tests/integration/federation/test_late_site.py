@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 def flareclust(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "flareclust.cli", *arguments],
+        [sys.executable, "-m", "flareclust", *arguments],
         cwd=folder,
         env=os.environ | {"TMPDIR": str(folder)},
         capture_output=True,

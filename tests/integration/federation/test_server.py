@@ -70,7 +70,7 @@ def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federatio
     own = {"PREFECT_HOME": str(tmp_path / "prefect"), "MLFLOW_TRACKING_URI": tracking, "TMPDIR": str(tmp_path)}
     before, stored = runs_of(federation), jobs_in_store(federation)
     process = subprocess.Popen(
-        [sys.executable, "-m", "flareclust.cli", *arguments],
+        [sys.executable, "-m", "flareclust", *arguments],
         cwd=tmp_path,
         env=os.environ | own,
         stdout=subprocess.PIPE,

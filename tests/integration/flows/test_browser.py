@@ -4,6 +4,7 @@ FLARECLUST_SCREENSHOTS=docs/images writes the documentation's screenshots.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import sys
 import unicodedata
 from html import escape
 from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
@@ -122,7 +124,7 @@ def ui(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def started():
         port = free_port()
-        command = [sys.executable, "-m", "flareclust.cli", "ui", "--port", str(port)]
+        command = [sys.executable, "-m", "flareclust", "ui", "--port", str(port)]
         with process_group(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}
         ) as process:
@@ -152,6 +154,25 @@ def test_the_printed_links_open_the_runs_and_what_they_came_to(browser, ui):
     assert run.index("final/inertia") < run.index("round/received")
     assert "feca/iris/k3/iid/s0" in runs
     assert "Training runs" not in runs  # the sidebar of the pages for language models
+
+
+@pytest.mark.nightly
+def test_the_comparison_of_four_runs_names_runs_settings_and_metrics(browser, ui):
+    import flareclust
+
+    algorithms = ("portfolio", "feca", "kfed", "lloyd")
+    results = [flareclust.run(one, data="iris", k=3, n_sites=3, track=True) for one in algorithms]
+    runs = json.dumps([result.run_id for result in results], separators=(",", ":"))
+    asked = urlencode({"runs": runs, "experiments": '["1"]', "workflowType": "machine_learning"})
+    with ui() as here:
+        base = here(results[0].run_page).partition("#")[0]
+        text = browser.text_of(f"{base}#/compare-runs?{asked}")
+    assert "Comparing 4 Runs from 1 Experiment" in text
+    assert all(f"{one}/iris/k3/iid/s0" in text for one in algorithms)
+    names = ("final/inertia", "final/simplified_silhouette", "final/ari", "cost/bytes_up", "cost/seconds_total")
+    assert all(name in text for name in names)
+    assert f"{results[0].metrics['inertia']:.4g}" in text  # further columns are drawn where the window is wide enough
+    assert "None" not in text  # settings without a value are not logged
 
 
 def test_the_pages_of_the_three_hospitals_and_the_documentations_pictures_of_them(browser, ui, tmp_path):

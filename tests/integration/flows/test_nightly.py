@@ -69,7 +69,7 @@ def federation(scheduler: Scheduler) -> Iterator[Path]:
     from flareclust.engines.poc.federation import find
 
     folder = scheduler.folder / "poc"
-    poc = [sys.executable, "-m", "flareclust.cli", "poc"]
+    poc = [sys.executable, "-m", "flareclust", "poc"]
     limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": PATIENCE}
     subprocess.run([*poc, "up", "--n-sites", "2", "--data", "iris", "--dir", str(folder)], check=True, **limits)
     try:

@@ -31,7 +31,7 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     )
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     environment |= {"PREFECT_HOME": str(tmp_path / "prefect")}
-    command = [sys.executable, "-m", "flareclust.cli", "sweep", "s.toml"]
+    command = [sys.executable, "-m", "flareclust", "sweep", "s.toml"]
     process = subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -106,7 +106,7 @@ def test_a_killed_sweep_goes_on_with_the_same_command_and_leaves_no_federation(t
         'name = "s"\ndata = "iris"\nn_sites = 3\nseeds = 3\nalgorithms = ["kfed"]\nengine = "simulator"\nworkers = 1\n'
     )
     temporary, trials = Path(tempfile.mkdtemp(dir=short_folder())), tmp_path / "out" / "trials.jsonl"
-    command = [sys.executable, "-m", "flareclust.cli", "sweep", "s.toml", "--no-track", "--out", "out", "--json"]
+    command = [sys.executable, "-m", "flareclust", "sweep", "s.toml", "--no-track", "--out", "out", "--json"]
     where = {"cwd": tmp_path, "env": os.environ | {"TMPDIR": str(temporary)}}
     process = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **where

@@ -224,7 +224,7 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
     code = "import flareclust, flareclust.executors.feca as e, flareclust.experiment.config as f; print(flareclust.__file__, e.__file__, f.__file__, sep='\\n')"
     where = limited([sys.executable, "-c", code], cwd=empty, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
-    run = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "3"]
+    run = [sys.executable, "-m", "flareclust", "run", "feca", "--data", "iris", "--n-sites", "3"]
     done = limited([*run, "--no-track", "--json"], cwd=empty, PYTHONPATH=str(target))
     assert done.code == 0, done.err
     printed = json.loads(done.out)
@@ -242,7 +242,7 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
 
     def flareclust(*words):
-        command = [sys.executable, "-m", "flareclust.cli", *words]
+        command = [sys.executable, "-m", "flareclust", *words]
         done = limited(command, cwd=empty, PYTHONPATH=str(target))
         assert done.code == 0, done.out + done.err
         return done.out

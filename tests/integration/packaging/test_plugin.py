@@ -28,7 +28,7 @@ def env(tmp_path_factory):
 
 
 def flareclust(env, folder, *words):
-    command = [sys.executable, "-m", "flareclust.cli", *words]
+    command = [sys.executable, "-m", "flareclust", *words]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

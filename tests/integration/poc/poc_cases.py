@@ -11,7 +11,7 @@ import psutil
 from tests.living import naming
 from tests.patience import PATIENCE
 
-COMMAND = [sys.executable, "-m", "flareclust.cli", "poc"]
+COMMAND = [sys.executable, "-m", "flareclust", "poc"]
 
 
 def environment(place):

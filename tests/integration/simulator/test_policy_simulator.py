@@ -81,7 +81,7 @@ def test_ids_are_protected_in_the_simulator(tmp_path, rng):
         "--no-track",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "flareclust.cli", *command, "--set", "rows_per_id=2", "--out", str(tmp_path / "out")],
+        [sys.executable, "-m", "flareclust", *command, "--set", "rows_per_id=2", "--out", str(tmp_path / "out")],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -185,7 +185,7 @@ def test_what_a_killed_run_leaves_goes_when_the_next_one_begins(tmp_path, short_
 @contextmanager
 def _running_sites(folder: Path, temporary: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Give the process of a run in the simulator whose sites run."""
-    command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "3"]
+    command = [sys.executable, "-m", "flareclust", "run", "feca", "--data", "iris", "--n-sites", "3"]
     command += ["--no-track", "--out", str(folder / "out")]
     environment = os.environ | {"TMPDIR": str(temporary)}
     process = subprocess.Popen(
@@ -206,7 +206,7 @@ def _running_sites(folder: Path, temporary: Path) -> Iterator["subprocess.Popen[
 @pytest.mark.slow
 def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
     """A terminal sends the interrupt to every process of its group."""
-    command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "2"]
+    command = [sys.executable, "-m", "flareclust", "run", "feca", "--data", "iris", "--n-sites", "2"]
     environment = os.environ | {"TMPDIR": str(short_tmp), "PREFECT_HOME": str(tmp_path / "prefect")}
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True

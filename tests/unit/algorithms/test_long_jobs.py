@@ -63,7 +63,7 @@ def test_ctrl_c_ends_a_long_job_in_this_process(tmp_path, settings):
     command = [
         sys.executable,
         "-m",
-        "flareclust.cli",
+        "flareclust",
         "run",
         *settings,
         "--data",

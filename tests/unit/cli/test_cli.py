@@ -28,7 +28,7 @@ KEYS = [
 
 def in_a_process(folder, *args):
     return subprocess.run(
-        [sys.executable, "-m", "flareclust.cli", *args],
+        [sys.executable, "-m", "flareclust", *args],
         cwd=folder,
         env={name: value for name, value in os.environ.items() if name != "FLARECLUST_DATA"},
         stdin=subprocess.DEVNULL,

@@ -5,8 +5,9 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed
-from flareclust.evaluation.criteria import decides, tied
+from flareclust.evaluation.criteria import decides, nearly_tied, tied
 from flareclust.evaluation.selection import summary, tie
+from flareclust.experiment.report_html import report_page
 from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
 
 
@@ -34,6 +35,38 @@ def test_the_best_are_named_with_their_numbers_of_clusters():
     assert tie(arrays, "separation").startswith("separation likes k=3 and 4 equally")
     assert tie({**arrays, "choice_separated": np.array([0.2, 0.5, 0.4, 0.1])}, "separation") == ""
     assert tie({}, "separation") == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([500.0, 496.0, 400.0, 100.0], "hardly prefers k=2 to k=3, within 1% of it"),
+        ([497.0, 500.0, 496.0, 499.0], "hardly prefers k=3 to k=2, 4 and 5,"),
+        ([500.0, 494.0, 400.0, 100.0], None),
+        ([500.0, NAN, NAN, NAN], None),
+        ([500.0, 500.0, 499.0, 1.0], "k=2 and 3 equally"),
+    ],
+)
+def test_values_within_a_hundredth_of_the_best_are_named(values, expected):
+    known = selection_with(calinski_harabasz=values)
+    arrays = {f"choice_{name}": value for name, value in known._asdict().items()}
+    found = tie(arrays, "calinski-harabasz")
+    assert expected in found if expected else found == ""
+
+
+def test_the_smallest_index_of_davies_and_bouldin_is_the_best():
+    known = selection_with(davies_bouldin=[0.503, 0.5, 0.9, 0.506])
+    assert nearly_tied(known, "davies-bouldin") == [2]
+
+
+def test_a_near_tie_is_among_the_warnings_and_in_the_report():
+    """Six blobs in three pairs: three clusters and six are about as good."""
+    rng = np.random.default_rng(0)
+    centers = [(0, 0), (3.3, 0), (60, 0), (63.3, 0), (30, 52), (33.3, 52)]
+    rows = {f"s{i}": np.concatenate([rng.normal(c, 1, (40, 2)) for c in centers]) for i in range(3)}
+    result = flareclust.run("pooled", rows, "3..6")
+    (warning,) = (one for one in result.warnings if "hardly prefers" in one)
+    assert f"<li>{warning}</li>" in report_page(result)
 
 
 def test_rules_that_decide_nothing_are_not_reported():

@@ -10,6 +10,7 @@ from skops.io import get_untrusted_types, load
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
+from tests.served import SCHEMA, tables
 
 RNG = np.random.default_rng(0)
 X = np.concatenate([RNG.normal(center, 1, (40, 3)) * [1, 1000, 0.1] for center in (-10, 0, 10)])
@@ -54,6 +55,33 @@ def test_both_formats_give_the_labels_of_the_result(case, tmp_path):
     placed = result.placements(asked)
     np.testing.assert_allclose(distances, placed["distance"], rtol=1e-9)
     np.testing.assert_allclose(model.transform(asked).min(axis=1), placed["distance"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("missing", ["drop-rows", "mean"])
+def test_categories_weigh_in_both_formats_as_in_the_run(missing, tmp_path):
+    """`kprototypes` counts categories that differ, with a weight that the run has found."""
+    tables(tmp_path)
+    schema = tmp_path / "own.yaml"
+    schema.write_text(SCHEMA.replace("missing: mean", f"missing: {missing}"), encoding="utf-8")
+    result = flareclust.run("kprototypes", tmp_path / "data", k=3, partition="none", schema=schema)
+    read = [flareclust.read_table(tmp_path / "data" / f"{site}.csv", schema).X for site in ("north", "south")]
+    female = RNG.integers(0, 2, 10_000)
+    random = [
+        RNG.uniform(20, 90, 10_000),
+        female,
+        1 - female,
+        RNG.integers(0, 4, 10_000),
+        RNG.uniform(18262, 19300, 10_000),
+    ]
+    asked = np.concatenate([*read, np.column_stack(random)])
+    expected = result.predict(asked)
+    np.testing.assert_array_equal(expected[: sum(map(len, read))], np.concatenate(list(result.site_labels.values())))
+    model = load(result.export(tmp_path / "model.skops"), trusted=["numpy.dtype"])
+    np.testing.assert_array_equal(model.predict(pd.DataFrame(asked, columns=result.columns)), expected)
+    session = onnxruntime.InferenceSession(str(result.export(tmp_path / "model.onnx")))
+    labels, distances = session.run(["cluster", "distance"], {"rows": asked})
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_allclose(distances, result.placements(asked)["distance"], rtol=1e-9)
 
 
 def test_a_row_without_a_direction_has_no_cluster(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
+from flareclust.experiment.report_html import report_page
 from tests.command_line import call
 from tests.unit.experiment.stability_cases import blobs
 
@@ -92,3 +93,19 @@ def test_the_command_says_the_answer(capsys):
     assert call(*args, "--criterion", "silhouette", "--json") == 0
     assert json.loads(capsys.readouterr().out)["null"]["criterion"] == "silhouette"
     assert call(*args[:-1], 3) == 2
+
+
+@pytest.mark.parametrize(("rows", "evident"), [(blobs, True), (cloud, False)])
+def test_the_answer_is_in_the_report_and_kept_with_the_result(rows, evident, tmp_path):
+    found = flareclust.stability("pooled", rows(), "2..4", repeats=2, null=19, out=tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    sentence = found.null.sentence
+    assert f"<b>{sentence[:1].upper()}{sentence[1:]}.</b>" in page
+    assert (f"<li>{sentence}; do not interpret any k</li>" in page) is not evident
+    again = flareclust.load_result(tmp_path / "out")
+    assert again.null.to_json() == found.null.to_json() == found.result.to_json()["null"]
+    assert again.null.sentence == sentence
+    selected = flareclust.select_k("pooled", rows(), "2..4", null=19)
+    assert sentence[:1].upper() + sentence[1:] in report_page(selected.result)
+    assert selected.result.warnings[:1] == ([] if evident else [f"{sentence}; do not interpret any k"])
+    assert "vidence of clusters" not in report_page(flareclust.run("pooled", rows(), "2..4"))

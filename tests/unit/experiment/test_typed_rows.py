@@ -152,3 +152,18 @@ def test_a_folder_of_tables_without_a_schema_is_compared_too(tmp_path):
         np.savetxt(tmp_path / f"{site}.csv", X, delimiter=",", header="age,tumour", comments="")
     result = flareclust.run("pooled", data=tmp_path, k=2, partition="none")
     assert any(text.startswith("south: column 'tumour' is about 10 times smaller") for text in result.warnings)
+
+
+def test_a_misspelt_column_of_classes_gets_one_suggestion_for_all_files(hospitals):
+    """The schema's name, also of a file that has the column under another."""
+    schema, beside = hospitals / "schema.yaml", hospitals / "data" / "south.mapping.yaml"
+    schema.write_text(schema.read_text() + "  diagnosis: ignore\n")
+    beside.write_text(beside.read_text() + "  diagnosis: Diagnose\n")
+    table = hospitals / "data" / "south.csv"
+    table.write_text(table.read_text().replace("diagnosis", "Diagnose"))
+    assert run(hospitals, truth="diagnosis").metrics["ari"] == 1.0
+    for misspelt in ("diagnos", "Diagnose"):
+        with pytest.raises(TableFaults) as failed:
+            run(hospitals, truth=misspelt)
+        assert "(did you mean 'diagnosis'?)" in str(failed.value)
+        assert "(did you mean 'Diagnose'?)" not in str(failed.value)

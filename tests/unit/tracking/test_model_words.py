@@ -1,0 +1,90 @@
+"""Ordered columns and dates as words: in `predict` of a result, and in the tracked model."""
+
+import datetime
+
+import mlflow
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import flareclust
+from flareclust import UserError
+from flareclust.data.words import is_missing, numbers_of_words
+from flareclust.features.scaling import filling_of, scaling_of
+from flareclust.tracking.model_files import save_model
+from tests.served import run, tables
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The tables by site, the result of a run on them, and its model."""
+    made = tables(tmp_path)
+    result = run(tmp_path, out=tmp_path / "out")
+    parts = scaling_of(result.arrays), "euclidean", filling_of(result.arrays), result.thresholds(), result.words
+    save_model(tmp_path / "model", result.centroids, result.columns, None, "0" * 32, "m-" + "0" * 32, *parts)
+    return made, result, mlflow.pyfunc.load_model(str(tmp_path / "model"))
+
+
+def test_words_are_read_as_the_run_has_read_them(served, tmp_path):
+    made, result, model = served
+    assert result.words == {"stage": ("I", "II", "III", "IV"), "seen_on": ()}
+    again = flareclust.load_result(tmp_path / "out")
+    assert again.words == result.words
+    for site, raw in made.items():
+        read = flareclust.read_table(tmp_path / "data" / f"{site}.csv", tmp_path / "schema.yaml")
+        expected = result.placements(read)
+        np.testing.assert_array_equal(expected["cluster"], result.site_labels[site])
+        as_dates = raw.assign(seen_on=pd.to_datetime(raw["seen_on"]), stage=raw["stage"].astype("string"))
+        for frame in (
+            raw,
+            as_dates,
+            pd.DataFrame(read.X, columns=read.columns),
+            pl.from_pandas(raw.astype({"age": float})),
+        ):
+            np.testing.assert_array_equal(again.predict(frame), expected["cluster"])
+        for frame in (raw, as_dates, pd.DataFrame(read.X, columns=read.columns)):
+            np.testing.assert_array_equal(model.predict(frame), expected["cluster"])
+            found = model.predict(frame, params={"details": True})
+            pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "text"),
+    [
+        ("stage", "secret", r"column '?stage'? holds .*than I, II, III, IV"),
+        ("seen_on", "31.12.2024", r"column '?seen_on'? holds values that are no dates such as 2024-12-31"),
+        ("seen_on", "2024-02-30", r"column '?seen_on'? holds values that are no dates"),
+    ],
+)
+def test_other_words_are_refused_without_naming_them(served, column, cell, text):
+    made, result, model = served
+    wrong = made["north"].copy()
+    wrong.loc[3, column] = cell
+    for predict in (result.predict, model.predict):
+        with pytest.raises((UserError, ValueError), match=text) as failed:
+            predict(wrong)
+        assert cell not in str(failed.value)
+
+
+def test_numbers_that_may_be_values_or_places_are_refused(tmp_path):
+    words = {"grade": ("1", "2", "3")}
+    with pytest.raises(UserError, match="'grade' may be values or their places; give values as texts"):
+        numbers_of_words("grade", [1, 2], words["grade"])
+    assert numbers_of_words("grade", ["1", "3"], words["grade"]).tolist() == [0, 2]
+    assert numbers_of_words("score", [1, "2"], ("0", "1", "2")).tolist() == [1, 2]
+    parts = None, "euclidean", None, None, words
+    save_model(tmp_path / "model", np.array([[0.0], [2.0]]), ["grade"], None, "0" * 32, "m-" + "0" * 32, *parts)
+    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    assert model.predict(pd.DataFrame({"grade": ["1", "3"]})).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="grade may be values or their places"):
+        model.predict(pd.DataFrame({"grade": [1, 3]}))
+
+
+def test_missing_cells_are_those_of_every_kind_of_frame():
+    assert all(map(is_missing, (None, float("nan"), np.float64("nan"), pd.NA, pd.NaT, "")))
+    assert not any(map(is_missing, (0, 0.0, "x", " ", False, datetime.date(2024, 1, 1))))
+    days = numbers_of_words(
+        "seen_on", [pd.Timestamp("1970-01-02 13:00"), datetime.date(1970, 1, 3), "1970-01-04T01:00", None, 9], ()
+    )
+    np.testing.assert_array_equal(days, [1, 2, 3, np.nan, 9])
