@@ -6,7 +6,6 @@ seed: anyone with the seed could subtract it again.
 
 import logging
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from flareclust.privacy.policy import PER_ID
 from flareclust.protocol.private_arrays import REACH
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, ASSESSMENT, CLUSTER, PLACE, Task
+from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +59,14 @@ class PrivateExecutor(ComparedExecutor):
     private = True
     min_count = 1
 
-    #: The step with which the algorithm begins; the site's log then names columns that do not fit the bounds.
-    begins_with: ClassVar[str] = CLUSTER
-
     steps = {ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
 
-    def compute(self, task: Task, step: Step, table: Table, context: SiteContext, aborted: AbortCheck) -> Message:
-        """Return the reply of the step's method; before the first of the algorithm log which columns seem to be in another unit."""
-        if task.step == self.begins_with and task.round == 0 and context.dp is not None:
-            for sentence in misfitting(context.dp.box, table):
-                log.warning("%s: column %s", task.site, sentence)
-        return super().compute(task, step, table, context, aborted)
+    def granted_at_first(self, task: Task, data: FloatArray, context: SiteContext, aborted: AbortCheck) -> DPSession:
+        """Return what `granted` does; the site's log names columns of the rows (n, d) that seem to be in another unit than the bounds."""
+        terms = self.granted(context, aborted)
+        for sentence in misfitting(terms.box, Table(data, terms.columns)):
+            log.warning("%s: column %s", task.site, sentence)
+        return terms
 
     def place(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

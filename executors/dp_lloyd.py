@@ -100,8 +100,6 @@ class DPLloydExecutor(PrivateExecutor):
 
     params: DPLloydParams
 
-    begins_with = BOUNDS
-
     steps = {
         CLUSTER: Step(Schema(cells="g"), summed=True),
         BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
@@ -124,7 +122,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the bounds of the site's columns, from its policy."""
-        return own_box(self.granted(context, aborted)).sent()
+        return own_box(self.granted_at_first(task, data, context, aborted)).sent()
 
     def outline(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

@@ -79,7 +79,7 @@ class DPOneShotExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
-        terms = self.granted(context, aborted)
+        terms = self.granted_at_first(task, data, context, aborted)
         box, d = own_box(terms), data.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
         if has_grid(self.k, d, self.params.cells):

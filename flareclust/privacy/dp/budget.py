@@ -37,6 +37,7 @@ class DPSession:
         rho: the most that the job may spend in all.
         named: how many sites the policy names as those of masked sums; None where it names none.
         shared: the sites whose masked sums hold one noise together; None where the site adds all of it.
+        columns: names of the columns, for the site's own log; None where they have none.
     """
 
     box: Box
@@ -46,6 +47,7 @@ class DPSession:
     rho: float
     named: int | None = None
     shared: SharedNoise | None = None
+    columns: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
@@ -65,7 +67,8 @@ class DPSession:
         mechanism.check_installed()
         box = bounds_of(dp.bounds, table.columns, table.X.shape[1])
         named = None if site.policy.secure_sites is None else len(site.policy.secure_sites)
-        return cls(box, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta), named)
+        rho = _rho("the site's policy", dp.epsilon, dp.delta)
+        return cls(box, dp, site.job, site.ledger, rho, named, columns=table.columns)
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
