@@ -104,9 +104,7 @@ def dropped_warnings(experiment: Experiment, prepared: Prepared, outcome: Outcom
     absent = left_out(outcome)
     by_site = {site: rows.dropped for site, rows in prepared.sites.items() if isinstance(rows, Table)}
     by_site = {site: own for site, own in by_site.items() if site not in absent}
-    if (
-        ROWS_BY_SITE in outcome.arrays and experiment.policy is None
-    ):  # the job has left them out, not whoever read the files
+    if ROWS_BY_SITE in outcome.arrays and experiment.policy is None:  # left out by the job, not in reading
         described = zip(outcome.arrays["column_sites"].tolist(), outcome.arrays[ROWS_BY_SITE].tolist(), strict=True)
         rows = {site: (n, len(outcome.labels[site])) for site, n in described if site in outcome.labels}
         by_site |= {site: (of - n, of) for site, (n, of) in rows.items() if n < of}
