@@ -33,6 +33,8 @@ def with_tables(text: str, record: dict[str, Any]) -> str:
 
 def table(lines: Lines, group: str, runs: Runs) -> str:
     """Return the table of a group."""
+    if not lines:
+        return f"Not measured yet: `python -m benchmarks.speed --only {group} --record`, on an idle machine."
     of_lloyd, of_run = ["share of GEMM", "share of FMA", "share of memory"], letters(runs)
     more = {"float32": ["memory / rows"], "lloyd": of_lloyd, "threads": of_lloyd, "seeds": of_lloyd[2:]}.get(group, [])
     time = "CPU time" if threads_of(group) == 1 else "wall time"
