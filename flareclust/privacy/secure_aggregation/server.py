@@ -7,8 +7,9 @@ from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, KeyTable, key_of, total
-from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout, sizes_of
+from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout
 from flareclust.protocol.schema import Schema
+from flareclust.protocol.sizes import total_sizes
 
 #: Stands in the place of a site's name for the one reply that the totals make.
 ALL = "all sites"
@@ -53,7 +54,7 @@ class ServerSums:
 
     def sizes_of(self, arrays: Message) -> dict[str, int]:
         """Return the sizes of what sites answer to a task, before masks."""
-        return sizes_of(arrays, self.columns)
+        return total_sizes(arrays, self.columns)
 
     def sizes(self, schema: Schema, arrays: Message) -> dict[str, int]:
         """Return the sizes that the masked answers to a task must have."""
