@@ -5,12 +5,13 @@ seed: anyone with the seed could subtract it again.
 """
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message, never_abort
-from flareclust._foundation.validation import LARGEST
+from flareclust._foundation.validation import LARGEST, check_int
 from flareclust.core.chunks import pieces
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
@@ -45,6 +46,16 @@ class BoxSchema(Schema):
             raise BadMessage(
                 "low, high, radius: expected low below high for every column and a radius, neither too near nor too far apart"
             )
+
+
+P = TypeVar("P", bound=PrivateParams)
+
+
+def check_cells(params: P) -> P:
+    """Return parameters with `cells`, the number of cells of a grid; UserError where there are fewer than clusters."""
+    if (cells := vars(params)["cells"]) is not None:
+        check_int("cells", cells, minimum=params.k)
+    return params
 
 
 class PrivateExecutor(ComparedExecutor):
