@@ -37,7 +37,7 @@ from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)
 
-#: The attributes with what the site has given the executor, which algorithms do not see.
+#: Attributes that hold the site's rows and session; algorithms have no access to them.
 HELD = ("_rows", "_site", "_sums")
 
 #: The file in the job's folder with the tracebacks, which stay at the site.
@@ -77,10 +77,10 @@ class ExecutorShell(Executor, ABC):
     def answer_on_cluster(
         self, task: Task, rows: ClusterTable, aborted: AbortCheck
     ) -> tuple[Answer, Iterator[int] | None]:
-        """Answer `task` from rows on the site's cluster; the labels of the rows come apart, one by one."""
+        """Answer `task` from rows on the site's cluster; the labels of the rows are returned separately, as an iterator."""
 
     def hold_to(self, job: SecureSums | None) -> None:
-        """Mask sums as the job's definition states, whatever the server asks for; None for a job without secure sums."""
+        """Mask sums as the job's configuration says, whatever a server requests; None for a job without secure sums."""
         self._sums.hold_to(job)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

@@ -1,4 +1,4 @@
-"""What a site asks of the replies of one step: the argument by which algorithms learn of policies."""
+"""What a site requires of the reply to one step; algorithms get it as the argument `context`."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING

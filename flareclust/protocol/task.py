@@ -20,7 +20,7 @@ SCORING = (SCORE, SCORE_INERTIA, SCORE_SILHOUETTE)
 #: What jobs with secure sums ask first: a public key of every site.
 KEYS = "keys"
 
-#: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
+#: With secure sums, the step between the description of the columns and the rounds: sums for means and variances.
 MOMENTS = "moments"
 
 #: What jobs with `compare` ask before anything else about the columns: hashes of their names.
@@ -70,8 +70,8 @@ PROFILED_KNOWN = Schema(
 )
 PROFILED_KNOWN_BINS = Schema(rows=counts("l k"), bins=counts("l k d h"))
 
-#: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
-#: cluster over clusters of one's own choice would disclose the rows.
+#: What a late site answers to `place`: how many rows it has placed. The server chooses the centroids here, and sums by
+#: cluster over clusters of its choice would disclose the rows.
 PLACED = Schema(rows=counts(""))
 
 

@@ -80,7 +80,7 @@ class SharedNoise:
 
 
 def usual(sites: int) -> int:
-    """Return how many of the sites of a sum may collude unless anybody says otherwise: a third."""
+    """Return the default number of sites of a sum that may collude: a third."""
     return sites // 3
 
 

@@ -31,11 +31,11 @@ class SiteSums:
         self._ended: set[str] = set()
 
     def hold_to(self, job: SecureSums | None) -> None:
-        """Let sums leave in this job as it says of itself, however the server asks; None for a job without secure sums."""
+        """Mask sums in this job as its configuration says, whatever the server requests; None for a job without secure sums."""
         self._job = job
 
     def is_at(self, startup: Path, job_id: str, folder: Path) -> None:
-        """Take what a process at a real site has.
+        """Take identity, job and folder of a process at a real site.
 
         Args:
             startup: the folder of its kit; where it has a certificate, keys are signed with it, and others' checked.
@@ -46,7 +46,7 @@ class SiteSums:
 
     @property
     def promised(self) -> bool:
-        """Whether the job says of itself that sums leave masked only."""
+        """Whether the job's configuration says that sums leave masked only."""
         return self._job is not None
 
     def secure(self, site: str) -> bool:

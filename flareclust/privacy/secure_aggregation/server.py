@@ -33,7 +33,7 @@ class ServerSums:
         return list(self.table.keys)
 
     def begin(self, active: Sequence[str]) -> None:
-        """Settle before the first sum, and for all of the job, on the sites that still take part.
+        """Fix the sites of all sums of the job, before the first one.
 
         Raises:
             JobFailed: they are fewer than three, or more than totals have room for.
@@ -80,7 +80,7 @@ class ServerSums:
 
 
 def unusable(replies: Mapping[str, Message]) -> dict[str, str]:
-    """Return, by site, what is wrong with keys that are none."""
+    """Return what is wrong with each invalid key, by site."""
     problems = {}
     for site, reply in replies.items():
         try:
@@ -91,7 +91,7 @@ def unusable(replies: Mapping[str, Message]) -> dict[str, str]:
 
 
 def of_other_width(replies: Mapping[str, Message], wanted: int | None) -> dict[str, str]:
-    """Return, by site, what is wrong with sites that have not the number of columns wanted, or that most have."""
+    """Return the problem of each site whose number of columns differs from the wanted one, or from that of most sites."""
     columns = {site: int(reply["columns"]) for site, reply in replies.items()}
     (usual, sharing), *_ = Counter(columns.values()).most_common(1)
     if wanted is not None:
