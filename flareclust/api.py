@@ -125,18 +125,12 @@ def run(
         >>> result.centroids.shape
         (3, 4)
     """
-    if isinstance(data, Mapping) and not data:
-        raise UserError("no sites: expected a mapping of site names to rows")
     if progress and on_round is not None:
         raise UserError("progress and on_round both follow the rounds; leave out one of them")
     if n_sites is None:  # its name until 0.2
         n_sites = params.pop("clients", None)  # type: ignore[assignment]
-    if isinstance(data, Mapping) and n_sites not in (None, len(data)):
-        raise UserError(f"n_sites is {n_sites}, and data has {len(data)} sites by name; leave n_sites out")
-    if isinstance(data, Mapping) and partition not in (None, "none"):
-        raise UserError(
-            f"partition is {partition!r}, and data has the rows of each site; leave it out, or pass one table"
-        )
+    if isinstance(data, Mapping):
+        partition, n_sites = _of_named_sites(data, partition, n_sites)
     if isinstance(k, str | range | tuple) and parse_k(k)[1] is not None:
         criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
     elif criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
@@ -146,8 +140,8 @@ def run(
         algorithm=algorithm,
         data=None if data is DEFAULT_DATA else name,
         k=k,
-        partition="none" if isinstance(data, Mapping) else partition,
-        n_sites=len(data) if isinstance(data, Mapping) else n_sites,
+        partition=partition,
+        n_sites=n_sites,
         seed=seed,
         kit=None if kit is None else str(kit),
         criterion=criterion,
@@ -176,6 +170,19 @@ def run(
 
     with report.progress(experiment) as show:
         return run_experiment(experiment, loaded, track=track, out=folder, on_round=show, resume=again)
+
+
+def _of_named_sites(data: Mapping[str, Any], partition: str | None, n_sites: int | None) -> tuple[str, int]:
+    """Return partition and number of sites of rows by site; raise UserError where something else was asked for."""
+    if not data:
+        raise UserError("no sites: expected a mapping of site names to rows")
+    if n_sites not in (None, len(data)):
+        raise UserError(f"n_sites is {n_sites}, and data has {len(data)} sites by name; leave n_sites out")
+    if partition not in (None, "none"):
+        raise UserError(
+            f"partition is {partition!r}, and data has the rows of each site; leave it out, or pass one table"
+        )
+    return "none", len(data)
 
 
 def run_experiment(
