@@ -141,7 +141,7 @@ class ClusteringController(Controller):
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the job; a failure that was foreseen stops it with its reason."""
-        if problem := self._problem(Path(fl_ctx.get_workspace().get_site_config_dir())):
+        if problem := self._problem(fl_ctx):
             self.system_panic(f"the server {problem}", fl_ctx)
             return
         folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
@@ -182,10 +182,11 @@ class ClusteringController(Controller):
                 if file is not None:
                     file.unlink(missing_ok=True)
 
-    def _problem(self, local: Path) -> str | None:
+    def _problem(self, fl_ctx: FLContext) -> str | None:
         """Return why this server cannot run the job, in words that follow its name; None where it can."""
         if self.needs is not None and not fits(self.needs, __version__):
             return f"has flareclust {__version__} where the job needs {self.needs}"
+        local = Path(fl_ctx.get_workspace().get_site_config_dir())
         return classes_problem(local) or classes_problem(local, self._aggregator.imports)
 
     def _options(self) -> FederationOptions:
