@@ -173,7 +173,7 @@ class LloydAggregator(MetricAggregator, UpdatesAggregator):
 
 
 def check_judges_nobody(rule: Rule) -> None:
-    """Raise UserError where a rule needs what single sites send, which nobody sees with secure sums."""
+    """Raise UserError where a robust rule needs the replies of single sites, which secure sums hide."""
     if rule.judges:
         raise UserError(
             "robust and cap judge single sites, whose sums nobody sees with secure_sums; set one or the other"

@@ -63,7 +63,7 @@ class _Shapes(Schema):
     """Shapes of images, which must be the same at all sites."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
-        """Raise BadMessage where these are no images and no table, or there are more classes than anyone evaluates."""
+        """Raise BadMessage where the shape is neither that of images nor that of a table, or there are too many classes to evaluate."""
         image = message["image"]
         table = image.shape == (3,) and not image[:2].any() and image[2] >= 1
         if not table and not (image.shape == (3,) and image.min() >= 1 and image[2] in (1, 3)):

@@ -1,4 +1,4 @@
-"""Over how many rows the assessment is, how many the sites have as far as that is known here, and what is said where rows are missing.
+"""How many rows the assessment covers, of how many, and the warnings when rows are missing.
 
 The sites of a provisioned federation do not say how many rows they have. Of runs on them there are three sources:
 

@@ -83,7 +83,7 @@ class CheckpointFile:
     Attributes:
         path: of the file.
         resume: whether to go on from what is there.
-        about: what the job is of; a run goes on only from the checkpoint of a job with the same.
+        about: identity of the job (algorithm, k, seed, parameters, versions); a run resumes only from a checkpoint with the same identity.
     """
 
     path: Path
@@ -91,7 +91,7 @@ class CheckpointFile:
     about: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, about: Mapping[str, object]) -> "CheckpointFile":
-        """Return this file with more of what the job is of."""
+        """Return this file with more about the job's identity."""
         return replace(self, about={**self.about, **about})
 
     def begin(self) -> Checkpoint | None:

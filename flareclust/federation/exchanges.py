@@ -7,12 +7,13 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.checkpoint import Progress
 from flareclust.federation.sampling import Sampling
 from flareclust.protocol.batch import Batch
 from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
+from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, NAMES
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
@@ -120,7 +121,9 @@ class Exchanges:
             cohort = self.sampling.drawn(self.active, round_.index)
             staying = self.sampling.staying(cohort, round_.index)
             return self._cluster_some(staying, len(cohort), schema, round_, own_sizes, limits)
-        asked = ExchangeRequest(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
+        asked = ExchangeRequest(
+            schema, round_.step, round_, self.active, reply_sizes(round_.step, round_.task), own_sizes, limits
+        )
         replies = self._exchange(asked)
         if round_.step == NAMES:  # labels and sums of other columns would be nonsense
             self.silent |= set(self.active) - set(replies)
@@ -141,7 +144,7 @@ class Exchanges:
         """Return the replies of those asked, `of` so many that a round has; a site that was not asked stays in the job."""
         replies: Mapping[str, Message] = {}
         if asked:
-            sizes = expected_sizes(round_)
+            sizes = reply_sizes(round_.step, round_.task)
             replies = self._exchange(ExchangeRequest(schema, round_.step, round_, asked, sizes, own_sizes, limits))
         if len(replies) < len(asked):
             gone = {site for site in asked if site not in replies}

@@ -39,7 +39,7 @@ def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFaile
         status: NVFlare's word.
         folder: what was downloaded of the job.
     """
-    text = _text(folder / "error_log.txt") + _text(folder / "log.txt")
+    text = log_text(folder / "error_log.txt") + log_text(folder / "log.txt")
     if (fatal := FATAL.search(text)) is not None and fatal.group("reason").strip() != _POLICY:
         return JobFailed(fatal.group("reason").strip())
     if fatal is not None:
@@ -88,5 +88,6 @@ def _server_log(session: Session, job: str) -> str:
     return ""
 
 
-def _text(path: Path) -> str:
+def log_text(path: Path) -> str:
+    """Return the text of a log file; empty where there is none."""
     return path.read_text(errors="replace") if path.exists() else ""

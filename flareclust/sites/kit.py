@@ -1,4 +1,4 @@
-"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes (see `classes`), and settings.
+"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes (see `flareclust.sites.class_list`), and settings.
 
 What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
 `resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of

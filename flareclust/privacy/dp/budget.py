@@ -236,6 +236,6 @@ def _rho(who: str, epsilon: float, delta: float) -> float:
 
 
 def _down(value: float) -> float:
-    """Return a number with three digits, rounded down, so that asking for them is not too much."""
+    """Return a number rounded down to three digits, so that a job that requests it stays within the budget."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return math.floor(value / unit) * unit

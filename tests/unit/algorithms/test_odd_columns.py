@@ -18,7 +18,7 @@ from flareclust.executors.lloyd import LloydExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
-from flareclust.protocol.task import ODD_COLUMNS, Task
+from flareclust.protocol.task import ODD_COLUMNS, ODD_KINDS, Task
 from tests.unit.evaluation.test_agreement import COLUMNS, hospitals
 
 NAMES = ("age", "crp", "size")
@@ -259,3 +259,7 @@ def test_a_column_that_outweighs_is_logged_before_round_0(secure, caplog):
     caplog.clear()
     run_inprocess(registry.get("lloyd"), {"compare": "spread", "scale": "standard"}, sites, options)
     assert not logged(caplog, "flareclust.aggregators.odd_columns")
+
+
+def test_totals_have_room_for_all_that_may_be_odd():
+    assert len(ODDITIES) == ODD_KINDS
