@@ -14,10 +14,10 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import PROFILING
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, PROFILING
 
-#: How the names of steps end that ask for numbers of rows only.
-_COUNTS = counts_of("")
+#: The steps that are no clustering rounds, and how the names of those end that ask for numbers of rows only.
+_NO_ROUNDS, _COUNTS = frozenset((*BEFORE_ROUNDS, ASSESS, *PROFILING)), counts_of("")
 
 #: What is raised for files that are damaged, or were not written by `write`.
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, EOFError, zipfile.BadZipFile)
@@ -76,14 +76,14 @@ class Outcome:
 
     @property
     def n_rounds(self) -> int:
-        """Return the number of rounds: exchanges with the sites, the description and the assessment not counted."""
+        """Return the number of clustering rounds."""
         return sum(is_round(record) for record in self.rounds)
 
 
 def is_round(record: Mapping[str, object]) -> bool:
-    """Return whether a record of rounds.jsonl is of a clustering round: not of the description, the assessment or the profiles."""
+    """Return whether a record of rounds.jsonl is of a clustering round: not of what comes before the rounds or after them."""
     step = str(record["step"])
-    return step not in ("keys", "describe", "moments", "assess", *PROFILING) and not step.endswith(_COUNTS)
+    return step not in _NO_ROUNDS and not step.endswith(_COUNTS)
 
 
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
