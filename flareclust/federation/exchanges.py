@@ -10,7 +10,6 @@ from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
 from flareclust.federation.checkpoint import Progress
 from flareclust.federation.sampling import Sampling
-from flareclust.protocol.batch import Batch
 from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
 from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, NAMES
@@ -219,15 +218,14 @@ class Exchanges:
     ) -> None:
         """Write down an exchange."""
         up, down = self._round_bytes
-        entry: dict[str, object] = {
-            "round": index,
-            "step": step,
-            "sites": replies.names if isinstance(replies, Batch) else sorted(replies),
-            "refused": dict(self.refused),
-        }
+        entry: dict[str, object] = {"round": index, "step": step, **self._sites_of(replies)}
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
         self.records.append(dict(entry))
         self.on_round(entry)
+
+    def _sites_of(self, replies: Mapping[str, Message]) -> dict[str, object]:
+        """Return what the record of an exchange says of the sites."""
+        return {"sites": sorted(replies), "refused": dict(self.refused)}
 
     def early_end(self) -> list[str]:
         """Return a warning with the failure that ended a refinement early; none where nothing failed."""

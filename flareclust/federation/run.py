@@ -50,7 +50,7 @@ def run_federation(
     secure_min_sites: int | None = None,
     on_round: OnRound = lambda record: None,
     resume: Checkpoint | None = None,
-    on_checkpoint: OnCheckpoint = lambda checkpoint: None,
+    on_checkpoint: OnCheckpoint | None = None,
     exchanging: Callable[[Ask, list[str], int, OnRound], Exchanges] = Exchanges,
     sampling: Sampling | None = None,
 ) -> Outcome:
@@ -67,7 +67,8 @@ def run_federation(
         secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
         on_round: gets a record per exchange; of a resumed run first those before the interruption.
         resume: the state to go on from; None to begin.
-        on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on.
+        on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on; None where
+            nobody keeps it.
         exchanging: makes the exchanges of a run without secure sums.
         sampling: which sites each round has, in a run without secure sums; None for all. The assessment asks all of them.
 
@@ -102,7 +103,8 @@ def run_federation(
         seconds = perf_counter() - started
         exchanges.seconds_merge += seconds
         exchanges.record(step, replies, index, seconds, round_.diagnostics)
-        on_checkpoint(Checkpoint(round_, exchanges.progress()))
+        if on_checkpoint is not None:
+            on_checkpoint(Checkpoint(round_, exchanges.progress()))
     metrics = exchanges.assess(round_, aggregator) if assess else {}
     profiles = describe_clusters(exchanges, round_, aggregator) if assess and profile else Described()
     return Outcome(

@@ -18,7 +18,8 @@ from flareclust.flare.controller import ClusteringController
 from flareclust.personal.clusters import KFED
 from flareclust.personal.jobs import FEDAVG, IFCA
 from flareclust.personal.settings import TRAINED_BY, ExportSettings
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import Outcome, names_of_sites
+from flareclust.protocol.task import CLUSTER
 
 
 def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
@@ -55,8 +56,7 @@ def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
     Raises:
         UserError: a site has rows of several clusters.
     """
-    senders = next((record["sites"] for record in outcome.rounds if record["step"] == "cluster"), [])
-    assert isinstance(senders, list)
+    senders = names_of_sites(outcome, CLUSTER)
     clusters = clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], senders)
     if several := [site for site, own in clusters.items() if len(own) > 1]:
         raise UserError(
