@@ -36,6 +36,7 @@ from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
 from flareclust.flare.controller import SIMULATED, checkpoint_at
+from flareclust.flare.diagnostics import beyond
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.protocol.registry import Algorithm
@@ -250,7 +251,7 @@ def _watch(process: subprocess.Popen[bytes], watch: _Watch) -> None:
         if ended:
             raise _failure(scratch)
         if time.monotonic() > end:
-            raise JobFailed(f"the job was still running after the deadline of {options.deadline} s and was stopped")
+            raise beyond(options.deadline)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> bool:

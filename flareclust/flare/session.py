@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
 from nvflare.fuel.flare_api.flare_api import Session
@@ -59,10 +60,29 @@ def admin_of(kit: Path) -> dict[str, str]:
         ) from None
 
 
+def server_status(session: Session) -> dict[str, Any]:
+    """Return what NVFlare's server says of itself: when it started, its sites and its jobs.
+
+    Raises:
+        UserError: it does not permit the question.
+        JobFailed: it does not answer; another try may help.
+    """
+    try:
+        return dict(session.check_status(TargetType.SERVER))
+    except AuthorizationError as error:
+        raise UserError(
+            f"the server does not permit this kit to ask for its status ({error}); ask for a kit with the role lead"
+        ) from None
+    except Exception as error:
+        raise JobFailed(
+            f"the server did not answer when it was asked for its status ({error}): is it still running?",
+            transient=True,
+        ) from error
+
+
 def connected_sites(session: Session) -> list[str]:
-    """Return the names of the sites that the server can reach now, in their order."""
-    status = session.check_status(TargetType.SERVER)
-    return sorted(str(client["client_name"]) for client in status.get("clients", []))
+    """Return the names of the sites that the server can reach now, in their order. Raises as `server_status`."""
+    return sorted(str(client["client_name"]) for client in server_status(session).get("clients", []))
 
 
 def _listens(server: str) -> bool:
