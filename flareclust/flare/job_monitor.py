@@ -24,7 +24,7 @@ from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
 from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
 from flareclust.flare.diagnostics import beyond, reason_of, undeployed
-from flareclust.flare.session import admin_of, connected_sites, open_session, quiet, server_status
+from flareclust.flare.session import admin_of, connected_sites, open_session, server_status
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.outcome import Outcome
 
@@ -219,8 +219,7 @@ class JobMonitor:
 
         def download(session: Session) -> Path:
             try:
-                with quiet():
-                    return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
+                return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
             except OSError as error:
                 if error.errno not in _OF_THIS_DISK:
                     raise

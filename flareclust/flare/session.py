@@ -5,10 +5,12 @@ An open session keeps threads that hold the whole process, so nobody gets one ou
 
 import json
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import StringIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
@@ -106,9 +108,34 @@ def _connected(session: Session, timeout: float) -> Session:
     return session
 
 
-def quiet() -> redirect_stdout[StringIO]:
-    """Keep what NVFlare's API prints, such as greetings, out of the output."""
-    return redirect_stdout(StringIO())
+class _Quiet:
+    """Standard output of the process, taken away while at least one thread is within."""
+
+    def __init__(self) -> None:
+        self._lock, self._within = Lock(), 0
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        with self._lock:
+            if self._within == 0:
+                self._kept, sys.stdout = sys.stdout, StringIO()
+            self._within += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._within -= 1
+                if self._within == 0:
+                    sys.stdout = self._kept
+
+
+#: One for the process, whose standard output all threads share: the first one in takes it, the last one out gives it back.
+_QUIET = _Quiet()
+
+
+def quiet() -> AbstractContextManager[None]:
+    """Keep what NVFlare's API prints, such as greetings, out of the output; of other threads, too, so let it be short."""
+    return _QUIET.within()
 
 
 def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:
