@@ -1,7 +1,6 @@
 """What a finished federation leaves behind: result.npz, result.json and rounds.jsonl, without pickle."""
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.own_files import write_atomically
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, PROFILING
@@ -136,9 +136,8 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
         "bytes": {"up": outcome.bytes_up, "down": outcome.bytes_down},
         **about,
     }
-    temporary = folder / (SUMMARY + ".part")
-    temporary.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    os.replace(temporary, folder / SUMMARY)
+    with write_atomically(folder / SUMMARY, mode=None) as file:
+        file.write(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def write_rounds(records: list[dict[str, object]], folder: Path) -> None:
