@@ -143,17 +143,20 @@ class Exchanges:
             self.active = [site for site in self.active if site not in gone]
         # Of a job's quorum, as many as the cohort is of its sites.
         needed = -(-self.needed * len(cohort) // len(self.sites))
-        self.check_quorum(len(replies), round_.index, max(1, needed), len(cohort))
+        self.check_quorum(len(replies), round_.index, max(1, needed), len(cohort), dropped=len(cohort) - len(asked))
         return replies
 
-    def check_quorum(self, taking_part: int, index: int, needed: int | None = None, of: int | None = None) -> None:
+    def check_quorum(
+        self, taking_part: int, index: int, needed: int | None = None, of: int | None = None, *, dropped: int = 0
+    ) -> None:
         """Raise JobFailed with all reasons where too few sites take part, of those of the job unless said otherwise."""
         needed, of = self.needed if needed is None else needed, len(self.sites) if of is None else of
         if taking_part < needed:
-            reasons = "; ".join(refusal_texts(self.refused))
+            reasons = [f"{dropped} of them dropped out by chance; lower dropout, or min_sites"] if dropped else []
+            reasons += refusal_texts(self.refused)
             raise JobFailed(
                 f"round {index}: {taking_part} of {of} sites took part where at least "
-                f"{needed} are needed (min_sites). {reasons}"
+                f"{needed} are needed (min_sites). {'; '.join(reasons)}"
             )
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:

@@ -55,7 +55,10 @@ def test_a_site_that_refuses_is_not_drawn_again_and_the_quorum_is_of_the_cohort(
 
 def test_a_round_that_everybody_drops_out_of_fails_in_plain_words():
     sites = {"a": np.random.default_rng(0).normal(size=(9, 2)), "b": np.random.default_rng(1).normal(size=(9, 2))}
-    with pytest.raises(JobFailed, match="0 of 2 sites took part where at least 2"):
+    with pytest.raises(
+        JobFailed,
+        match=r"0 of 2 sites took part where at least 2 are needed \(min_sites\)\. 2 of them dropped out by chance; lower dropout",
+    ):
         run_inprocess(registry.get("fkm"), {}, sites, JobOptions(k=2), sampling=Sampling(dropout=0.9999))
 
 
