@@ -30,7 +30,7 @@ from flareclust.data.tables import Rows, Table
 from flareclust.engines.console import Console
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
-from flareclust.engines.process_tree import end_all, naming
+from flareclust.engines.process_tree import end_all, working_in
 from flareclust.engines.scratch import scratch_folder
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
@@ -307,5 +307,5 @@ def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:
     """
     with deferred_signals():
         process.kill()
-        end_all(lambda: naming(str(scratch)), LONGEST_END)
+        end_all(lambda: working_in(str(scratch)), LONGEST_END)
         process.wait()
