@@ -101,7 +101,7 @@ def run_inprocess(
         on_round=on_round,
         sampling=sampling,
         resume=None if kept is None else kept.begin(),
-        on_checkpoint=(lambda state: None) if kept is None else kept.keep,
+        on_checkpoint=None if kept is None else kept.keep,
     )
     outcome.labels.update(labels)
     return outcome

@@ -11,12 +11,12 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.engines.console import Console
 from flareclust.engines.options import JobOptions
-from flareclust.engines.process_tree import end_all, naming
+from flareclust.engines.process_tree import end_all, working_in
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.flare.controller import SIMULATED, checkpoint_at
-from flareclust.flare.diagnostics import FATAL, log_text
+from flareclust.flare.diagnostics import FATAL, beyond, log_text
 from flareclust.protocol.outcome import SUMMARY, read_rounds
 
 #: What the simulator's log says when it lost a site's process, mostly while starting, in a race for a network port.
@@ -88,7 +88,7 @@ def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:
         if ended:
             raise _failure(scratch)
         if time.monotonic() > end:
-            raise JobFailed(f"the job was still running after the deadline of {options.deadline} s and was stopped")
+            raise beyond(options.deadline)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> bool:
@@ -120,5 +120,5 @@ def end_simulator(process: subprocess.Popen[bytes], scratch: Path) -> None:
     """
     with deferred_signals():
         process.kill()
-        end_all(lambda: naming(str(scratch)), LONGEST_END)
+        end_all(lambda: working_in(str(scratch)), LONGEST_END)
         process.wait()

@@ -58,7 +58,10 @@ def assessed_rows(
     if not assessed or "differentially-private" in registry.get(experiment.algorithm).promises:
         return None
     absent = left_out(outcome)
-    answered = set(cast("list[str]", assessed[-1]["sites"]))  # also a site that an earlier exchange was too much for
+    sites = assessed[-1][
+        "sites"
+    ]  # among them a site that an earlier exchange was too much for; of devices their number
+    answered = set(sites) if isinstance(sites, list) else set()
     own = {site for site in outcome.sites if site not in absent or site in answered}
     unknown = {site for site in own if site not in places or isinstance(prepared.sites.get(site), Path)}
     known = not unknown - set(outcome.labels)

@@ -72,7 +72,7 @@ def run_federation(
     *,
     on_round: OnRound = lambda record: None,
     resume: Checkpoint | None = None,
-    on_checkpoint: OnCheckpoint = lambda checkpoint: None,
+    on_checkpoint: OnCheckpoint | None = None,
     exchanging: Callable[[Ask, list[str], int, OnRound], Exchanges] = Exchanges,
     sampling: Sampling | None = None,
 ) -> Outcome:
@@ -85,7 +85,8 @@ def run_federation(
         options: quorum, what follows the rounds, and secure sums.
         on_round: gets a record per exchange; of a resumed run first those before the interruption.
         resume: the state to go on from; None to begin.
-        on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on.
+        on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on; None where
+            nobody keeps it.
         exchanging: makes the exchanges of a run without secure sums.
         sampling: which sites each round has, in a run without secure sums; None for all. The assessment asks all of them.
 
@@ -112,7 +113,7 @@ def run_federation(
 
 
 def _clustered(
-    aggregator: ClusteringAggregator, exchanges: Exchanges, round_: Round, on_checkpoint: OnCheckpoint
+    aggregator: ClusteringAggregator, exchanges: Exchanges, round_: Round, on_checkpoint: OnCheckpoint | None
 ) -> Round:
     """Return the finished round: the last one, or the best solution so far where a refinement was interrupted."""
     while not round_.done:
@@ -130,7 +131,8 @@ def _clustered(
         seconds = perf_counter() - started
         exchanges.seconds_merge += seconds
         exchanges.record(step, replies, index, seconds, round_.diagnostics)
-        on_checkpoint(Checkpoint(round_, exchanges.progress()))
+        if on_checkpoint is not None:
+            on_checkpoint(Checkpoint(round_, exchanges.progress()))
     return round_
 
 

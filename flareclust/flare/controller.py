@@ -27,9 +27,10 @@ from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__, fits
 from flareclust.aggregators.base import ClusteringAggregator, unpack
+from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.features import result as partial
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read
+from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
 from flareclust.flare import receiver
 from flareclust.protocol.outcome import Outcome, append_round, write
 from flareclust.protocol.replies import SiteReply
@@ -160,6 +161,7 @@ class ClusteringController(Controller):
         )
         try:
             interrupted = self._interrupted(fl_ctx)
+            remove_old(kept.path.parent, interrupted)
             outcome = run_federation(
                 self._aggregator,
                 ask,
@@ -167,7 +169,7 @@ class ClusteringController(Controller):
                 self._options(),
                 on_round=on_round,
                 resume=None if interrupted is None else read(interrupted, kept.about),
-                on_checkpoint=kept.keep,
+                on_checkpoint=None if isinstance(self._aggregator, PrivateAggregator) else kept.keep,
             )
         except _Stopped:
             self.log_info(fl_ctx, "the job was aborted; no result was written")

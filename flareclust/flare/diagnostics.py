@@ -30,6 +30,14 @@ _WELL = ": OK"
 _NOT_ALLOWED = ("unsafe component", "infrastructure error")
 
 
+def beyond(deadline: float) -> JobFailed:
+    """Return the failure of a job that was stopped after so many seconds."""
+    return JobFailed(
+        f"the job was still running after the deadline of {deadline:g} s and was stopped; give it longer with task_timeout "
+        f"(--task-timeout) above {deadline / 3:.0f}: the deadline is three times that, in seconds, or an hour if that is more"
+    )
+
+
 def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
     """Return the failure of a job that ended without a result.
 
