@@ -10,8 +10,11 @@ import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli.names import split_names
-from flareclust.cli.settings import AsJson, InExperiment, Overwrite, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, InExperiment, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
 from flareclust.cli.sweep import Interrupted
+
+#: The engines whose sites are made here, from the data of the run.
+OWN_DATA = ("inprocess", "devices", "simulator")
 
 
 def run(
@@ -19,7 +22,7 @@ def run(
     data: Annotated[
         str | None,
         typer.Option(
-            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder; by default digits. Not for sites that have their own."
+            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder. Not for sites that have their own."
         ),
     ] = None,
     k: Annotated[
@@ -156,6 +159,8 @@ def run(
     )
     if criterion is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
+    if data is None and experiment.engine in OWN_DATA:
+        raise UserError(no_data("run"))
     if dry_run:
         from flareclust.experiment.table_report import print_tables
 

@@ -11,14 +11,14 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
-from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
 
 
 def stability(
     algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
     data: Annotated[
-        str, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
-    ] = "digits",
+        str | None, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
+    ] = None,
     k: Annotated[
         str | None, typer.Option("--k", help="Number of clusters, or a range 5..25; known for the named data sets.")
     ] = None,
@@ -71,6 +71,8 @@ def stability(
     }
     if out is not None and not overwrite:
         check_unused(out)
+    if data is None:
+        raise UserError(no_data("stability"))
     own = parse_settings(settings)
     if taken := sorted(
         own.keys() & {*given, "data", "k", "seed", "secure_sums", "repeats", "null", "engine", "out", "track"}
