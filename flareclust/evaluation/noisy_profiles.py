@@ -79,7 +79,8 @@ class NoisyProfiles:
     def _weights(self) -> FloatArray:
         """Return what part of all rows each cluster has (k,)."""
         rows = np.asarray(self.rows if self.rows.any() else np.ones(len(self.mean)), dtype=np.float64)
-        return rows / rows.sum()
+        weights: FloatArray = rows / rows.sum()
+        return weights
 
     @property
     def noise(self) -> FloatArray:
@@ -183,7 +184,7 @@ class NoisyProfiles:
 
     def unknown(self) -> str:
         """Return a sentence that names the columns of which noise leaves nothing known; "" where there are none."""
-        names = [name for name, lost in zip(self.columns, self.in_noise[self.clear].all(axis=0), strict=True) if lost]
+        names = [self.columns[j] for j in np.flatnonzero(self.in_noise[self.clear].all(axis=0))]
         if not names or not self.clear.any():
             return ""
         listed = ", ".join(names[:_MOST_NAMED]) + (
