@@ -20,6 +20,7 @@ from flareclust.data.one_hot import rows_of
 from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
 from flareclust.experiment.result import Result
+from flareclust.features.scaling import filled
 from flareclust.features.space import as_clustered
 from flareclust.protocol import registry
 
@@ -124,7 +125,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         In scaled columns where the run scaled them, and between rows of length 1 with `metric="cosine"`.
         """
         arrays = self.result_.arrays
-        rows = as_clustered(arrays, np.asarray(self._rows(X), dtype=np.float64))
+        rows = np.asarray(self._rows(X), dtype=np.float64)
+        if not self._partial:
+            rows = check_rows(filled(arrays, rows), where="X")
+        rows = as_clustered(arrays, rows)
         centers = as_clustered(arrays, self.cluster_centers_)
         return np.stack([np.sqrt(((rows - center) ** 2).sum(axis=1)) for center in centers], axis=1)
 
@@ -149,9 +153,13 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             dtype=np.float64,
             order="C",
             ensure_min_samples=self.n_sites if reset else 1,
-            ensure_all_finite="allow-nan" if self._partial and not reset else True,
+            ensure_all_finite="allow-nan" if self._takes_gaps(reset=reset) else True,
         )
         return rows
+
+    def _takes_gaps(self, *, reset: bool) -> bool:
+        """Return whether cells of one table may be missing: as the settings say (`missing`), and where columns may."""
+        return getattr(self, "missing", "refuse") != "refuse" or (self._partial and not reset)
 
     @property
     def _partial(self) -> bool:

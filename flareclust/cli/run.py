@@ -36,8 +36,11 @@ from flareclust.cli.run_options import (
     Track,
     Truth,
 )
-from flareclust.cli.settings import AsJson, InExperiment, Overwrite, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, InExperiment, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
 from flareclust.cli.sweep import Interrupted
+
+#: The engines whose sites are made here, from the data of the run.
+OWN_DATA = ("inprocess", "devices", "simulator")
 
 if TYPE_CHECKING:
     from flareclust.experiment.config import Experiment
@@ -114,6 +117,8 @@ def run(
     )
     if criterion is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
+    if data is None and experiment.engine in OWN_DATA:
+        raise UserError(no_data("run"))
     if dry_run:
         from flareclust.experiment.table_report import print_tables
 

@@ -34,3 +34,11 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
             raise UserError(f"--set names {shown(key)} twice")
         settings[key] = from_text(value)
     return settings
+
+
+def no_data(command: str) -> str:
+    """Return what a command says that lacks its data."""
+    return (
+        f"which data? Name a folder with a file for each site (--data FOLDER --partition none), a file, or a data set to try "
+        f"flareclust with: flareclust {command} ... --data digits (others: flareclust data list)"
+    )

@@ -12,10 +12,10 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
 from flareclust.cli.run_options import AlgorithmName, Columns, IdColumn, K, PolicyFile, SchemaFile, Truth
-from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
 
 Data = Annotated[
-    str, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
+    str | None, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
 ]
 Repeats = Annotated[
     int,
@@ -38,7 +38,7 @@ Out = Annotated[Path | None, typer.Option(help="A folder for the files of the ru
 
 def stability(
     algorithm: AlgorithmName,
-    data: Data = "digits",
+    data: Data = None,
     k: K = None,
     repeats: Repeats = 20,
     null: Null = 0,
@@ -75,6 +75,8 @@ def stability(
     }
     if out is not None and not overwrite:
         check_unused(out)
+    if data is None:
+        raise UserError(no_data("stability"))
     own = parse_settings(settings)
     if taken := sorted(
         own.keys() & {*given, "data", "k", "seed", "secure_sums", "repeats", "null", "engine", "out", "track"}

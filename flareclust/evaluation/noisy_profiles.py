@@ -31,6 +31,9 @@ _MUCH = 0.25
 #: Means are shown with the digits of this part of their column's range, or those of their noise if that is more.
 _SHOWN = 0.01
 
+#: So many columns are named in a sentence.
+_MOST_NAMED = 12
+
 #: A difference says nothing up to so many deviations of its noise.
 _WITHIN_NOISE = 2.0
 
@@ -69,9 +72,15 @@ class NoisyProfiles:
     @property
     def center(self) -> FloatArray:
         """Return the mean of the centroids (d,), by their noisy numbers of rows; of all alike where these are 0."""
-        weights = self.rows if self.rows.any() else np.ones(len(self.mean))
-        center: FloatArray = np.average(self.mean, axis=0, weights=weights)
+        center: FloatArray = np.average(self.mean, axis=0, weights=self._weights)
         return center
+
+    @property
+    def _weights(self) -> FloatArray:
+        """Return what part of all rows each cluster has (k,)."""
+        rows = np.asarray(self.rows if self.rows.any() else np.ones(len(self.mean)), dtype=np.float64)
+        weights: FloatArray = rows / rows.sum()
+        return weights
 
     @property
     def noise(self) -> FloatArray:
@@ -86,9 +95,26 @@ class NoisyProfiles:
         return found
 
     @property
+    def in_noise(self) -> BoolArray:
+        """Return which means (k, d) say nothing: those of clusters within noise, and where noise is as wide as the declared range."""
+        return ~self.clear[:, None] | (2 * _WITHIN_NOISE * self.noise[:, None] >= self._range)
+
+    @property
+    def center_in_noise(self) -> BoolArray:
+        """Return for which columns (d,) the noise of the mean of all clusters is as wide as the declared range."""
+        moved = self._weights[:, None] * np.minimum(self.noise[:, None], self._range)
+        return np.asarray(2 * _WITHIN_NOISE * np.sqrt((moved**2).sum(axis=0)) >= self._range)
+
+    @property
+    def _range(self) -> FloatArray:
+        """Return the width of each column's declared range (d,)."""
+        width: FloatArray = self.arrays[HIGH] - self.arrays[LOW]
+        return width
+
+    @property
     def of_range(self) -> FloatArray:
         """Return how far each mean is from that of all clusters, in parts of its column's declared range (k, d)."""
-        found: FloatArray = (self.mean - self.center) / (self.arrays[HIGH] - self.arrays[LOW])
+        found: FloatArray = (self.mean - self.center) / self._range
         return found
 
     # ---- what `flareclust.evaluation.profile_words` reads ----
@@ -102,7 +128,7 @@ class NoisyProfiles:
     @property
     def overall(self) -> tuple[FloatArray, FloatArray]:
         """Return the mean of all clusters, and by what digits are shown: a part of the range, or the noise of most means."""
-        part = _SHOWN * (self.arrays[HIGH] - self.arrays[LOW])
+        part = _SHOWN * self._range
         noise = float(np.median(self.noise))
         return self.center, np.maximum(part, noise if np.isfinite(noise) else 0.0)
 
@@ -155,6 +181,16 @@ class NoisyProfiles:
         listed = ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
         what = f"clusters {listed} cannot" if len(names) > 1 else f"cluster {listed} cannot"
         return f"{what} be distinguished from noise, which moves a centroid by more than half a radius there"
+
+    def unknown(self) -> str:
+        """Return a sentence that names the columns of which noise leaves nothing known; "" where there are none."""
+        names = [self.columns[j] for j in np.flatnonzero(self.in_noise[self.clear].all(axis=0))]
+        if not names or not self.clear.any():
+            return ""
+        listed = ", ".join(names[:_MOST_NAMED]) + (
+            f" and {len(names) - _MOST_NAMED} more columns" if len(names) > _MOST_NAMED else ""
+        )
+        return f"nothing is known of {listed}: the noise of their means is as wide as their declared range"
 
 
 def noisy_profiles_of(

@@ -166,6 +166,17 @@ def tie(arrays: Mapping[str, Array], rule: str) -> str:
     return ""
 
 
+def at_end(arrays: Mapping[str, Array], rule: str) -> str:
+    """Return a sentence where the k that a rule chose is an end of the range, beyond which another may be better; else empty."""
+    if (known := selection_of(arrays)) is None or len(known.k) < 2:
+        return ""
+    k, first, last = int(known.k[choose(known, rule)]), int(known.k.min()), int(known.k.max())
+    if k == last or (k == first and k > 2):
+        end, other = ("largest", "larger") if k == last else ("smallest", "smaller")
+        return f"k={k} is the {end} of the range {first}..{last}, and {rule} may prefer a {other} one; widen the range"
+    return ""
+
+
 def _listed(numbers: list[int]) -> str:
     """Return "3", "3 and 4" or "3, 4 and 5"."""
     return " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))

@@ -92,7 +92,7 @@ def coverage_warnings(experiment: Experiment, outcome: Outcome, assessed: Mappin
         return []
     why = (
         f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, so inertia is "
-        "smaller than that of all rows, and cannot be compared with that of another run"
+        "of these rows alone, and cannot be compared with that of another run"
     )
     return [why]
 
@@ -128,7 +128,7 @@ def _of_unknown(experiment: Experiment, rows: int, reported: int) -> list[str]:
     """Return a warning where rows are known to be missing, or a policy is known, though not how many rows there are."""
     found = f"the assessment is of {rows} rows"
     small = (
-        "policies leave out small cells, so inertia is smaller than that of all rows, and cannot be compared with that of "
+        "policies leave out small cells, so inertia is of these rows alone, and cannot be compared with that of "
         "another run"
     )
     if rows <= COVERED_UNDER_POLICY * reported:

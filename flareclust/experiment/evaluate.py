@@ -243,9 +243,10 @@ def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[
 
 
 def _ties(experiment: Experiment, outcome: Outcome) -> list[str]:
-    """Return a warning where the rule that chose k likes others as much, or nearly."""
+    """Return warnings where the rule that chose k likes others as much, or nearly, or may prefer one beyond the range."""
     rule = experiment.criterion if experiment.k_range else str(experiment.params.get("criterion", USUAL))
-    return [sentence] if (sentence := choice.tie(outcome.arrays, current_rule(rule))) else []
+    judged = (say(outcome.arrays, current_rule(rule)) for say in (choice.tie, choice.at_end))
+    return [sentence for sentence in judged if sentence]
 
 
 def _finite(value: float) -> float | None:

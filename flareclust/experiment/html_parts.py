@@ -109,6 +109,9 @@ pre { background: #f5f5f5; padding: 8px 10px; white-space: pre-wrap; overflow-wr
   .soft, .card .rule, .legend, figcaption { font-size: 10px; } .whole { max-width: 460px; }
   .wide { overflow: visible; } table { font-size: 10.5px; } table.dense { font-size: 7.5px; }
   table.dense.heat td.n, table.dense.heat th.n { min-width: 0; padding: 1px; }
+  table.many { font-size: 8px; } table.many td, table.many th { padding: 1px 2px; } table.many .meter { width: 24px; margin-right: 2px; }
+  table.many.heat td.n, table.many.heat th.n { min-width: 0; } table.many th.n { white-space: normal; }
+  table.many td.name, table.many th.name { min-width: 48px; max-width: 90px; } table.many .swatch { display: block; margin-left: auto; }
   tr, .warnings { break-inside: avoid; } .cards { grid-template-columns: repeat(3, 1fr); } .maps { grid-template-columns: repeat(5, 1fr); }
 }
 """

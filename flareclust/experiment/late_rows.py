@@ -8,7 +8,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.engines.late_sites import place, place_file, read_finished
-from flareclust.experiment.typed_rows import typed_file
+from flareclust.experiment.typed_files import typed_file
 from flareclust.protocol import registry
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.reading import TypedTable, without

@@ -25,7 +25,7 @@ from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.site_rows import site_files
-from flareclust.experiment.typed_rows import mapping_file
+from flareclust.experiment.typed_files import mapping_file
 from flareclust.flare.session import connected_sites, open_session
 
 CONNECT_SECONDS = 90.0

@@ -20,7 +20,7 @@ def profile_lines(result: Result) -> Iterator[str | Table]:
     """Give the table of clusters, then plain lines about the tree; nothing for a result without profiles."""
     if (noisy := shown_noisy_profiles(result)) is not None:
         yield from _table(noisy, list(range(len(noisy.rows))), "rows, noisy")
-        yield from filter(None, (noisy.unclear(), FREE))
+        yield from filter(None, (noisy.unclear(), noisy.unknown(), FREE))
         return
     profiles = profiles_of(result.arrays, result.columns)
     if profiles is None:
@@ -28,7 +28,9 @@ def profile_lines(result: Result) -> Iterator[str | Table]:
     described = [cluster for cluster, rows in enumerate(profiles.rows.tolist()) if rows]
     yield from _table(profiles, described, "rows")
     if none := len(profiles.rows) - len(described):
-        yield f"{none} clusters are not described: {'no site has' if profiles.site_rows is not None else 'the sites do not have'} enough of their rows (three, or min_count)"
+        what = "cluster is" if none == 1 else "clusters are"
+        who = "no site has" if profiles.site_rows is not None else "the sites do not have"
+        yield f"{none} {what} not described: {who} enough of {'its' if none == 1 else 'their'} rows (three, or min_count)"
     yield from _tree(profiles)
 
 

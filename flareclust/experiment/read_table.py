@@ -8,7 +8,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_path
 from flareclust.data.file_names import unmarked
 from flareclust.data.tables import File, Table, read_files
-from flareclust.experiment.typed_rows import typed_file
+from flareclust.experiment.typed_files import typed_file
 from flareclust.schema.columns import read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
 

@@ -152,7 +152,9 @@ def _plane(rows: FloatArray, d: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _named(direction: FloatArray, columns: Sequence[str]) -> str:
-    """Return the columns that make most of a direction, with the sign of each."""
+    """Return the columns that make most of a direction, with the sign of each; in words where there are none, or too many."""
+    if not direction.any():
+        return "nothing"
     order = np.argsort(-np.abs(direction))[:3]
     signed = [f"{'+' if direction[j] > 0 else '−'} {columns[j]}" for j in order if abs(direction[j]) > 0.25]  # noqa: RUF001
-    return ", ".join(signed).removeprefix("+ ")
+    return ", ".join(signed).removeprefix("+ ") or "a mixture of many columns"

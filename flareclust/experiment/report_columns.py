@@ -10,14 +10,17 @@ from flareclust.plotting.style import cluster_colour
 from flareclust.protocol.profile_arrays import CELLS
 
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.
-_MOST_COLUMNS, _WITH_NUMBERS = 40, 12
+_MOST_COLUMNS, WITH_NUMBERS = 40, 12
+
+#: Up to so many clusters fit on a sheet of paper in the usual size.
+_ON_PAPER = 6
 
 
 def heat_map(profiles: Profiles) -> Html:
     """Return a table of the clusters' means: a line per column, tinted by how far each is from that of all rows."""
     eta = np.nan_to_num(profiles.eta_squared, nan=-1.0)
     order = np.argsort(-eta, kind="stable")[:_MOST_COLUMNS].tolist()
-    k, dense = len(profiles.rows), len(profiles.rows) > _WITH_NUMBERS
+    k, dense = len(profiles.rows), len(profiles.rows) > WITH_NUMBERS
     clusters = [_cluster(c, k, dense) for c in range(k)]
     head = [
         tag("th", "column", class_="name"),
@@ -43,9 +46,14 @@ def heat_map(profiles: Profiles) -> Html:
     return section(
         "What is special about each cluster",
         tag("p", words, class_="soft"),
-        table(head, rows, class_="heat dense" if dense else "heat"),
+        table(head, rows, class_="heat dense" if dense else heat_class(k)),
         *_categories(profiles),
     )
+
+
+def heat_class(k: int) -> str:
+    """Return the class of a table with the numbers of k clusters, which is printed smaller where they are many."""
+    return "heat many" if k > _ON_PAPER else "heat"
 
 
 def _cluster(c: int, k: int, dense: bool) -> Html:

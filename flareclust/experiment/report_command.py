@@ -13,7 +13,7 @@ from flareclust.experiment.typed_rows import settled_settings
 
 #: Options of `flareclust run` by the fields of an experiment, and what they are where they need not be given.
 _OPTIONS = {
-    "data": ("--data", ("digits", "sites")),
+    "data": ("--data", ("sites",)),
     "partition": ("--partition", ("iid",)),
     "n_sites": ("--n-sites", (10,)),
     "seed": ("--seed", (0,)),
@@ -55,7 +55,7 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
     for name, (option, usual) in _OPTIONS.items():
         value = experiment.get(name)
         apart = experiment.get("partition") == "none" and name == "n_sites"
-        own = experiment.get("engine") == "production" and name == "partition"
+        own = (experiment.get("engine"), name) in (("production", "partition"), ("poc", "data"))
         if value is not None and value not in usual and not apart and not own:
             words += [option, _from_here(str(value)) if name == "table_schema" else str(value)]
     if experiment.get("columns"):

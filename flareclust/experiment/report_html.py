@@ -38,7 +38,7 @@ def report_page(result: ResultValues) -> str:
         title,
         tag("h1", title),
         _who(result, sizes),
-        _warnings(result),
+        _warnings(result, noisy),
         section("The clusters", _cards(result, profiles, sizes) if noisy is None else _noisy_cards(result, noisy)),
         since(result),
         heat_map(profiles) if profiles is not None else Html(""),
@@ -80,8 +80,10 @@ def _who(result: ResultValues, sizes: list[int] | None) -> Html:
     )
 
 
-def _warnings(result: ResultValues) -> Html:
+def _warnings(result: ResultValues, noisy: NoisyProfiles | None) -> Html:
     if not result.warnings:
+        if noisy is not None and (noisy.unclear() or noisy.unknown()):
+            return Html("")  # said beside the clusters
         return tag("div", "No warnings.", class_="fine")
     items = tag("ul", *(tag("li", warning) for warning in result.warnings))
     return tag("div", tag("b", "Read this first"), items, class_="warnings")
@@ -197,7 +199,7 @@ def _maps(result: ResultValues) -> list[Html]:
     if not rows_map.sites:
         return []
     words = "The two columns." if d == 2 else "The two directions in which rows differ most."
-    across = f" Left to right: {rows_map.axes[0]}. Bottom to top: {rows_map.axes[1] or 'nothing'}."
+    across = f" Left to right: {rows_map.axes[0]}. Bottom to top: {rows_map.axes[1]}."
     small = [
         tag("figure", rows_map.of(site), tag("figcaption", f"{site} ({len(rows_map.sites[site]):,} rows)"))
         for site in sorted(rows_map.sites)[:_MOST_SITES]

@@ -7,7 +7,8 @@ from flareclust.data import datasets
 from flareclust.data.digest import digest_of
 from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.typed_rows import one_table, schema_of
+from flareclust.experiment.typed_files import schema_of
+from flareclust.experiment.typed_rows import one_table
 
 
 def is_known(text: str) -> bool:

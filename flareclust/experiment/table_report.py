@@ -16,7 +16,7 @@ from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import tables_of
-from flareclust.experiment.typed_rows import schema_of, typed_file, typed_sites
+from flareclust.experiment.typed_files import schema_of, typed_file, typed_sites
 from flareclust.privacy.dp.budget import bounds_of, misfitting
 from flareclust.privacy.policy import Policy
 from flareclust.schema.columns import TableSchema
@@ -43,7 +43,7 @@ def print_tables(experiment: Experiment) -> None:
         return
     path, schema = Path(experiment.data), schema_of(experiment)
     if parse(experiment.partition).name == "none":
-        typed = typed_sites(path, schema, experiment.truth)
+        typed = typed_sites(path, schema, experiment.truth, agreed=experiment.table_schema is not None)
     else:
         typed = {path.name: typed_file(path, schema, experiment.truth)}
     print_typed(typed)

@@ -7,36 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import TableFaults, UserError
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Agreement, IntArray
-from flareclust._foundation.validation import did_you_mean
 from flareclust.data.datasets import Dataset
-from flareclust.data.file_names import unmarked
-from flareclust.data.memory import site_limit
-from flareclust.data.tables import File, Table
+from flareclust.data.tables import Table
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepared import Prepared, known_k
-from flareclust.experiment.site_rows import site_files
+from flareclust.experiment.typed_files import schema_of, typed_file, typed_sites
 from flareclust.protocol import registry
-from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
-from flareclust.schema.mapping import TableMapping, read_mapping
-from flareclust.schema.reading import TypedTable, read_typed, without
-from flareclust.schema.text_files import FORMATS, names_of
-
-#: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
-MAPPING = ".mapping.yaml"
-
-#: Columns of a table without a schema.
-_NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
+from flareclust.schema.columns import TableSchema, read_schema
+from flareclust.schema.reading import TypedTable, without
 
 
 def own_sites(experiment: Experiment) -> Prepared:
     """Return the federation of the tables in the folder that an experiment names, a site for each."""
     params = settled_settings(experiment)
-    tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
+    schema, agreed = schema_of(experiment), experiment.table_schema is not None
+    tables = typed_sites(Path(experiment.data), schema, experiment.truth, agreed=agreed)
     sites = {site: typed.table for site, typed in tables.items()}
     partial = registry.get(experiment.algorithm).partial
-    columns = _columns_of_any(sites, schema_of(experiment), experiment, exact=not partial)
+    columns = _columns_of_any(sites, schema, experiment, exact=not partial)
     agreement: Agreement = "may-lack" if partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     index, dataset = None, None
@@ -54,8 +44,9 @@ def _columns_of_any(
     columns = tuple(name for name in without(schema, experiment.truth).features if name in present)
     for site, table in sites.items():
         if exact and (lacking := [name for name in columns if name not in (table.columns or ())]):
+            why = "" if experiment.table_schema is None else " (lacks in its mapping)"
             raise UserError(
-                f"{site} lacks {', '.join(lacking[:12])} (lacks in its mapping), and {experiment.algorithm} needs the same columns at "
+                f"{site} lacks {', '.join(lacking[:12])}{why}, and {experiment.algorithm} needs the same columns at "
                 "every site; take an algorithm for sites with different columns, such as masked"
             )
     return columns
@@ -193,76 +184,6 @@ def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:
     typed = typed_file(path, schema_of(experiment), experiment.truth)
     ids = None if typed.table.ids is None else tuple(typed.table.ids)
     return replace(_joined(path.name, {"": typed})[0], dropped=typed.table.dropped), ids
-
-
-def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[str, TypedTable]:
-    """Return the tables in a folder by site, each read with the mapping beside it.
-
-    Raises:
-        UserError: there are no tables.
-        TableFaults: tables do not fit the schema, or cannot be read at all; all faults of all tables are in it.
-    """
-    files = site_files(folder)
-    tables: dict[str, TypedTable] = {}
-    faults: dict[str, Sequence[str]] = {}
-    for site, path in files.items():
-        assert isinstance(path, Path)
-        try:
-            tables[site] = typed_file(path, schema, truth, site_limit(len(files)))
-        except TableFaults as error:
-            faults |= error.faults
-        except UserError as error:
-            faults[str(path)] = [str(error).removeprefix(str(path)).lstrip(": ")]
-    if faults:
-        raise TableFaults(faults)
-    return tables
-
-
-def typed_file(
-    path: Path,
-    schema: TableSchema,
-    truth: str | None,
-    memory: int | None = None,
-    mapping: TableMapping | None = None,
-) -> TypedTable:
-    """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
-    own = mapping or mapping_of(path)
-    try:
-        return read_typed([File(path, str(path))], schema, own, truth=truth, memory=memory, bounded=True)
-    except TableFaults:
-        raise
-    except UserError as error:
-        raise UserError(unmarked(str(error))) from None
-
-
-def mapping_file(path: Path) -> Path:
-    """Return the file beside a table that says how it differs from the schema; there may be none."""
-    return path.with_name(path.stem + MAPPING)
-
-
-def mapping_of(path: Path) -> TableMapping | None:
-    """Return the mapping in the file beside a table; None where there is none."""
-    beside = mapping_file(path)
-    return read_mapping(beside) if beside.is_file() else None
-
-
-def schema_of(experiment: Experiment) -> TableSchema:
-    """Return the schema that an experiment names; without one, all columns are numbers but those of ids and of classes."""
-    if experiment.table_schema is not None:
-        return read_schema(experiment.table_schema)
-    path = Path(experiment.data)
-    if path.is_dir():
-        path = next(file for file in site_files(path).values() if isinstance(file, Path))
-    form = path.suffix.lower().removeprefix(".")
-    if form not in FORMATS or not path.is_file():
-        raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(FORMATS)} files")
-    given = mapping_of(path) or TableMapping()
-    names = names_of(path, form, given.encoding, str(path))
-    columns = {name: _ID if name == experiment.id_column else _NUMBER for name in names if name != experiment.truth}
-    for name in (experiment.id_column, experiment.truth):
-        if name is not None and name not in names:
-            raise UserError(f"{path} has no column {name!r}{did_you_mean(name, names)}")
-    return TableSchema(columns=columns)
 
 
 def _joined(

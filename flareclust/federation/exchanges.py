@@ -30,6 +30,9 @@ GONE, NEW = "was not there when the job was resumed", "was not in the job before
 #: So many reasons are listed in one message.
 _MOST_SENTENCES = 20
 
+#: So many sites are named that have the same reason.
+_MOST_NAMED = 5
+
 #: Called with each record of rounds.jsonl as soon as it is known.
 OnRound = Callable[[Mapping[str, object]], None]
 
@@ -256,15 +259,14 @@ def assessment_diagnostics(metrics: Mapping[str, float | None], sums: Message) -
 
 
 def refusal_texts(refused: Mapping[str, str]) -> list[str]:
-    """Return a sentence per site, or one for all where more than ten sites have the same reason; at most twenty and a last one."""
+    """Return a sentence per reason, which names the first sites that have it; at most twenty and a last one."""
     by_reason: dict[str, list[str]] = {}
     for site in sorted(refused):
         by_reason.setdefault(refused[site], []).append(plain(site))
     sentences = []
     for reason, sites in by_reason.items():  # in the order of the first site's name
-        if len(sites) > 10:
-            sentences.append(f"{sites[0]}, {sites[1]} and {len(sites) - 2} more sites: each {reason}")
-        else:
-            sentences += [f"{site} {reason}" for site in sites]
+        more = f" and {len(sites) - _MOST_NAMED} more" if len(sites) > _MOST_NAMED else ""
+        named = ", ".join(sites[:_MOST_NAMED]) + more
+        sentences.append(f"{named} {reason}" if len(sites) == 1 else f"{len(sites)} sites ({named}): each {reason}")
     rest = len(sentences) - _MOST_SENTENCES
     return sentences if rest <= 0 else [*sentences[:_MOST_SENTENCES], f"and {rest} more reasons"]

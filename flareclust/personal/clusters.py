@@ -81,10 +81,10 @@ def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = N
         run: the engine to run k-FED in; None for this process.
 
     Raises:
-        UserError: k or k_local are none for k-FED, or half of the devices have too few rows for it.
+        UserError: k or k_local are none for k-FED, or a device has too few rows for it.
         JobFailed: the devices' rows cannot be clustered.
     """
-    executor, outcome = _found(split, k, k_local, seed, run)
+    executor, outcome = _found(split, k, k_local, seed, run, placing=True)
     arrays, context = executor.placing(outcome.arrays), SiteContext(executor.min_count)
     device, train, test, group = [], [], [], []
     for i, name in enumerate(split.names):
@@ -110,7 +110,7 @@ def whole_with_clusters(
     Args: as of `clustered`.
 
     Raises:
-        UserError, JobFailed: as `clustered`.
+        UserError, JobFailed: as `clustered`, the former where half of the devices have too few rows.
     """
     _, outcome = _found(split, k, k_local, seed, run)
     parts = replace(whole(split), left_out=refusal_texts(outcome.refused))
@@ -123,20 +123,27 @@ def clusters_of_sites(outcome: Outcome) -> dict[str, list[int]]:
     return clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], senders)
 
 
-def _found(split: Split, k: int, k_local: int, seed: int, run: Run | None) -> tuple[ClusteringExecutor, Outcome]:
-    """Run k-FED on the rows to train with; return its site's side, and what it has found."""
+def _found(
+    split: Split, k: int, k_local: int, seed: int, run: Run | None, *, placing: bool = False
+) -> tuple[ClusteringExecutor, Outcome]:
+    """Run k-FED on the rows to train with; return its site's side, which may be `placing` rows later, and what it has found."""
     algorithm, params = registry.get(KFED), {"k_local": k_local}
     rows = {name: one.X for name, one in split.train.items()}
     executor, _ = algorithm.build(k, seed, params)
-    _check_enough(rows, executor.min_count)
+    _check_enough(rows, executor.min_count, placing=placing)
     return executor, (run or run_inprocess)(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
 
 
-def _check_enough(rows: Mapping[str, FloatArray], needed: int) -> None:
-    """Raise UserError where k-FED would lack so many devices that it ends."""
+def _check_enough(rows: Mapping[str, FloatArray], needed: int, *, placing: bool) -> None:
+    """Raise UserError where k-FED would lack so many devices that it ends, or one whose rows are to be placed by its own clusters."""
     few = [name for name, X in rows.items() if len(X) < needed]
     if 2 * len(few) >= len(rows):
         raise UserError(
             f"kfed needs {needed} rows to train with at more than half of the devices, and {len(few)} of {len(rows)} have fewer, "
             f"such as {few[0]}; use fewer devices, or a smaller test_share"
+        )
+    if few and placing:
+        raise UserError(
+            f"{few[0]} has {len(rows[few[0]])} of the {needed} rows to train with that kfed needs at every device, and "
+            f"{len(few)} of {len(rows)} devices have fewer; use fewer devices, or a smaller test_share"
         )

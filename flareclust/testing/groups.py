@@ -100,7 +100,7 @@ class _SameGroups(SiteSession):
 
 
 def _settings(algorithm: Algorithm) -> Iterator[dict[str, Any]]:
-    """Yield settings of a job: the usual ones, and for each switch of the site's side those with it thrown."""
+    """Yield settings of a job: the usual ones, for each switch of the site's side those with it thrown, and scaled columns."""
     known = algorithm.parameters()
     usual: dict[str, Any] = {name: 1 for name in ("min_count", "n_init") if name in known}
     yield usual
@@ -112,6 +112,8 @@ def _settings(algorithm: Algorithm) -> Iterator[dict[str, Any]]:
             except UserError:  # it needs another setting beside it
                 continue
             yield thrown
+    if algorithm.partial and "scale" in known:
+        yield usual | {"scale": "standard"}
 
 
 def _others(rows: FloatArray) -> Iterator[FloatArray]:

@@ -103,6 +103,15 @@ def test_frames_keep_their_names(rows):
     assert list(by_site.feature_names_in_) == ["age", "crp"]
 
 
+def test_one_table_may_have_missing_cells_where_the_settings_say_what_they_mean(rows):
+    rows[7, 1] = np.nan
+    model = estimators.FederatedKMeans(n_clusters=3, n_sites=2, missing="mean").fit(rows)
+    assert np.array_equal(model.predict(rows), model.labels_)
+    assert np.array_equal(model.transform(rows).argmin(axis=1), model.labels_)
+    with pytest.raises(ValueError, match="NaN"):
+        estimators.FederatedKMeans(n_clusters=3, n_sites=2).fit(rows)
+
+
 def test_transform_and_score_are_distances(rows):
     model = estimators.FederatedKMeans(n_clusters=3, n_sites=3).fit(rows)
     distances = np.linalg.norm(rows[:, None] - model.cluster_centers_[None], axis=2)

@@ -5,11 +5,12 @@ that what one site spends does not add to what another does.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import IntArray
 from flareclust.core.dp.box import Box
@@ -65,7 +66,7 @@ class DPSession:
         if dp is None or site.ledger is None:
             raise Refusal(NO_TERMS)
         mechanism.check_installed()
-        box = bounds_of(dp.bounds, table.columns, table.X.shape[1])
+        box = bounds_of(dp.bounds, table.columns, table.X.shape[1], table.hidden)
         named = None if site.policy.secure_sites is None else len(site.policy.secure_sites)
         rho = _rho("the site's policy", dp.epsilon, dp.delta)
         return cls(box, dp, site.job, site.ledger, rho, named, columns=table.columns)
@@ -160,6 +161,9 @@ class DPSession:
 #: What is left of a budget may be less by the rounding of sums.
 _ROUNDING = 1 + 1e-9
 
+#: So many columns are named that have no bounds.
+_MOST_NAMED = 5
+
 #: What a site without terms answers to a job that needs them.
 NO_TERMS = (
     "has no terms for differential privacy, which this algorithm needs; its operator states bounds of the columns and a "
@@ -167,11 +171,11 @@ NO_TERMS = (
 )
 
 
-def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> Box:
+def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int, hidden: frozenset[str] = frozenset()) -> Box:
     """Return the bounds of a table's columns.
 
     Raises:
-        Refusal: there are bounds for other columns, in words that name none of them.
+        Refusal: there are bounds for other columns, in words that name none of those that are `hidden`.
     """
     if isinstance(bounds, Ball):
         return _around(bounds, columns, d)
@@ -180,9 +184,10 @@ def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> Box:
             raise Refusal(
                 f"has bounds by the names of columns and rows without such names; give the bounds as a list of {d} pairs"
             )
-        if missing := sum(column not in bounds for column in columns):
+        if missing := [column for column in columns if column not in bounds]:
             raise Refusal(
-                f"has no bounds for {missing} of its {d} columns; add them to the site's policy by their names"
+                f"has no bounds for {len(missing)} of its {d} columns{_named(missing, hidden)}; add them to the site's policy "
+                "by their names"
             )
         pairs = np.array([bounds[column] for column in columns], dtype=np.float64)
     else:
@@ -209,6 +214,13 @@ def misfitting(box: Box, table: Table) -> list[str]:
     if math.isfinite(box.radius):
         return []
     return misfits(table.X, box.low, box.high, names_of(table), "bounds")
+
+
+def _named(columns: Sequence[str], hidden: frozenset[str]) -> str:
+    """Return the first of some columns in brackets, without names that do not leave the site; "" where all are such."""
+    names = [shown(name) for name in columns if name not in hidden]
+    more = " and more" if len(names) < len(columns) or len(names) > _MOST_NAMED else ""
+    return f" ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
 
 
 def _around(ball: Ball, columns: tuple[str, ...] | None, d: int) -> Box:

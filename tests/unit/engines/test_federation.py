@@ -10,6 +10,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, quorum, run_federation
+from flareclust.federation.exchanges import refusal_texts
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept, gathered
 from flareclust.protocol.schema import SECONDS, Schema, counts
@@ -131,7 +132,7 @@ def test_below_the_quorum_the_job_fails_with_every_reason():
         run(executors, silent_from={"c": 0})
     text = str(caught.value)
     assert "2 of 5 sites took part where at least 3 are needed" in text
-    assert "a does not want to; b does not want to; c did not answer in time" in text
+    assert "2 sites (a, b): each does not want to; c did not answer in time" in text
 
 
 def test_min_sites_sets_the_quorum():
@@ -199,7 +200,7 @@ def test_fewer_rows_than_k_refuses_by_name_and_the_others_go_on(sites):
 def test_k_above_every_site_fails_with_all_names(sites):
     with pytest.raises(JobFailed) as caught:
         run_inprocess(get("feca"), {}, sites, JobOptions(k=1000))
-    assert all(f"{site} has fewer rows than k=1000" in str(caught.value) for site in sites)
+    assert f"{len(sites)} sites ({', '.join(sites)}): each has fewer rows than k=1000" in str(caught.value)
 
 
 @pytest.mark.parametrize("bad", [{"k": 0}, {"k": 2.5}, {"k": 3, "seed": -1}, {"k": 3, "min_sites": 0}])
@@ -294,4 +295,11 @@ def test_many_sites_with_one_reason_are_reported_in_one_sentence():
     many = {f"s{i:03}": np.ones((1, 2)) for i in range(400)}
     with pytest.raises(JobFailed) as caught:
         run_inprocess(get("feca"), {}, many, JobOptions(k=3))
-    assert str(caught.value).endswith("s000, s001 and 398 more sites: each has fewer rows than k=3")
+    assert str(caught.value).endswith(
+        "400 sites (s000, s001, s002, s003, s004 and 395 more): each has fewer rows than k=3"
+    )
+
+
+def test_each_reason_is_said_once():
+    found = refusal_texts({"a": "is busy", "b": "has no rows", "c": "is busy"})
+    assert found == ["2 sites (a, c): each is busy", "b has no rows"]

@@ -6,7 +6,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed
 from flareclust.evaluation.criteria import decides, nearly_tied, tied
-from flareclust.evaluation.selection import summary, tie
+from flareclust.evaluation.selection import at_end, summary, tie
 from flareclust.experiment.report_html import report_page
 from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
 
@@ -52,6 +52,26 @@ def test_values_within_a_hundredth_of_the_best_are_named(values, expected):
     arrays = {f"choice_{name}": value for name, value in known._asdict().items()}
     found = tie(arrays, "calinski-harabasz")
     assert expected in found if expected else found == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([500.0, 300.0, 200.0, 100.0], ""),  # no k is below 2
+        ([100.0, 500.0, 300.0, 100.0], ""),
+        (
+            [100.0, 300.0, 400.0, 500.0],
+            "k=5 is the largest of the range 2..5, and calinski-harabasz may prefer a larger one",
+        ),
+    ],
+)
+def test_a_choice_at_the_end_of_the_range_is_named(values, expected):
+    known = selection_with(calinski_harabasz=values)
+    arrays = {f"choice_{name}": value for name, value in known._asdict().items()}
+    assert at_end(arrays, "calinski-harabasz").startswith(expected)
+    assert bool(at_end(arrays, "calinski-harabasz")) == bool(expected)
+    above = {**arrays, "choice_k": arrays["choice_k"] + 2, "choice_calinski_harabasz": np.array(values[::-1])}
+    assert ("k=4 is the smallest of the range 4..7" in at_end(above, "calinski-harabasz")) == bool(expected)
 
 
 def test_the_smallest_index_of_davies_and_bouldin_is_the_best():

@@ -85,7 +85,7 @@ def test_rows_that_provisioned_sites_reported_and_did_not_assess_are_warned_of(n
     assert warning.startswith(
         "the assessment is of 10 rows, where the sites reported 1024 before; how many they have is"
     )
-    assert "Sites' policies leave out small cells, so inertia is smaller than that of all rows" in warning
+    assert "Sites' policies leave out small cells, so inertia is of these rows alone" in warning
     assert not at_provisioned_sites(120.0, **{name: np.array([60, 50])}).warnings  # without small clusters
     assert not at_provisioned_sites(120.0, **{name: np.array([60, 60])}).warnings
 

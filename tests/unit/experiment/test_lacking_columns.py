@@ -59,3 +59,29 @@ def test_what_a_mapping_says_is_checked(folder, lacks, words):
     (folder / "data" / "west.mapping.yaml").write_text(f"lacks: {lacks}\n")
     with pytest.raises(UserError, match=words):
         flareclust.run("masked", str(folder / "data"), k=3, partition="none", schema=folder / "schema.yaml")
+
+
+@pytest.fixture
+def different(tmp_path):
+    """Two files of numbers with two columns each, one of them common, and with ids and classes."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "own").mkdir()
+    for site, names in {"north": ("a", "b"), "south": ("a", "c")}.items():
+        group = np.arange(60) % 2
+        rows = group[:, None] * 9 + rng.normal(size=(60, 2))
+        lines = [f"{i},{x},{y},k{one}" for i, ((x, y), one) in enumerate(zip(rows, group, strict=True))]
+        (tmp_path / "own" / f"{site}.csv").write_text("\n".join([f"who,{','.join(names)},class", *lines]) + "\n")
+    return tmp_path / "own"
+
+
+@pytest.mark.parametrize("name", ["masked", "proxy", "fkm-imputed"])
+def test_without_a_schema_each_file_has_the_columns_that_it_has(different, name):
+    result = flareclust.run(name, str(different), k=2, partition="none", truth="class", id_column="who")
+    assert not result.left_out
+    assert list(result.columns) == ["a", "b", "c"]
+    assert result.metrics["ari"] == 1
+
+
+def test_without_a_schema_algorithms_for_the_same_columns_name_what_a_file_lacks(different):
+    with pytest.raises(UserError, match=r"^south lacks b, and portfolio needs the same columns"):
+        flareclust.run("portfolio", str(different), k=2, partition="none", truth="class", id_column="who")

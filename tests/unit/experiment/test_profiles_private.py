@@ -12,6 +12,7 @@ from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles, noisy_prof
 from flareclust.evaluation.profile_words import sentence, telling
 from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.report_html import report_page
+from flareclust.experiment.report_noisy import noisy_map, noisy_note
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.tracking.note import describe
@@ -124,6 +125,21 @@ def noisy(
     found = noisy_profiles_of(arrays, np.array(centroids), columns)
     assert found is not None
     return found
+
+
+def test_means_that_are_no_more_than_noise_are_not_printed():
+    """Half the way between the centroids is 20: noise moves them by 0.3, which is wider than the range of the share."""
+    profiles = noisy([50.0, 50.0], [[20.0, 0.3], [60.0, 1.0]], ("age", "smoker=yes"))
+    profiles = noisy_profiles_of({**profiles.arrays, "high": np.array([100.0, 1.0])}, profiles.mean, profiles.columns)
+    assert profiles.in_noise.tolist() == [[False, True], [False, True]]
+    assert profiles.unknown().startswith("nothing is known of smoker=yes: the noise")
+    page = noisy_map(profiles) + noisy_note(profiles)
+    assert "60" in page
+    assert ">100 %<" not in page
+    assert ">30 %<" not in page
+    assert page.count(">–</td>") == 2  # noqa: RUF001
+    assert "Nothing is known of smoker=yes" in page
+    assert noisy([50.0, 50.0], [[20.0, 10.0], [60.0, 12.0]]).unknown() == ""
 
 
 def test_clusters_that_noise_could_have_made_are_named_and_nothing_is_said_of_them():

@@ -126,14 +126,14 @@ def test_masked_sums_give_the_same_model():
 )
 def test_a_site_that_cannot_take_part_is_named(table, params, message):
     own = {**sites(20, 20), "site-3": table}
-    with pytest.raises(JobFailed, match=f"site-3 .*{message}"):
+    with pytest.raises(JobFailed, match=rf"site-3\b.*{message}"):
         run_inprocess(FEDAVG, params, own, ONE.model_copy(update={"min_sites": 3}))
 
 
 @pytest.mark.parametrize("algorithm", [FEDAVG, IFCA])
 def test_a_site_with_a_policy_refuses(algorithm):
     own = sites(40, 40)
-    with pytest.raises(JobFailed, match=r"site-1 .*(policy|column of the classes)"):
+    with pytest.raises(JobFailed, match=r"site-1\b.*(policy|column of the classes)"):
         run_inprocess(algorithm, {"rounds": 1}, own, ONE, policy=Policy(min_count=5))
 
 

@@ -109,6 +109,11 @@ def test_models_that_no_device_uses_are_named():
         ("iris", {"k": 2, "partition": "none"}, "partition must be one of iid, .*; got 'none'"),
         ("iris", {"k": 2, "partition": "har-a1"}, r"partition must be one of [^;]*owners\[:N\]; got 'har-a1'"),
         ("iris", {"k": 2, "devices": 76}, "devices is 76, too many for 150 rows.*use at most 75 devices"),
+        (
+            "iris",
+            {"k": 2, "devices": 55},
+            r"^site-\d+ has 1 of the 2 rows to train with.* of 55 devices have fewer; use fewer",
+        ),
         ("iris", {"k": 2, "devices": 70}, "kfed needs 2 rows to train with.*, and 60 of 70 have fewer.*fewer devices"),
         ({}, {"k": 1}, "no devices"),
         ({"a": np.zeros((3, 2))}, {"k": 1}, r"a: expected \(X, y\)"),

@@ -20,10 +20,12 @@ from tests.computed import computed
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 
 
-def terms(rows, columns=None, ledger=None, job="a", **said) -> DPSession:
+def terms(rows, columns=None, ledger=None, job="a", hidden=frozenset(), **said) -> DPSession:
     held = Policy.of(policy(**said))
     return DPSession.of(
-        SiteSession(held, job, ledger or Ledger.in_memory()), Table(np.asarray(rows, float), columns), "site-1"
+        SiteSession(held, job, ledger or Ledger.in_memory()),
+        Table(np.asarray(rows, float), columns, hidden=hidden),
+        "site-1",
     )
 
 
@@ -72,10 +74,17 @@ def test_bounds_come_in_three_forms(bounds, columns, low, high):
         ([-1e200, 1e200], None, "too far apart"),
     ],
 )
-def test_bounds_of_other_columns_are_refused_without_their_names(bounds, columns, words):
+def test_bounds_of_other_columns_are_refused_without_hidden_names(bounds, columns, words):
     with pytest.raises(Refusal, match=words) as caught:
-        terms(np.zeros((4, 2)), columns, bounds=bounds)
+        terms(np.zeros((4, 2)), columns, hidden=frozenset({"secret"}), bounds=bounds)
     assert "secret" not in str(caught.value)
+
+
+def test_columns_without_bounds_are_named():
+    with pytest.raises(Refusal, match=r"no bounds for 1 of its 2 columns \('b'\); add them"):
+        terms(np.zeros((4, 2)), ("a", "b"), bounds={"a": [0, 1]})
+    with pytest.raises(Refusal, match=r"no bounds for 2 of its 3 columns \('b' and more\); add them"):
+        terms(np.zeros((4, 3)), ("a", "b", "c"), hidden=frozenset({"c"}), bounds={"a": [0, 1]})
 
 
 @pytest.mark.parametrize(
