@@ -60,10 +60,11 @@ def test_a_run_fills_them_with_the_means(folder):
 
 
 def test_an_algorithm_that_cannot_says_so(folder):
-    with pytest.raises(UserError, match=r"masked cannot do with missing cells what the schema says of age, sex, stage"):
-        prepare(experiment(folder, "masked"))
+    with pytest.raises(UserError, match=r"kpod cannot do with missing cells what the schema says of age, sex, stage"):
+        prepare(experiment(folder, "kpod"))
     with pytest.raises(UserError, match=r"central cannot do with missing cells"):
         prepare(experiment(folder, "central"))
+    assert prepare(experiment(folder, "masked")).params["missing"] == "mean"
 
 
 def test_cells_that_stay_open_set_the_run(folder):
