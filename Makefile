@@ -12,6 +12,7 @@ define install
 		--python $(BIN)/python -c constraints.txt -e '.[$(1)]' || $(PIP) -e '.[$(1)]'
 endef
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+comma := ,
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
 .PHONY: demo test test-all install lint nightly coverage papers docs jobs clean
@@ -47,6 +48,7 @@ lint: install
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator,
 # faults of trackers, workers, networks and clocks; then the speed of the kernels, which no test judges.
 nightly: install
+	$(call install,dev$(comma)postgres)
 	FLARECLUST_EXAMPLES=all $(TESTS) -m "nightly or hypothesis" -n 2
 	$(BIN)/python -m benchmarks.speed --quick
 

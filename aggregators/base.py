@@ -18,24 +18,13 @@ from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
 from flareclust.core.assessment import label_free_metrics
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.histograms import BINS
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept, by_name
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
+from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import (
-    BEFORE_ROUNDS,
-    BINNED,
-    CLUSTER,
-    FINER_BINNED,
-    KNOWN_MOMENTS,
-    KNOWN_SCALES,
-    REFUSED,
-    ROUND,
-    SCALES,
-    STEP,
-)
+from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, STEP
 
 
 @dataclass(frozen=True)
@@ -138,7 +127,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def _accept(self, answers: Mapping[str, SiteReply]) -> tuple[dict[str, Message], dict[str, str]]:
         now = self._round
-        sizes, own, limits = expected_sizes(now), self.own_sizes(now), self.limits(now)
+        sizes, own, limits = reply_sizes(now.step, now.task), self.own_sizes(now), self.limits(now)
         replies, problems, _ = accept(self.schema(now.step), answers, list(answers), sizes, own, limits)
         return replies, problems
 
@@ -161,7 +150,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         return replace(merged, index=round_.index + (round_.step not in BEFORE_ROUNDS))
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
-        """Return, by site, the sizes that its reply to a round must respect beside `expected_sizes`; none unless overridden."""
+        """Return, by site, the sizes that its reply to a round must respect beside `reply_sizes`; none unless overridden."""
         return {}
 
     def limits(self, round_: Round) -> dict[str, int]:
@@ -203,33 +192,6 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     def schema(self, step: str) -> Schema:
         """Return what the sites send in a step."""
         return self.steps[step].schema
-
-
-def expected_sizes(round_: Round) -> dict[str, int]:
-    """Return the sizes that a reply to a round must respect.
-
-    K, the number of centroids sent; c and t of the scores; p, the number of weights of a model that is trained, or of k models; c and f of a
-    linear classifier's coefficients, f also of second moments.
-    """
-    if round_.step in (SCALES, KNOWN_SCALES):
-        return {"K": 1}
-    if round_.step == KNOWN_MOMENTS:
-        return {"K": len(round_.task["columns"]), "d": 1}
-    if round_.step in (BINNED, FINER_BINNED):
-        return {"d": len(round_.task["width"]), "b": BINS}
-    sizes = {"K": len(round_.task["centroids"])} if "centroids" in round_.task else {}
-    if "prototypes" in round_.task or "model" in round_.task:
-        sizes["p"] = len(round_.task["weights"])
-    if "models" in round_.task:
-        sizes["k"] = int(round_.task["models"])
-    if "features" in round_.task:
-        sizes["f"] = int(round_.task["features"])
-    if "coefficients" in round_.task:
-        sizes["c"], sizes["f"] = round_.task["coefficients"].shape
-    if "candidate" in round_.task:
-        number = round_.task["candidate"]
-        sizes |= {"c": int(number[-1]) + 1, "t": len(number), "K": len(number)}
-    return sizes
 
 
 def unpack(shareable: Shareable, asked: tuple[str, int] | None = None) -> tuple[Message, str | None]:

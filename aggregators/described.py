@@ -18,7 +18,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.odd_columns import OF_SITES, log_before_rounds, odd_between_sites, of_described, of_known
 from flareclust.aggregators.scaled import MISSING_CELLS
 from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
-from flareclust.core.categories import category_variance
+from flareclust.core.categories import category_variance, number_variance
 from flareclust.core.missing.alone import enough_alone, left_alone
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
@@ -120,7 +120,7 @@ class DescribedAggregator(ClusteringAggregator):
             if self.view == "imputed":
                 columns = replace(columns, fill=columns.mean)
             carried = {name: values for name, values in columns.sent().items() if name != "columns"}
-            record |= {MOMENTS_MEAN: carried["mean"], MOMENTS_DEVIATION: carried["deviation"]}
+            record |= {MOMENTS_MEAN: carried["mean"], MOMENTS_DEVIATION: spread.deviation}
             return self._by_bins(columns, begun(self.params.scale, self._ranges(columns), carried, record))
         if self.params.scale == "none" and self.view != "imputed":
             columns = replace(columns, mean=None, deviation=None)
@@ -152,18 +152,20 @@ class DescribedAggregator(ClusteringAggregator):
     def _of_one_category(
         self, columns: Columns, mean: FloatArray | None = None, deviation: FloatArray | None = None
     ) -> Columns:
-        """Return the columns with those of each category scaled together: their variances add up to `category_variance`.
+        """Return the columns with those of each category scaled together, as `ScaledAggregator` does.
 
         Args:
             columns: with or without a scaling.
             mean: over all rows (D,), None for that of the scaling.
-            deviation: over all rows (D,), None for that of the scaling.
+            deviation: over all rows (D,), 0 for a constant column; None for that of the scaling.
         """
         if self.params.scale == "none" or columns.mean is None or columns.deviation is None:
             return columns
         shares, spread = columns.mean if mean is None else mean, columns.deviation if deviation is None else deviation
         variances = np.where((shares == 0) | (shares == 1), 0.0, spread**2)  # of a value that never or always occurs
         location, divisor = columns.mean.copy(), columns.deviation.copy()
+        numbers = ~np.isin(columns.names, [name for group in self.params.categories or [] for name in group])
+        of_number = number_variance(spread[numbers], divisor[numbers])
         for group in self.params.categories or []:
             own = [j for j, name in enumerate(columns.names) if name in group]
             if not own and not any(name.startswith(HIDDEN) for name in columns.names):
@@ -171,7 +173,8 @@ class DescribedAggregator(ClusteringAggregator):
                     f"no site has a column {' or '.join(map(repr, group))}, which categories name; correct them"
                 )
             location[own] = shares[own]
-            divisor[own] = float(np.sqrt(variances[own].sum() / category_variance(shares[own]))) or 1.0 if own else 1.0
+            variance = variances[own].sum() / (of_number * category_variance(shares[own])) if own else 1.0
+            divisor[own] = float(np.sqrt(variance)) or 1.0
         return replace(columns, mean=location, deviation=divisor)
 
     @abstractmethod

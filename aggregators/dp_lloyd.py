@@ -5,8 +5,8 @@ Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), sec
 
 Readings and deviations:
 1. The box is what all sites' bounds span together.
-2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`core.dp.grid`). With too many
-   columns for a grid, k-means on cells along the main axes of all rows (`core.dp.axes`), if these stand out of noise; else
+2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`flareclust.core.dp.grid`). With too many
+   columns for a grid, k-means on cells along the main axes of all rows (`flareclust.core.dp.axes`), if these stand out of noise; else
    points drawn about the noisy mean, in proportion to the noisy deviation of each column. With many columns centroids
    are shrunk toward that mean by as much as noise alone moves them away from it.
 3. The radius of a cluster is half the distance from its centroid to the next one, or in many columns the rows' deviation

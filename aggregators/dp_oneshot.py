@@ -5,7 +5,7 @@ Source: Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (20
 Readings and deviations:
 1. Grids over the same bounds are added up before noise is taken out, which then is smaller in proportion. So sites should
    agree on bounds. Grids over different bounds are cleaned on their own, and their cells clustered together.
-2. The cells' numbers are not used as they are: see `core.dp_grid`.
+2. The cells' numbers are not used as they are: see `flareclust.core.dp.grid`.
 3. Centroids of sites (many columns) count with their noisy numbers of rows; those of not more rows than noise do not count,
    unless there are no others.
 """

@@ -14,7 +14,8 @@ Readings and deviations:
    and the start leaves out seeds that are unlike those of the other sites; `cap` limits what a site's rows count
    (`flareclust.core.robust`). Then an update need not lower the inertia, and the centroids need not come to rest.
 5. With secure sums there are no seeds and no single sites to judge. Unless the caller has centroids, the start is made by
-   splitting, from totals only (`flareclust.core.splitting`).
+   splitting, from totals only (`flareclust.core.splitting`), and up to three attempts to split and merge follow the
+   updates of `lloyd` unless `split_merge` says otherwise.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,6 +39,9 @@ from flareclust.evaluation.scores import stack
 from flareclust.executors.lloyd import UPDATE, LloydExecutor, LloydParams, UpdatesExecutor, UpdatesParams
 from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered, stacked
+
+#: Attempts to leave a local optimum after a start from totals: it splits large clusters before it parts small ones.
+_AFTER_SPLITS = 3
 
 
 class UpdatesAggregator(ScaledAggregator):
@@ -169,11 +173,13 @@ class LloydAggregator(MetricAggregator, UpdatesAggregator):
     @property
     def attempts(self) -> int:
         """Return how often to try to leave a local optimum."""
+        if self.params.split_merge is None:
+            return _AFTER_SPLITS if self._splits else 0
         return self.params.split_merge
 
 
 def check_judges_nobody(rule: Rule) -> None:
-    """Raise UserError where a rule needs what single sites send, which nobody sees with secure sums."""
+    """Raise UserError where a robust rule needs the replies of single sites, which secure sums hide."""
     if rule.judges:
         raise UserError(
             "robust and cap judge single sites, whose sums nobody sees with secure_sums; set one or the other"

@@ -41,6 +41,6 @@ class PlacedAggregator(ClusteringAggregator):
         return Round(self._arrays, step=PLACE)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Count; the centroids go into the result, and are sent to nobody any more."""
+        """Add up the numbers of placed rows; the round is the last."""
         rows = sum(int(reply["rows"]) for reply in replies.values())
         return Round(done=True, record=self._arrays, diagnostics={ROWS: float(rows)})

@@ -65,13 +65,13 @@ class PortfolioAggregator(MetricAggregator):
     steps = PortfolioExecutor.steps
 
     def secured(self) -> "PortfolioAggregator":
-        """Return this aggregator, for which totals do as well as single sites' sums, unless it is to judge sites."""
+        """Return this aggregator, which works with totals; UserError with robust settings, which compare sites."""
         check_judges_nobody(self.params.rule)
         super().secured()
         return self
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Propose solutions, choose the best, refine it, and see whether that helped."""
+        """Propose solutions, choose the best one, refine it, and keep the refined one if its inertia is smaller."""
         if round_.step == CLUSTER:
             return self._proposed(round_, replies, rng)
         out = round_.record.get("left_out", ())
@@ -147,7 +147,7 @@ class PortfolioAggregator(MetricAggregator):
         return Round(stack([centroids]), False, diagnostics, record | {_START: centroids} | state.arrays, SPREAD)
 
     def _unseen(self) -> int:
-        """Return the member to take where the sites cannot compare them: `pooled`, or the first."""
+        """Return the member used where no site can compare the solutions: `pooled`, or else the first."""
         members = self.params.competing
         return members.index("pooled") if "pooled" in members else 0
 
@@ -159,7 +159,7 @@ class PortfolioAggregator(MetricAggregator):
         return Round(stack([record[_START], state.centroids]), False, state.diagnostics, record, SCORE)
 
     def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
-        """Move the centroids as far as single sites are believed."""
+        """Update the centroids; robust settings limit the influence of a single site."""
         state = State.of(round_.record)
         (before,) = unstack(round_.task)
         moved = lloyd_merge(before, replies, self.params.rule)

@@ -1,4 +1,4 @@
-"""A named tuple as entries of the server's record: written between two steps, and read in the next."""
+"""Conversion of a named tuple to entries of the server's record, which keep it between two steps, and back."""
 
 from typing import Any, NamedTuple, TypeVar
 

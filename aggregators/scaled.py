@@ -15,9 +15,9 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.compared import ComparedAggregator
 from flareclust.aggregators.odd_columns import ODD_SITES, OF_SITES, log_before_rounds, odd_between_sites, of_sites
 from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
-from flareclust.core.categories import category_variance, in_categories
+from flareclust.core.categories import category_variance, in_categories, number_variance
 from flareclust.core.rounds import HISTORY
-from flareclust.core.scaling import pooled_known_spread, pooled_spread
+from flareclust.core.scaling import divisors_of, pooled_known_spread, pooled_spread
 from flareclust.executors.odd_columns import pooled_message
 from flareclust.executors.parameters import COSINE, ScaledParams
 from flareclust.executors.scaled import SCALING
@@ -77,8 +77,8 @@ class ScaledAggregator(ComparedAggregator):
     def _after_spread(self, spread: Message, record: Message) -> Round:
         """Return what follows the columns' location and spread: an exchange about bins, or the first of the algorithm."""
         self._warn_of_columns(spread["deviation"], record)
-        spread = {**spread, "deviation": np.where(spread["deviation"] > 0, spread["deviation"], 1.0)}
         record = {**record, MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
+        spread = {**spread, "deviation": divisors_of(spread["deviation"])}
         if self.params.scale in ("robust", "range"):
             return self._after_bins(begun(self.params.scale, self.params.table_ranges, spread, record))
         kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
@@ -124,20 +124,22 @@ class ScaledAggregator(ComparedAggregator):
     ) -> tuple[Message, Message]:
         """Return what tasks carry and what is kept, with the columns of each category scaled together.
 
-        Their variances add up to `category_variance`, however many values the category has.
+        Their variances add up to `category_variance` times `number_variance`, however many values the category has.
 
         Args:
             carried: what tasks carry, such as the columns' `mean` and `deviation` (d,) where they are scaled.
             record: what is kept.
             mean: of the columns over all rows (d,).
-            deviation: of the columns over all rows (d,).
+            deviation: of the columns over all rows (d,), 0 for a constant column.
         """
         if "deviation" not in carried or not self.params.categories:
             return carried, record
         together = in_categories(self.category_groups(len(mean)), len(mean))
         divisor = carried["deviation"].copy()
+        of_number = number_variance(deviation[~together], divisor[~together])
+        spread = divisors_of(deviation)
         for group in self.params.categories:
-            variance = np.square(deviation[group]).sum() / category_variance(mean[group])
+            variance = np.square(spread[group]).sum() / (of_number * category_variance(mean[group]))
             divisor[group] = float(np.sqrt(variance)) or 1.0
         return {**carried, "mean": np.where(together, mean, carried["mean"]), "deviation": divisor}, record
 

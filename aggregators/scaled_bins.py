@@ -7,13 +7,14 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.core.histograms import REACH, WIDE_REACH, Grid, finer, grid_around, median_and_range, outermost
+from flareclust.core.scaling import divisors_of
 from flareclust.features.scaling import FILL
 from flareclust.protocol.task import BINNED, FINER_BINNED, SCALES
 
 #: Least and largest value of each column, None where nobody says.
 Ranges = Sequence[Sequence[float] | None]
 
-#: What is kept until columns are scaled: their means and deviations.
+#: What is kept until columns are scaled: their means, and their deviations, 0 for a constant column.
 MOMENTS_MEAN, MOMENTS_DEVIATION = "moments_mean", "moments_deviation"
 
 
@@ -58,7 +59,7 @@ def scaled_by_bins(scale: str, ranges: Ranges | None, round_: Round, counts: Int
         location = np.where(np.isnan(low), first, low)
         divisor = np.where(np.isnan(low), last, high) - location
     usable = (counts.sum(axis=1) > 0) & (divisor > 0)
-    scaling = {"mean": np.where(usable, location, mean), "deviation": np.where(usable, divisor, deviation)}
+    scaling = {"mean": np.where(usable, location, mean), "deviation": np.where(usable, divisor, divisors_of(deviation))}
     return Round({**scaling, **fill}, record=record, step=SCALES)
 
 

@@ -144,20 +144,20 @@ def limited(file: Path) -> dict[str, Any]:
         write_files(Path(small), 1000)
         read_files([File(Path(small) / file.name, file.name)], memory=1000, scratch=Path(small))
     resource.setrlimit(resource.RLIMIT_DATA, (_data() + EXTRA,) * 2)
-    before = _status("VmRSS")
+    before = status("VmRSS")
     table = read_files([File(file, file.name)], memory=MEMORY, scratch=file.parent)
-    own = _status("RssAnon")
+    own = status("RssAnon")
     add_up(table.X)
     add_up(table.X)
     return {
         "rows": len(table),
         "before_mb": before / 1024,
-        "peak_mb": _status("VmHWM") / 1024,
+        "peak_mb": status("VmHWM") / 1024,
         "own_mb": own / 1024,
     }
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
     """Return what the system says about this process's memory, in KiB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1])
@@ -165,7 +165,7 @@ def _status(name: str) -> int:
 
 def _data() -> int:
     """Return the bytes that RLIMIT_DATA counts: memory of the process's own, no mapped files."""
-    return 1024 * _status("VmData")
+    return 1024 * status("VmData")
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import MOST_ROWS
@@ -147,7 +147,7 @@ class Federation:
                 replies[site] = SiteReply(lie.falsified(task, honest) if lie and site in lying else honest)
             return replies
 
-        outcome = run_federation(aggregator, ask, list(self.rows), assess=False)
+        outcome = run_federation(aggregator, ask, list(self.rows), FederationOptions(assess=False))
         assert not outcome.refused, outcome.refused
         inertia = float(assign(self.all_rows, outcome.centroids)[1].sum())
         return l2_distance(outcome.centroids, self.truth), inertia, len(outcome.centroids)

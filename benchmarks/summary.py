@@ -1,27 +1,36 @@
-"""k-means of rows in a mapped file that is read twice, beside Lloyd's iterations on all rows: `python -m benchmarks.summary`.
+"""k-means of rows in a mapped file that is read twice, beside Lloyd's iterations on all rows: `python -m benchmarks.summary [--record]`.
 
 A mixture of 40 normal distributions in 16 columns, shuffled, sorted by distribution, and sorted with three far distributions
 of one row in 50,000 each. Every way gets the same mapped file, gives centroids, and is judged by their inertia over all rows
 beside the best of ten starts of Lloyd's algorithm. Passes are those that read rows in the search for centroids, and the
 last labels; seconds are CPU time. Other ways: mini-batch k-means of scikit-learn, which draws a batch from each
 piece of the file in turn from seeds of a sample of all of it, and k-means of a random sample of the rows.
+
+`--record` writes benchmarks/records/summary.json and the table in docs/performance.md.
 """
 
 import argparse
+import json
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 
+from benchmarks.speed.page import PAGE, between
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.blas import one_thread
 from flareclust.core.chunks import pieces
 from flareclust.core.lloyd import assign, kmeans
 from flareclust.core.summary import of_all_rows, summary_kmeans
+
+RECORD = Path(__file__).resolve().parent / "records" / "summary.json"
 
 D, K, STARTS, SEEDS = 16, 10, 10, 3
 BATCH, SAMPLE, OF_SEEDS = 1024, 50_000, 10_240
@@ -94,8 +103,8 @@ WAYS: dict[str, tuple[Way, int]] = {
 }
 
 
-def measured(X: FloatArray, order: str) -> Iterator[str]:
-    """Give a line of the table for each way: means over the seeds, and the worst inertia."""
+def measured(X: FloatArray, order: str) -> Iterator[dict[str, Any]]:
+    """Give a line for each way: means over the seeds, and the largest inertia, beside that of the first way."""
     best = 0.0
     for name, (way, seeds) in WAYS.items():
         way(X[:50_000], np.random.default_rng(0))  # compiles
@@ -107,24 +116,57 @@ def measured(X: FloatArray, order: str) -> Iterator[str]:
             passes.append(read)
             inertias.append(sum(float(assign(X[part], centroids)[1].sum()) for part in pieces(*X.shape)))
         best = best or inertias[0]
-        mean, worst = statistics.fmean(inertias) / best, max(inertias) / best
-        yield (
-            f"| {order} | {name} | {statistics.fmean(passes):.0f} | {statistics.fmean(seconds):.1f} s "
-            f"| {mean:.3f} | {worst:.3f} |"
-        )
+        yield {
+            "order": order,
+            "way": name,
+            "passes": statistics.fmean(passes),
+            "cpu": statistics.fmean(seconds),
+            "inertia": statistics.fmean(inertias) / best,
+            "largest": max(inertias) / best,
+        }
+
+
+def row(line: dict[str, Any]) -> str:
+    """Return a line of the table."""
+    cells = [line["order"], line["way"], f"{line['passes']:.0f}", f"{line['cpu']:.1f} s"]
+    return f"| {' | '.join([*cells, *(f'{line[name]:.3f}' for name in ('inertia', 'largest'))])} |"
+
+
+def table(record: dict[str, Any]) -> str:
+    """Return what stands on the page."""
+    size = 8 * record["rows"] * D / 1e6
+    about = (
+        f"{record['rows']:,} rows in {D} columns in a mapped npy file ({size:,.0f} MB, in the system's cache), 40 normal "
+        f"distributions, k = {K}; CPU time, {record['date']}, {record['cores']} cores beside other work."
+    )
+    rows = [
+        about,
+        "",
+        "| order of the rows | way | passes | time | inertia | largest |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    return "\n".join([*rows, *map(row, record["lines"])])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--folder", type=Path, help="for the file, 128 bytes a row; removed afterwards")
+    parser.add_argument("--record", action="store_true", help="write the record and the page")
     chosen = parser.parse_args()
+    lines = []
     for order in ("shuffled", "sorted", "sorted, far"):
         with tempfile.TemporaryDirectory(dir=chosen.folder) as folder, one_thread():
             file = Path(folder) / "rows.npy"
             write_rows(file, chosen.rows, order)
             for line in measured(np.load(file, mmap_mode="r"), order):
-                print(line, flush=True)
+                lines.append(line)
+                print(row(line), flush=True)
+    if chosen.record:
+        about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "rows": chosen.rows}
+        record = {**about, "lines": lines}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), "summary", table(record)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from flareclust.data.partition import partition
 from flareclust.evaluation.metrics.centroids import l2_distance
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import UPDATE
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
@@ -105,8 +105,8 @@ def outcomes(name: str, rows: Mapping[str, FloatArray], k: int, seed: int) -> tu
     executor, aggregator = get(name).build(k, seed, params)
     one, two = OneLevel(executor, aggregator, rows), TwoLevel(executor, aggregator, rows)
     return (
-        run_federation(aggregator, one.ask, list(rows), min_sites=1, assess=False),
-        run_federation(aggregator, two.ask, list(two.groups), min_sites=1, assess=False),
+        run_federation(aggregator, one.ask, list(rows), FederationOptions(min_sites=1, assess=False)),
+        run_federation(aggregator, two.ask, list(two.groups), FederationOptions(min_sites=1, assess=False)),
     )
 
 

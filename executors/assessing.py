@@ -1,4 +1,4 @@
-"""The site's side of what every algorithm is measured by: the assessment, the scores of candidates, the placing of late rows."""
+"""The site's side of the steps that all algorithms share: the assessment, scores of candidate solutions, and placing of late rows."""
 
 from abc import abstractmethod
 from collections.abc import Sized
@@ -20,7 +20,7 @@ from flareclust.protocol.task import Task
 
 
 class Assessing:
-    """The three steps, for executors."""
+    """A mixin with these three steps, for executors."""
 
     #: Whether the algorithm is differentially private; its sums need no least number of rows.
     private: ClassVar[bool]
@@ -51,7 +51,7 @@ class Assessing:
         return sums | {name: np.sum(sums[name]) for name in TOTALS}
 
     def assess_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
-        """Do as `assess` for many sites; None where the sums are others."""
+        """Return the replies of many sites to `assess`; None where an algorithm computes other sums."""
         centroids = task.arrays["centroids"]
         usual = type(self).assessed is Assessing.assessed and devices_steps.fits(*centroids.shape)
         return devices_steps.assessments_of_each(devices, centroids, context.min_count) if usual else None

@@ -201,11 +201,11 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
     def answer_on_cluster(
         self, task: Task, rows: ClusterTable, aborted: AbortCheck
     ) -> tuple[Answer, Iterator[int] | None]:
-        """Answer `task` from rows on the site's cluster as `answer` does; the labels of the rows come apart, one by one."""
+        """Answer `task` from rows on the site's cluster as `answer` does; the labels of the rows are returned separately, as an iterator."""
         return partwise.answer_of_parts(self, task, rows, aborted)
 
     def _stages(self, site: SiteSession | None) -> list[Stage]:
-        """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
+        """Return the stages that process a task in this order before the computation, and its reply in reverse order."""
         table_schema, schema = getattr(self.params, "table_schema", None), SchemaStage()
         drops = getattr(self.params, "missing", None) == "drop-rows"
         rows = RowStage(self.private, table_schema, self.gaps, policed=site is not None, drops=drops)
@@ -227,7 +227,7 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
         return {}
 
     def _without_rows(self) -> "ClusteringExecutor":
-        """Return a copy for one computation: it gets rows as arguments only, and what it remembers is forgotten."""
+        """Return a copy for one computation: it has no rows of its own, and its state is discarded afterwards."""
         executor = copy(self)
         for name in HELD:
             delattr(executor, name)
@@ -261,11 +261,11 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
 
     @property
     def used_per_id(self) -> int | None:
-        """Return how many rows of an id the algorithm sees, where it protects ids with all of their rows; None for all rows."""
+        """Return the maximum number of rows per id that the algorithm uses where ids are protected; None for all rows."""
         return None
 
     def placing(self, arrays: Message) -> Message:
-        """Return the arrays for a late site, from those of a finished result: what labels need, and no other site's reply."""
+        """Return the arrays of a finished result that a late site needs for its labels, without other sites' replies."""
         return {name: arrays[name] for name in self.placed_by if name in arrays}
 
     @classmethod
@@ -283,7 +283,7 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
 
     @classmethod
     def own_steps(cls) -> dict[str, Step]:
-        """Return the steps of the algorithm: those beside key, assessment and the placing of late rows."""
+        """Return the algorithm's own steps, without the common ones (keys, assessment, placing of late rows)."""
         return {name: step for name, step in cls.steps.items() if name not in ClusteringExecutor.steps}
 
     def check_sites(self, sites: Sequence[str]) -> None:

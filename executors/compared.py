@@ -13,7 +13,7 @@ from flareclust.protocol.task import NAMES, Task
 
 
 class ComparedExecutor(ClusteringExecutor):
-    """A site that says which columns it has, and in which order, where the job asks."""
+    """A site that reports its columns and their order where the job asks for them."""
 
     steps = {NAMES: Step(NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
 

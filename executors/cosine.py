@@ -1,4 +1,4 @@
-"""The site's side of `metric=cosine`: rows are brought to length 1, and all that an algorithm computes is of these.
+"""The site's side of `metric=cosine`: rows are scaled to length 1, and the algorithm works on the scaled rows.
 
 Between rows and centroids of length 1 the nearest by Euclidean distance is the one of largest cosine. The server brings
 centroids to length 1 (`flareclust.aggregators.cosine`); what sites send are means of rows of length 1, so that they add up.

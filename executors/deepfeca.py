@@ -18,7 +18,7 @@ Readings where the paper is open, and deviations from it:
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, model_validator
@@ -29,6 +29,7 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import rounded
 from flareclust.data.tables import Table
+from flareclust.deep.embedded import LastEmbeddings
 from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
 from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.compared import ComparedExecutor
@@ -62,7 +63,7 @@ class _Shapes(Schema):
     """Shapes of images, which must be the same at all sites."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
-        """Raise BadMessage where these are no images and no table, or there are more classes than anyone evaluates."""
+        """Raise BadMessage where the shape is neither that of images nor that of a table, or there are too many classes to evaluate."""
         image = message["image"]
         table = image.shape == (3,) and not image[:2].any() and image[2] >= 1
         if not table and not (image.shape == (3,) and image.min() >= 1 and image[2] in (1, 3)):
@@ -158,6 +159,11 @@ class DeepFeCAExecutor(ComparedExecutor):
         **linear.STEPS,
     }
 
+    def configure(self, k: int, seed: int = 0, **settings: Any) -> None:
+        """Check and keep the settings."""
+        super().configure(k, seed, **settings)
+        self._last = LastEmbeddings()
+
     def shape(
         self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
@@ -197,7 +203,7 @@ class DeepFeCAExecutor(ComparedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Label the images by the nearest of the prototypes, and train the network on the labels (lines 7 and 8)."""
-        from flareclust.deep.training import Training, device_of, embed, train
+        from flareclust.deep.training import Training, device_of, train
         from flareclust.deep.weights import weights_of
 
         self._check_enough(data, context)
@@ -206,7 +212,7 @@ class DeepFeCAExecutor(ComparedExecutor):
         p, images = self.params, as_images(data, self._shape(data))
         network, device = self._network(task, data), device_of(p.device)
         prototypes = self._prototypes(task)
-        labels = self.pseudo_labels(embed(network, images, device), prototypes, task.site)
+        labels = self.pseudo_labels(self._embedded(task, network, images), prototypes, task.site)
         how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports))
         try:
             loss = train(network, images, labels, prototypes, how, device, int(rng.integers(2**31)), aborted)
@@ -236,14 +242,12 @@ class DeepFeCAExecutor(ComparedExecutor):
 
     def _features(self, task: Task, table: Table, context: SiteContext) -> tuple[FloatArray, IntArray]:
         """Return the features (n, f) before the head, and the places of the rows that are held out."""
-        from flareclust.deep.training import device_of, embed
-
         if self.params.class_column is None or context.grouped:
             raise Refusal("was asked for sums by class, which the job's settings or its policy exclude")
         rows = linear.without(table, self.params.class_column).X
         self._check_enough(rows, context)
         network, images = self._network(task, rows), as_images(rows, self._shape(rows))
-        features = embed(network.backbone, images, device_of(self.params.device))
+        features = self._embedded(task, network, images, "backbone")
         return features, linear.held_out(len(rows), self.seed, task.site, context.min_count)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
@@ -251,11 +255,19 @@ class DeepFeCAExecutor(ComparedExecutor):
         table = linear.without(table, self.params.class_column)
         if task.step == TRAIN:
             return task, table
+        network, images = self._network(task, table.X), as_images(table.X, self._shape(table.X))
+        return task, Table(self._embedded(task, network, images))
+
+    def _embedded(
+        self, task: Task, network: "Model", images: FloatArray, part: Literal["network", "backbone"] = "network"
+    ) -> FloatArray:
+        """Return what the task's network, or its backbone, makes of the images (n, ...)."""
         from flareclust.deep.training import device_of, embed
 
-        network, images = self._network(task, table.X), as_images(table.X, self._shape(table.X))
-        embedded = embed(network, images, device_of(self.params.device))
-        return task, Table(embedded)
+        taken = network.backbone if part == "backbone" else network
+        return self._last.of(
+            task.site, part, task.arrays["weights"], images, lambda: embed(taken, images, device_of(self.params.device))
+        )
 
     def _prototypes(self, task: Task) -> FloatArray:
         """Return the checked prototypes (k, e) of a task."""

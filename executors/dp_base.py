@@ -1,4 +1,4 @@
-"""What executors under differential privacy share: the job's claim to a site's budget, and an assessment within it.
+"""What executors under differential privacy share: reserving a job's share of the site's budget, and a noisy assessment.
 
 Every array that leaves a site goes through `SiteContext.dp` or does not depend on the rows. Noise is not drawn from the job's
 seed: anyone with the seed could subtract it again.
@@ -6,13 +6,13 @@ seed: anyone with the seed could subtract it again.
 
 import logging
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TypeVar
 
 import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message, never_abort
-from flareclust._foundation.validation import LARGEST
+from flareclust._foundation.validation import LARGEST, check_int
 from flareclust.core.chunks import pieces
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
@@ -29,7 +29,7 @@ from flareclust.privacy.policy import PER_ID
 from flareclust.protocol.private_arrays import REACH
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, ASSESSMENT, CLUSTER, PLACE, Task
+from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ SHARE, LEAST_SHARE = "share", 1e-5
 
 
 class BoxSchema(Schema):
-    """A schema that also compares the bounds, so that a site whose bounds cannot be is refused by its name."""
+    """A schema that also checks that bounds are consistent, so that the error names the site."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
         """Check that low is below high in every column, and that sums over such a box can be computed."""
@@ -50,6 +50,16 @@ class BoxSchema(Schema):
             raise BadMessage(
                 "low, high, radius: expected low below high for every column and a radius, neither too near nor too far apart"
             )
+
+
+P = TypeVar("P", bound=PrivateParams)
+
+
+def check_cells(params: P) -> P:
+    """Return parameters with `cells`, the number of cells of a grid; UserError where there are fewer than clusters."""
+    if (cells := vars(params)["cells"]) is not None:
+        check_int("cells", cells, minimum=params.k)
+    return params
 
 
 class PrivateExecutor(ComparedExecutor):
@@ -60,17 +70,14 @@ class PrivateExecutor(ComparedExecutor):
     private = True
     min_count = 1
 
-    #: The step with which the algorithm begins; the site's log then names columns that do not fit the bounds.
-    begins_with: ClassVar[str] = CLUSTER
-
     steps = {ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
 
-    def compute(self, task: Task, step: Step, table: Table, context: SiteContext, aborted: AbortCheck) -> Message:
-        """Return the reply of the step's method; before the first of the algorithm log which columns seem to be in another unit."""
-        if task.step == self.begins_with and task.round == 0 and context.dp is not None:
-            for sentence in misfitting(context.dp.box, table):
-                log.warning("%s: column %s", task.site, sentence)
-        return super().compute(task, step, table, context, aborted)
+    def granted_at_first(self, task: Task, data: FloatArray, context: SiteContext, aborted: AbortCheck) -> DPSession:
+        """Return what `granted` does; the site's log names columns of the rows (n, d) that seem to be in another unit than the bounds."""
+        terms = self.granted(context, aborted)
+        for sentence in misfitting(terms.box, Table(data, terms.columns)):
+            log.warning("%s: column %s", task.site, sentence)
+        return terms
 
     def place(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -115,7 +122,7 @@ class PrivateExecutor(ComparedExecutor):
         }
 
     def granted(self, context: SiteContext, aborted: AbortCheck) -> DPSession:
-        """Return the site's terms for what the job asks for; raise Refusal where it has none or grants less."""
+        """Return the session for the epsilon and delta that the job requests; raise Refusal where the policy has none or grants less."""
         if aborted():
             raise Aborted("stopped before sums over the rows were taken")
         if context.dp is None:
@@ -131,11 +138,11 @@ class PrivateExecutor(ComparedExecutor):
         return context.dp.granted(self.params.epsilon, self.params.delta)
 
     def granted_for_sums(self, context: SiteContext, aborted: AbortCheck) -> DPSession:
-        """Return the same for sums that leave as they are made, which hold a site's share of the noise where they leave masked."""
+        """Return the session for sums: where they leave masked, each site adds only its share of the noise."""
         return self.granted(context, aborted).sharing(context.sum_sites, self.params.colluding)
 
     def alike(self) -> Message:
-        """Return what the noise of a site's share follows from: with another share at a site no total can be read."""
+        """Return the settings that determine a site's share of the noise: where they differ between sites, totals cannot be decoded."""
         colluding = -1 if self.params.colluding is None else self.params.colluding
         unit = self.params.rows_of_unit, self.params.unit == PER_ID
         return {"noise": np.array([self.params.epsilon, self.params.delta, colluding, *unit])}
@@ -153,11 +160,11 @@ class PrivateExecutor(ComparedExecutor):
         return terms.gaussian(sums, self.of_unit(sensitivity), share * WHOLE * terms.rho, what + self._protected)
 
     def noisy_sums(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
-        """Return the same of sums that leave as they are made: masked ones hold a site's share of the noise only."""
+        """Return sums with noise as `noisy` does; masked sums get only the site's share of the noise."""
         return terms.summed(sums, self.of_unit(sensitivity), share * WHOLE * terms.rho, what + self._protected)
 
     def of_unit(self, sensitivity: float) -> float:
-        """Return the sensitivity to what is protected, from that to a row."""
+        """Return the sensitivity to the protected unit (a row or an id), from the sensitivity to a row."""
         return self.params.rows_of_unit * sensitivity
 
     @property

@@ -26,7 +26,7 @@ from pydantic import model_validator
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust._foundation.validation import LARGEST, check_int
+from flareclust._foundation.validation import LARGEST
 from flareclust.core.dp import axis_sums
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import Grid
@@ -38,6 +38,7 @@ from flareclust.executors.dp_base import (
     MOMENTS_START,
     BoxSchema,
     PrivateExecutor,
+    check_cells,
     own_box,
     positive,
     sent_box,
@@ -88,19 +89,13 @@ class DPLloydParams(PrivateParams):
         "about their mean (spread); auto for grid with few columns, else for axes where noise allows it.",
     )
 
-    @model_validator(mode="after")
-    def _cells_for_all(self) -> "DPLloydParams":
-        if self.cells is not None:
-            check_int("cells", self.cells, minimum=self.k)
-        return self
+    _enough_cells = model_validator(mode="after")(check_cells)
 
 
 class DPLloydExecutor(PrivateExecutor):
     """A site of DP Lloyd."""
 
     params: DPLloydParams
-
-    begins_with = BOUNDS
 
     steps = {
         CLUSTER: Step(Schema(cells="g"), summed=True),
@@ -124,7 +119,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the bounds of the site's columns, from its policy."""
-        return own_box(self.granted(context, aborted)).sent()
+        return own_box(self.granted_at_first(task, data, context, aborted)).sent()
 
     def outline(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

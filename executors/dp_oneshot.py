@@ -5,7 +5,7 @@ of all rows and Laplace noise.
 
 Readings and deviations:
 1. With few columns: noisy numbers of the rows in the cells of a grid over the site's bounds. A row is in one cell.
-2. With more columns than a grid can have (`core.dp_grid.has_grid`): the site runs DP Lloyd on its own rows, and sends its
+2. With more columns than a grid can have (`flareclust.core.dp.grid.has_grid`): the site runs DP Lloyd on its own rows, and sends its
    centroids with noisy numbers of rows and root mean square radii. A radius by the maximum has no finite sensitivity.
 3. The number of cells follows from k, not from the number of rows, which is private.
 """
@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import model_validator
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, grid_shape, has_grid
 from flareclust.core.dp.lloyd import moments, next_centroids, rms_radii, spread_start
@@ -23,6 +22,7 @@ from flareclust.executors.dp_base import (
     ASSESSMENT_SHARE,
     BoxSchema,
     PrivateExecutor,
+    check_cells,
     own_box,
     start_share,
     update_share,
@@ -48,11 +48,7 @@ class DPOneShotParams(PrivateParams):
     cells: int | None = both(None, "Cells of the grid; None for 25 for each cluster.")
     restarts: int = server(10, "Starts of the server's k-means.", ge=1, le=MOST_STARTS)
 
-    @model_validator(mode="after")
-    def _cells_for_all(self) -> "DPOneShotParams":
-        if self.cells is not None:
-            check_int("cells", self.cells, minimum=self.k)
-        return self
+    _enough_cells = model_validator(mode="after")(check_cells)
 
 
 class DPOneShotExecutor(PrivateExecutor):
@@ -79,7 +75,7 @@ class DPOneShotExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
-        terms = self.granted(context, aborted)
+        terms = self.granted_at_first(task, data, context, aborted)
         box, d = own_box(terms), data.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
         if has_grid(self.k, d, self.params.cells):

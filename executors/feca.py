@@ -148,7 +148,7 @@ def closest_pair(centroids: FloatArray) -> tuple[int, int]:
 
 
 def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
-    """Return the one cluster that p and q make together (line 6), its sum of squares from theirs (eq. 4)."""
+    """Merge the clusters p and q (line 6); the sum of squares follows from theirs (eq. 4)."""
     n_p, n_q = clusters.counts[p], clusters.counts[q]
     centroid = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)
     squared_distance = ((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum()

@@ -71,9 +71,9 @@ class LloydParams(UpdatesParams, MetricParams):
 
     missing: Missing = MISSING_CELLS
 
-    split_merge: int = server(
-        0,
-        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two.",
+    split_merge: int | None = server(
+        None,
+        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two; None for 3 with secure_sums and no start, else for 0.",
         ge=0,
         le=MOST_ROUNDS,
     )

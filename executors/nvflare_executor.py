@@ -37,7 +37,7 @@ from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)
 
-#: The attributes with what the site has given the executor, which algorithms do not see.
+#: Attributes that hold the site's rows and session; algorithms have no access to them.
 HELD = ("_rows", "_site", "_sums")
 
 #: The file in the job's folder with the tracebacks, which stay at the site.
@@ -77,10 +77,10 @@ class ExecutorShell(Executor, ABC):
     def answer_on_cluster(
         self, task: Task, rows: ClusterTable, aborted: AbortCheck
     ) -> tuple[Answer, Iterator[int] | None]:
-        """Answer `task` from rows on the site's cluster; the labels of the rows come apart, one by one."""
+        """Answer `task` from rows on the site's cluster; the labels of the rows are returned separately, as an iterator."""
 
     def hold_to(self, job: SecureSums | None) -> None:
-        """Mask sums as the job's definition states, whatever the server asks for; None for a job without secure sums."""
+        """Mask sums as the job's configuration says, whatever a server requests; None for a job without secure sums."""
         self._sums.hold_to(job)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -115,10 +115,10 @@ class ExecutorShell(Executor, ABC):
             site_data, table = self._rows
             if task_name == KEYS:
                 startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
-                self._sums.is_at(startup, str(fl_ctx.get_job_id()), _run_dir(fl_ctx))
+                self._sums.is_at(startup, str(fl_ctx.get_job_id()), run_dir(fl_ctx))
             answer = self._answer(task, table, site_data, aborted, fl_ctx)
             if answer.unplaced is not None:
-                _keep_traceback(fl_ctx, answer.unplaced)
+                keep_traceback(fl_ctx, answer.unplaced)
                 log.warning("rows got no labels: %s; traceback in %s", type(answer.unplaced).__name__, TRACEBACK_FILE)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
@@ -126,7 +126,7 @@ class ExecutorShell(Executor, ABC):
             log.warning("refused the task %s: %s", task_name, reason)
             return self._stated(_refuse(str(reason)))
         except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
-            _keep_traceback(fl_ctx, error)
+            keep_traceback(fl_ctx, error)
             log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
             return self._stated(
                 _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
@@ -136,7 +136,7 @@ class ExecutorShell(Executor, ABC):
 
     def _read(self, data: SiteData, aborted: AbortCheck, fl_ctx: FLContext) -> tuple[SiteData, Table | ClusterTable]:
         if data.compute is None:
-            return data, data.table(scratch=_run_dir(fl_ctx), gaps=bool(self.gaps))
+            return data, data.table(scratch=run_dir(fl_ctx), gaps=bool(self.gaps))
         self.check_on_cluster(self._site)
         return data, data.on_cluster(aborted=aborted)
 
@@ -149,11 +149,11 @@ class ExecutorShell(Executor, ABC):
             answer, labels = self.answer_on_cluster(task, table, aborted)
             if labels is not None:
                 ids = None if data.id is None else table.parts.ids(aborted)
-                keep_labels(_run_dir(fl_ctx), data.labels, labels, ids, data.id)
+                keep_labels(run_dir(fl_ctx), data.labels, labels, ids, data.id)
             return answer
         answer = self.answer(task, table, aborted, self._site)
         if answer.labels is not None:
-            keep_labels(_run_dir(fl_ctx), data.labels, answer.labels, table.ids, data.id)
+            keep_labels(run_dir(fl_ctx), data.labels, answer.labels, table.ids, data.id)
         return answer
 
     def _stated(self, reply: Shareable) -> Shareable:
@@ -187,13 +187,14 @@ def _refuse(reason: str) -> Shareable:
     return DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: reason[:400]}).to_shareable()
 
 
-def _run_dir(fl_ctx: FLContext) -> Path:
+def run_dir(fl_ctx: FLContext) -> Path:
+    """Return the folder of the job at this site."""
     return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
 
 
-def _keep_traceback(fl_ctx: FLContext, error: Exception) -> None:
+def keep_traceback(fl_ctx: FLContext, error: Exception) -> None:
     """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
     with suppress(OSError):
-        path = _run_dir(fl_ctx) / TRACEBACK_FILE
+        path = run_dir(fl_ctx) / TRACEBACK_FILE
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
             file.write("".join(traceback.format_exception(error)))

@@ -12,25 +12,20 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_path
-from flareclust.data.cells import check_rows
-from flareclust.data.datasets import Dataset
-from flareclust.data.frames import is_frame, table_of
-from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.artifacts import check_out, check_resume, keep
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
 from flareclust.experiment.evaluate import evaluate
-from flareclust.experiment.prepare import prepare, prepare_sites
+from flareclust.experiment.in_memory import in_memory, of_named_sites
+from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
 from flareclust.experiment.submit import Kept, submit, submit_again
-from flareclust.experiment.typed_rows import fingerprint_of, schema_facts, settled_settings
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
-from flareclust.schema.reading import check_read_by
 from flareclust.tracking.reference import reference_of, with_numbers_of
 
 log = logging.getLogger(__name__)
@@ -125,18 +120,12 @@ def run(
         >>> result.centroids.shape
         (3, 4)
     """
-    if isinstance(data, Mapping) and not data:
-        raise UserError("no sites: expected a mapping of site names to rows")
     if progress and on_round is not None:
         raise UserError("progress and on_round both follow the rounds; leave out one of them")
     if n_sites is None:  # its name until 0.2
         n_sites = params.pop("clients", None)  # type: ignore[assignment]
-    if isinstance(data, Mapping) and n_sites not in (None, len(data)):
-        raise UserError(f"n_sites is {n_sites}, and data has {len(data)} sites by name; leave n_sites out")
-    if isinstance(data, Mapping) and partition not in (None, "none"):
-        raise UserError(
-            f"partition is {partition!r}, and data has the rows of each site; leave it out, or pass one table"
-        )
+    if isinstance(data, Mapping):
+        partition, n_sites = of_named_sites(data, partition, n_sites)
     if isinstance(k, str | range | tuple) and parse_k(k)[1] is not None:
         criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
     elif criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
@@ -146,8 +135,8 @@ def run(
         algorithm=algorithm,
         data=None if data is DEFAULT_DATA else name,
         k=k,
-        partition="none" if isinstance(data, Mapping) else partition,
-        n_sites=len(data) if isinstance(data, Mapping) else n_sites,
+        partition=partition,
+        n_sites=n_sites,
         seed=seed,
         kit=None if kit is None else str(kit),
         criterion=criterion,
@@ -166,7 +155,7 @@ def run(
         cohort=cohort,
         dropout=dropout,
     )
-    loaded = _in_memory(experiment, data)
+    loaded = in_memory(experiment, data)
     folder = None if out is None else Path(out)
     again = None if resume is None else str(resume)
     if not progress:
@@ -260,43 +249,3 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
         if not close_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error)):
             log.warning("the MLflow run %s could not be closed", run_id)
         raise
-
-
-def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
-    if isinstance(data, str | Path):
-        return None
-    if experiment.engine in ("poc", "production"):
-        raise UserError(f"the sites of the engine {experiment.engine} have rows of their own; leave out data")
-    if experiment.typed:
-        return _typed_in_memory(experiment, data)
-    if isinstance(data, Mapping):
-        return prepare_sites(experiment, data)
-    table = table_of("data", data) if is_frame(data) else None
-    if table is not None and table.repeats > 1:
-        raise UserError("a table with weights is one site's; give it as such: data={name: table, ...}")
-    X = check_rows(data if table is None else table.X, where="data", gaps=experiment.gaps)
-    if table is None:
-        return prepare(experiment, Dataset(name="own data", X=X))
-    whole = Dataset(name="own data", X=X, columns=table.columns, dropped=table.dropped)
-    return replace(prepare(experiment, whole), schema=table.schema)
-
-
-def _typed_in_memory(experiment: Experiment, data: Any) -> Prepared:
-    """Return the federation of tables that `read_table` has read by the experiment's schema."""
-    tables = list(data.values()) if isinstance(data, Mapping) else []
-    read = bool(tables) and all(isinstance(table, Table) for table in tables)
-    if not read or experiment.table_schema is None:
-        raise UserError(
-            "schema, id_column and truth need the path of one file, or of a folder with a file for each site; or give a "
-            "schema and a table of flareclust.read_table for each site"
-        )
-    if experiment.truth or experiment.id_column:
-        raise UserError(
-            "tables of flareclust.read_table hold features, and ids where the schema names them; leave out truth and "
-            "id_column, or give the folder with the files"
-        )
-    wanted = fingerprint_of(experiment)
-    check_read_by({site: table.schema for site, table in data.items()}, wanted)
-    prepared = prepare_sites(experiment, data)
-    params = {**prepared.params, **settled_settings(experiment)}
-    return replace(prepared, params=params, **schema_facts(experiment))

@@ -29,6 +29,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.experiment.trials import TrialRun, by_cell
 from flareclust.federation import OnRound
+from flareclust.protocol.outcome import numbers_of_sites
 from flareclust.tracking.note import describe
 from flareclust.tracking.pages import file_address
 
@@ -80,11 +81,11 @@ class RunPage:
         self._steps.report(self._begin)
 
         def called(record: Mapping[str, object]) -> None:
-            sites, refused = record["sites"], record["refused"]
-            assert isinstance(sites, list)
+            sites, _ = numbers_of_sites(record)
+            refused = record.get("newly_refused", record["refused"])
             assert isinstance(refused, dict)
             lost = "".join(f"; {site} {why}" for site, why in sorted(refused.items()))
-            self._log.info("%s, round %s: %d sites%s", record["step"], record["round"], len(sites), lost)
+            self._log.info("%s, round %s: %d sites%s", record["step"], record["round"], sites, lost)
             self._show(record)
             then(record)
 

@@ -6,9 +6,11 @@ that the command runs in, so a cluster needs neither MLflow nor the folder of th
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a task.
 
+import multiprocessing
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -48,7 +50,7 @@ def task_runner(chosen: SweepRunner, workers: int) -> TaskRunner[Any]:
     runner: TaskRunner[Any]
     address = address_of(chosen)
     if chosen.name == "processes":
-        runner = ProcessPoolTaskRunner(max_workers=workers, initializer=_outlive_interrupts)
+        runner = ProcessPoolTaskRunner(max_workers=workers, initializer=_end_with_the_command)
     elif chosen.name == "dask":
         from prefect_dask.task_runners import DaskTaskRunner
 
@@ -70,10 +72,18 @@ def address_of(chosen: SweepRunner) -> str | None:
     return chosen.address or os.environ.get(ADDRESSES.get(chosen.name, "")) or None
 
 
-def _outlive_interrupts() -> None:
-    """Let Ctrl-C, which reaches all processes of a terminal, end the command and not the trials that are running."""
+def _end_with_the_command() -> None:
+    """Make a worker outlive Ctrl-C, which reaches all processes of a terminal, and end at once where the command was killed."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_after_command, name="end-after-command", daemon=True).start()
+
+
+def _end_after_command() -> None:
+    command = multiprocessing.parent_process()
+    assert command is not None
+    command.join()
+    os._exit(1)  # nobody is there to take a result
 
 
 @contextmanager

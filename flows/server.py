@@ -2,8 +2,10 @@
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
+import atexit
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,14 +68,27 @@ def start_server() -> None:
             f"Prefect keeps its records in {settings.home}, which cannot be made ({error.strerror}); "
             "set PREFECT_HOME to another folder, or run without tracking (--no-track)"
         ) from error
+    server = SubprocessASGIServer()
+    if server.running:
+        return
     try:
         with stop_signals_blocked():
-            SubprocessASGIServer().start()
+            server.start()
+            if server.server_process is not None:
+                _end_with_this_process(server.server_process.pid)
     except RuntimeError as error:
         raise UserError(
             f"Prefect's temporary server did not start ({error}); see that {settings.home} can be written to, or run "
             "without tracking (--no-track)"
         ) from error
+
+
+def _end_with_this_process(pid: int) -> None:
+    """Let a shell end another process where this one is killed and can do nothing: then the shell's input is at its end."""
+    if os.name != "posix":
+        return
+    shell = subprocess.Popen(["/bin/sh", "-c", 'read -r _; kill "$0"', str(pid)], stdin=subprocess.PIPE)
+    atexit.register(shell.kill)  # an orderly end stops the server itself
 
 
 @contextmanager

@@ -20,8 +20,9 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
-from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, sizes_of
+from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout
 from flareclust.privacy.session import SiteSession
+from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.task import KEYS, Task
 
 #: What the victim answers to a step with these arrays in this round; a FlareclustError where it refuses.
@@ -64,7 +65,7 @@ class Coalition:
         except FlareclustError as reason:
             self.refusals.append(str(reason))
             return None
-        layout = Layout(LloydExecutor.steps[UPDATE].schema, sizes_of(task, self.d))
+        layout = Layout(LloydExecutor.steps[UPDATE].schema, total_sizes(task, self.d))
         zeros = np.zeros((fixed_point.WORDS, layout.width), dtype=np.uint64)
         words = {site: layout.words(honest[site]) if honest and site in honest else zeros for site in others}
         added = [self.masks[site].hide(words[site], UPDATE, round_, task, table) for site in others]

@@ -2,8 +2,9 @@
 
     python -m benchmarks.devices [--only NAME ...] [--most M] [--record]
 
-Each run has a process of its own. Rows are made on the fly, which is part of the time; those of FKM are in memory. `--record` writes
-benchmarks/records/devices.json, docs/images/devices.png and the table in docs/performance.md.
+Each run has a process of its own. Rows are made on the fly, which is part of the time; where a cohort is drawn they are in memory.
+`--record` writes benchmarks/records/devices.json, docs/images/devices.png and the table in docs/performance.md; lines that were not
+measured stay.
 """
 
 import argparse
@@ -60,6 +61,16 @@ CASES = {
         assess=False,
     ),
     "mixture": Case("k-FED, 30 rows, d = 16, k = 100", mixture.kfed, "kfed", 100, {"k_local": 4}),
+    "lloyd, cohort": Case(
+        "one round of Lloyd with 10,000 of the devices, 50 rows, d = 2, k = 16",
+        mixture.plane_in_memory,
+        "lloyd",
+        16,
+        {"rounds": 1, "start": _START},
+        assess=False,
+        cohort=10_000,
+        sizes=SIZES[-1:],
+    ),
     "fkm": Case(
         "FKM, start and 10 rounds of 10,000 devices each, 50 rows, d = 2, k = 16",
         mixture.plane_in_memory,
@@ -82,6 +93,8 @@ def measured(name: str, m: int) -> dict[str, Any]:
     started, cpu = time.perf_counter(), time.process_time()
     outcome = run_devices(algorithm, case.params, devices, options, sampling=sampling)
     return {
+        "date": date.today().isoformat(),
+        "cores": os.cpu_count(),
         "name": name,
         "title": case.title,
         "devices": m,
@@ -113,9 +126,15 @@ def main() -> None:
     for name in options.only:
         print(f"{name}: slope {page.slope([line for line in lines if line['name'] == name]):.3f}")
     if options.record:
-        record = {"date": date.today().isoformat(), "cores": os.cpu_count(), "lines": lines}
+        record = together(json.loads(RECORD.read_text()), lines)
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
         page.write(record)
+
+
+def together(before: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the lines measured now, and of the others those of the record, in order."""
+    known = {(line["name"], line["devices"]): line for line in [*before, *found]}
+    return [known[name, m] for name, case in CASES.items() for m in case.sizes if (name, m) in known]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.sampling import Sampling
 from flareclust.protocol import registry
+from flareclust.protocol.outcome import numbers_of_sites
 
 
 def differing(case: Case, m: int) -> list[str]:
@@ -32,7 +33,7 @@ def differing(case: Case, m: int) -> list[str]:
     seconds = time.process_time() - started
     different = [name for name, value in usual.arrays.items() if not np.array_equal(found.arrays[name], value)]
     different += ["metrics"] if found.metrics != usual.metrics else []
-    asked = [[record["sites"] for record in outcome.rounds] for outcome in (found, usual)]
+    asked = [list(map(numbers_of_sites, outcome.rounds)) for outcome in (found, usual)]
     different += ["sites"] if asked[0] != asked[1] else []
     verdict = f"{', '.join(different)} DIFFER" if different else "equal"
     print(f"{case.title}: {m} devices, {verdict}, in-process {seconds:.1f} s CPU", flush=True)

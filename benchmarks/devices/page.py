@@ -28,37 +28,39 @@ def slope(lines: list[dict[str, Any]]) -> float:
     return float(np.polyfit(np.log([line["devices"] for line in large]), np.log([line["cpu"] for line in large]), 1)[0])
 
 
-def write(record: dict[str, Any]) -> None:
+def write(record: list[dict[str, Any]]) -> None:
     """Replace the table between the page's marks, and the picture."""
     path = DOCS / "performance.md"
     path.write_text(between(path.read_text(), "devices", table(record)))
     picture(record)
 
 
-def table(record: dict[str, Any]) -> str:
+def table(record: list[dict[str, Any]]) -> str:
     """Return the largest run of each case."""
     rows = [
-        f"Measured on {record['date']} on {record['cores']} cores, beside other work; memory is the peak of the process.",
-        "",
-        "| work | devices | wall time | CPU time | of it at the server | memory | slope |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| work | devices | wall time | CPU time | of it at the server | memory | slope | measured |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
-    for name in dict.fromkeys(line["name"] for line in record["lines"]):
-        own = [line for line in record["lines"] if line["name"] == name]
+    for name in dict.fromkeys(line["name"] for line in record):
+        own = [line for line in record if line["name"] == name]
         last = max(own, key=lambda line: line["devices"])
         rows.append(
-            f"| {last['title']} | {last['devices']:,} | {last['seconds']:.0f} s | {last['cpu']:.0f} s | {last['merge']:.0f} s | "
-            f"{last['peak_mb'] / 1000:.1f} GB | {'' if len(own) == 1 else f'{slope(own):.2f}'} |"
+            f"| {last['title']} | {last['devices']:,} | {_seconds(last['seconds'])} | {_seconds(last['cpu'])} | "
+            f"{_seconds(last['merge'])} | {last['peak_mb'] / 1000:.1f} GB | {'' if len(own) == 1 else f'{slope(own):.2f}'} | {last['date']}, {last['cores']} cores |"
         )
     return "\n".join(rows)
 
 
-def picture(record: dict[str, Any]) -> None:
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+
+
+def picture(record: list[dict[str, Any]]) -> None:
     """Draw CPU time against the number of devices, both on logarithmic axes."""
     figure = figure_of(6.0, 3.6)
     axes = figure.subplots()
-    for colour, name in zip(PALETTE, dict.fromkeys(line["name"] for line in record["lines"]), strict=False):
-        own = [line for line in record["lines"] if line["name"] == name]
+    for colour, name in zip(PALETTE, dict.fromkeys(line["name"] for line in record), strict=False):
+        own = [line for line in record if line["name"] == name]
         if len(own) == 1:
             continue
         axes.loglog(

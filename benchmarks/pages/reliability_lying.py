@@ -10,6 +10,12 @@ SECTION = """
 
 A site can send false numbers of the right form. `mavg`, `pooled`, `portfolio`, `fkm` and `lloyd` have robust settings against them: `robust` (`none`, `trimmed` or `median`), `trim` and, except for `mavg`, `cap`. The page of each algorithm describes them. They need most sites to be honest, and they are no guarantee.
 
+### Which sites are left out
+
+With `robust`, a site is left out when its centroids are farther from those of most other sites than these are from each other; `left_out` in `result.npz` names it. This compares sites with one another, not with the truth: an honest site with clusters of its own can be left out, and where sites differ much, a lying site can remain. With fewer than three sites none is left out. `flareclust/core/robust.py` has the computation.
+
+### How it was measured
+
 For the figures below, the rows of S1 (k = 15) or digits (k = 10) are split at random over {sites} sites, in-process, and some sites lie in every exchange:
 
 - **random**: centroids drawn anew in every round, uniformly from the box that holds the data;

@@ -12,6 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
+from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import assign
 from flareclust.data import published
 from flareclust.data.datasets import Dataset, load
@@ -125,8 +126,9 @@ def _evaluated(own: Images, state: Message) -> dict[str, float]:
     train, test = (as_images(rows, state["image"]) for rows in (own.train.X, own.test))
     features, others = (embed(network.backbone, rows, cpu).astype(np.float32) for rows in (train, test))
     center, scale = features.mean(axis=0), features.std(axis=0) + 1e-6
-    model = LogisticRegression(max_iter=60).fit((features - center) / scale, own.train.y)
-    accuracy = model.score((others - center) / scale, own.test_y)
+    with one_thread():  # 20 times as fast as on two threads, beside another process that does the same
+        model = LogisticRegression(max_iter=60).fit((features - center) / scale, own.train.y)
+        accuracy = model.score((others - center) / scale, own.test_y)
     assert own.train.y is not None
     labels = assign(embed(network, train, cpu), state["centroids"])[0]
     return {"accuracy": 100 * float(accuracy), "nmi": nmi(own.train.y, labels)}

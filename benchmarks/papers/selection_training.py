@@ -20,6 +20,8 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.client_selection import POW_D_KFED, RANDOM, clusters_by_client, draw, pow_d, pow_d_kfed
 from flareclust.deep.devices import make_devices
 from flareclust.deep.local_training import average, train
+from flareclust.protocol.outcome import names_of_sites
+from flareclust.protocol.task import CLUSTER
 
 #: Held-out rows that are computed with at once.
 _AT_ONCE = 16_384
@@ -68,8 +70,8 @@ def clusters_of(population: Population, settings: Settings, seed: int) -> list[l
     federation = Federation(population.described)
     params = {"k_local": settings.k_local, "lloyd_rounds": settings.lloyd_rounds}
     outcome = solve("kfed", params, federation, settings.k, seed, assess=False)
-    sent = outcome.rounds[0]["sites"]
-    found = clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], sent)  # type: ignore[arg-type]
+    sent = names_of_sites(outcome, CLUSTER)
+    found = clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], sent)
     return [found.get(name_of(device), []) for device in range(len(population.rows))]
 
 

@@ -48,6 +48,10 @@ LLOYD = (
     Case(100_000, 784, 60, 6, goal=2, gemm_goal=0.55),
     Case(100_000, 784, 60, 6, weighted=True, goal=1),
 )
+#: The same shapes without weights, at two threads by wall time.
+THREADS = tuple(
+    case._replace(goal=None, gemm_goal=None) for case in LLOYD if not case.weighted and case.n * case.d >= 200_000
+)
 #: Sites of 500 rows.
 SITES = (
     Case(500, 2, 5, fits=100, goal=10),
@@ -85,9 +89,16 @@ STARTS = (
     Case(100_000, 64, 60, 20, starts=10),
 )
 #: The tables.
-GROUPS = MappingProxyType({"lloyd": LLOYD, "float32": FLOAT32, "starts": STARTS, "sites": SITES, "seeds": SEEDS})
+GROUPS = MappingProxyType(
+    {"lloyd": LLOYD, "threads": THREADS, "float32": FLOAT32, "starts": STARTS, "sites": SITES, "seeds": SEEDS}
+)
 #: `--quick` leaves out what takes minutes.
 QUICK_SIZE = 10_000_000
+
+
+def threads_of(group: str) -> int:
+    """Return how many threads the contenders of a table may use; more than one are measured by wall time."""
+    return 2 if group == "threads" else 1
 
 
 def rows_of(case: Case) -> tuple[FloatArray, FloatArray | None]:

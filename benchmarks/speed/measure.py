@@ -1,4 +1,4 @@
-"""Paired measurement: contenders take turns in one process, in CPU time, at one thread."""
+"""Paired measurement: contenders take turns in one process, in CPU time at one thread, in wall time at more."""
 
 import statistics
 import time
@@ -13,11 +13,12 @@ from benchmarks.speed.server_measure import peak
 from flareclust._foundation.typing import FloatArray
 
 
-def measured(case: Case, contenders: Mapping[str, Contender], rounds: int, gemm: float) -> list[dict[str, Any]]:
+def measured(case: Case, contenders: Mapping[str, Contender], rounds: int, threads: int = 1) -> list[dict[str, Any]]:
     """Return one line per contender: the first is what ratios and labels are compared with.
 
-    `gemm` is the rate of a product of float64 matrices in this run, in GF/s.
+    They may use so many `threads`, which the caller limits.
     """
+    clock = time.process_time if threads == 1 else time.perf_counter
     X, weights = rows_of(case)
     given = Input(case, X, weights, start_of(case, X))
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
@@ -26,10 +27,10 @@ def measured(case: Case, contenders: Mapping[str, Contender], rounds: int, gemm:
         for name, contender in contenders.items():
             if turn == 0 and given.X.size > 20_000_000 and name != "flareclust":
                 continue
-            started = time.process_time()
+            started = clock()
             for _ in range(case.fits):
                 found[name] = contender(given)
-            seconds[name].append(time.process_time() - started)
+            seconds[name].append(clock() - started)
     first = next(iter(contenders))
     # Of float32 rows the largest memory is measured, too, in one more turn.
     memory = {name: peak(lambda run=run: run(given)) for name, run in contenders.items()} if case.single else {}
@@ -44,7 +45,6 @@ def measured(case: Case, contenders: Mapping[str, Contender], rounds: int, gemm:
             "inertia": inertia(X, weights, found[name].centroids),
             "equal": float(np.mean(found[name].labels == found[first].labels)),
             "iterations": found[name].iterations,
-            "gemm": gemm,
             **({"memory": memory[name] / X.nbytes} if memory else {}),
         }
         for name in contenders

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.cases import GROUPS, Case
+from benchmarks.speed.cases import GROUPS, Case, threads_of
+from benchmarks.speed.runs import Lines, Runs, described, letters
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "performance.md"
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -26,25 +27,20 @@ def duration(seconds: float) -> str:
 def with_tables(text: str, record: dict[str, Any]) -> str:
     """Return the page with what a record holds between its marks."""
     for group in GROUPS:
-        text = between(text, group, table(record[group], group))
-    return between(text, "machine", machine(record))
+        text = between(text, group, table(record[group], group, record["runs"]))
+    return between(text, "machine", described(record["runs"], [line for group in GROUPS for line in record[group]]))
 
 
-def machine(record: dict[str, Any]) -> str:
-    about = record["machine"]
-    return (
-        f"Measured on {record['date']} on one thread of an {about['processor']}, Python {about['python']}, beside other "
-        f"work. In the same run a 2048³ product ran at {about['gemm_float64']:.0f} GF/s in float64 and "
-        f"{about['gemm_float32']:.0f} GF/s in float32, and memory was read at {about['read_gb']:.1f} GB/s."
-    )
-
-
-def table(lines: list[dict[str, Any]], group: str) -> str:
+def table(lines: Lines, group: str, runs: Runs) -> str:
     """Return the table of a group."""
-    more = {"float32": ["memory / rows"], "lloyd": ["share of GEMM"]}.get(group, [])
-    header = ["n, d, k", "contender", "CPU time", "times scikit-learn", "goal", "inertia / scikit-learn's - 1"]
-    header += ["equal seeds" if group == "seeds" else "equal labels", *more]
-    marks = ["---", "---", "---:", "---:", "---", "---:", "---:", *("---:" for _ in more)]
+    if not lines:
+        return f"Not measured yet: `python -m benchmarks.speed --only {group} --record`, on an idle machine."
+    of_lloyd, of_run = ["share of GEMM", "share of FMA", "share of memory"], letters(runs)
+    more = {"float32": ["memory / rows"], "lloyd": of_lloyd, "threads": of_lloyd, "seeds": of_lloyd[2:]}.get(group, [])
+    time = "CPU time" if threads_of(group) == 1 else "wall time"
+    header = ["n, d, k", "contender", time, "times scikit-learn", "goal", "inertia / scikit-learn's - 1"]
+    header += ["equal seeds" if group == "seeds" else "equal labels", *more, "run"]
+    marks = ["---", "---", "---:", "---:", "---", "---:", "---:", *("---:" for _ in more), "---"]
     goals = {case.name: case for case in GROUPS[group]}
     rows = [header, marks]
     for line in lines:
@@ -58,10 +54,13 @@ def table(lines: list[dict[str, Any]], group: str) -> str:
                 f"{line['inertia'] / first['inertia'] - 1:.0e}",
                 f"{100 * line['equal']:.2f} %",
                 *([f"{line['memory']:.2g}"] if group == "float32" else []),
-                *([gemm_share(case, line)] if group == "lloyd" else []),
+                *([gemm_share(case, line, runs[line["run"]])] if more == of_lloyd else []),
+                *([fma_share(case, line, runs[line["run"]])] if more == of_lloyd else []),
+                *([memory_share(case, line, runs[line["run"]])] if more[-1:] == of_lloyd[2:] else []),
+                of_run[line["run"]],
             ]
         )
-    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in rows)
+    return "\n".join("| " + " | ".join(cells).replace("  ", " ") + " |" for cells in rows)
 
 
 def against_goal(found: float, goal: float | None, shown: str = "g") -> str:
@@ -69,16 +68,35 @@ def against_goal(found: float, goal: float | None, shown: str = "g") -> str:
     return "" if goal is None else f"≥ {goal:{shown}} {'met' if found >= goal else '**missed**'}"
 
 
-def gemm_share(case: Case, line: dict[str, Any]) -> str:
+def gemm_share(case: Case, line: dict[str, Any], run: dict[str, Any]) -> str:
     """Return the rate of 2 n d k operations for each iteration and the last labels, beside that of a product of matrices.
 
     Below 16 columns, where bounds save most operations, it says nothing.
     """
     if case.d < 16:
         return ""
-    share = 2 * case.n * case.d * case.k * (line["iterations"] + 1) / 1e9 / line["seconds"] / line["gemm"]
+    share = _operations(case, line) / 1e9 / line["seconds"] / run["gemm_float64"]
     goal = case.gemm_goal if line["contender"] == "flareclust" else None
     return " ".join(filter(None, [f"{100 * share:.0f} %", f"({against_goal(share, goal, '.0%')})" if goal else ""]))
+
+
+def fma_share(case: Case, line: dict[str, Any], run: dict[str, Any]) -> str:
+    """Return the same rate beside that of multiply-adds in registers; nothing where the run did not measure these."""
+    if case.d < 16 or "fma_float64" not in run:
+        return ""
+    return f"{100 * _operations(case, line) / 1e9 / line['seconds'] / run['fma_float64']:.0f} %"
+
+
+def memory_share(case: Case, line: dict[str, Any], run: dict[str, Any]) -> str:
+    """Return the rate of reading the rows once for each iteration and the last labels, or each seed, beside that of memory."""
+    if "iterations" not in line or "read_gb" not in run:
+        return ""
+    passes = line["iterations"] + 1 if line["iterations"] else case.k
+    return f"{100 * 8 * case.n * case.d * passes / 1e9 / line['seconds'] / run['read_gb']:.0f} %"
+
+
+def _operations(case: Case, line: dict[str, Any]) -> float:
+    return 2.0 * case.n * case.d * case.k * (line["iterations"] + 1)
 
 
 def between(text: str, name: str, content: str) -> str:

@@ -4,18 +4,17 @@
 
 Ours and the baseline take turns in one process; a ratio is the median of those of the turns. `--only` takes the lines
 whose first two columns have one of the words. `--record` writes benchmarks/records/speed_server.json and the tables in
-docs/performance.md, where lines that were not measured stay. Nothing here runs in a test: other work on the machine moves the figures.
+docs/performance.md, where lines that were not measured stay with the run that they are of. Nothing here runs in a test: other work on the machine moves the figures.
 """
 
 import argparse
 import json
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import machine, page, server_lines, step_lines
+from benchmarks.speed import machine, page, runs, server_lines, step_lines
 from benchmarks.speed.server_measure import measured
 
 RECORD = Path(__file__).resolve().parent.parent / "records" / "speed_server.json"
@@ -40,21 +39,20 @@ def main() -> None:
                 found[group].append(measured(line))
                 print(" ".join(cells(found[group][-1])), flush=True)
     if options.record:
-        record = together(found, {"date": date.today().isoformat(), "machine": limits})
+        record = together(json.loads(RECORD.read_text()), found, limits)
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
         page.PAGE.write_text(with_tables(page.PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
 
 
-def together(found: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """Return the lines measured now, and of the others those of the record, in order; and when and where each group was last."""
-    before = json.loads(RECORD.read_text()) if RECORD.exists() else {"measured": {}} | {group: [] for group in GROUPS}
-    merged: dict[str, Any] = {
-        "measured": before["measured"] | {group: measured for group, lines in found.items() if lines}
-    }
+def together(before: dict[str, Any], found: dict[str, runs.Lines], limits: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with the lines measured now, and of the others those that it had, in order."""
+    now = runs.new_name(before["runs"])
+    merged = {}
     for group, lines in GROUPS.items():
-        known = {(line["what"], line["size"]): line for line in [*before[group], *found[group]]}
+        new = [{**line, "run": now} for line in found[group]]
+        known = {(line["what"], line["size"]): line for line in [*before[group], *new]}
         merged[group] = [known[line.what, line.size] for line in lines if (line.what, line.size) in known]
-    return merged
+    return {"runs": runs.still_used({**before["runs"], now: limits}, merged.values()), **merged}
 
 
 def cells(line: dict[str, Any]) -> list[str]:
@@ -74,14 +72,15 @@ def megabytes(size: float) -> str:
 
 def with_tables(text: str, record: dict[str, Any]) -> str:
     """Return the text of the page with what stands between its marks written anew."""
+    called = runs.letters(record["runs"])
     for group in GROUPS:
         rows = [
-            "| what | size | here | baseline | ratio | goal | equal |",
-            "| --- | --- | ---: | --- | ---: | --- | --- |",
+            "| what | size | here | baseline | ratio | goal | equal | run |",
+            "| --- | --- | ---: | --- | ---: | --- | --- | --- |",
         ]
-        rows += [f"| {' | '.join(cells(line))} |" for line in record[group]]
+        rows += [f"| {' | '.join([*cells(line), called[line['run']]])} |" for line in record[group]]
         text = page.between(text, group, "\n".join(rows))
-        text = page.between(text, f"machine-{group}", page.machine(record["measured"][group]))
+        text = page.between(text, f"machine-{group}", runs.described(record["runs"], record[group]))
     return text
 
 

@@ -20,7 +20,7 @@ from flareclust.core.missing.distances import extremes
 from flareclust.core.missing.grouping import _seeds_a, method_a
 from flareclust.core.outliers import outlier_score
 from flareclust.core.seeds import farthest_first
-from flareclust.federation.run import run_federation
+from flareclust.federation.run import FederationOptions, run_federation
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
 
@@ -187,7 +187,9 @@ def _replies(algorithm: str, m: int, k: int, d: int, **settings: Any) -> Trial:
 
     def ours() -> None:
         start = {"start": truth.tolist(), "rounds": 1} if algorithm == "lloyd" else {}
-        run_federation(registry.get(algorithm).build(k, 0, settings | start)[1], ask, names, assess=False)
+        run_federation(
+            registry.get(algorithm).build(k, 0, settings | start)[1], ask, names, FederationOptions(assess=False)
+        )
 
     return Trial(ours, lambda: np.empty((m, k, d + 1)))
 

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable
-from typing import TextIO
+from typing import IO
 
 #: What a spreadsheet begins a formula with, after any number of the quotes that we put in front.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -20,7 +20,7 @@ def plain_text(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
-def write_rows(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
+def write_rows(file: IO[str], rows: Iterable[Iterable[object]]) -> None:
     """Write rows as comma-separated lines that end with a line feed, with `plain_text` for all text."""
     csv.writer(_LineFeeds(file), lineterminator="\r\n").writerows(map(_plain, rows))
 
@@ -32,7 +32,7 @@ def _plain(row: Iterable[object]) -> list[object]:
 class _LineFeeds:
     """Takes lines that end with CR LF. Only for such lines Python before 3.13 puts a carriage return within quotes."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: IO[str]) -> None:
         self._file = file
 
     def write(self, line: str) -> None:

@@ -3,9 +3,10 @@
 import os
 import tempfile
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import IO, Any, Literal, TextIO
 
 from flareclust._foundation.errors import UserError
 
@@ -65,6 +66,38 @@ def create(path: Path) -> TextIO:
     path.unlink(missing_ok=True)  # an older file would keep its own mode, and a link would be followed
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     return os.fdopen(opened, "w", encoding="utf-8", newline="")
+
+
+@contextmanager
+def write_atomically(
+    path: Path, kind: Literal["text", "bytes"] = "text", *, mode: int | None = 0o600, shared: bool = False
+) -> Iterator[IO[Any]]:
+    """Give a new file to write, which takes the place of `path` in one step when all of it is on the disk.
+
+    Where that fails, what was there stays, and nothing else is left.
+
+    Args:
+        path: of the file; its folder is there.
+        kind: what is written.
+        mode: of the file; None for the account's usual one.
+        shared: whether another process may be writing the same file now. The unfinished file has a name of its own then, else
+            `NAME.part`, and replaces one that a killed process has left.
+    """
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}" if shared else f"{path.name}.part")
+    part.unlink(missing_ok=True)  # an older file would keep its own mode, and a link would be followed
+    try:
+        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        with (
+            os.fdopen(opened, "wb") if kind == "bytes" else os.fdopen(opened, "w", encoding="utf-8", newline="") as file
+        ):
+            if mode is not None:
+                part.chmod(mode)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def close_files(folder: Path) -> None:

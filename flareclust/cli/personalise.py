@@ -50,6 +50,9 @@ def personalise(
         int | None, typer.Option(help="Of pow-d: how many are asked for their loss; twice --per-round by default.")
     ] = None,
     k_local: Annotated[int, typer.Option(help="k', clusters of a device, for kfed and pow-d-kfed.")] = 1,
+    scale: Annotated[
+        str, typer.Option(help="none, or standard: columns have mean 0 and variance 1 over all devices.")
+    ] = "none",
     averaging: Annotated[str, typer.Option(help="Of ifca: models or gradients.")] = "models",
     lr: Annotated[float, typer.Option(help="Step size.")] = 0.01,
     updates: Annotated[int, typer.Option(help="Local updates of a round; of linear, passes over the rows.")] = 10,
@@ -108,6 +111,7 @@ def personalise(
         "per_round": per_round,
         "candidates": candidates,
         "k_local": k_local,
+        "scale": scale,
         "averaging": averaging,
         "lr": lr,
         "updates": updates,

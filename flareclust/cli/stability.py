@@ -11,46 +11,50 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
+from flareclust.cli.run_options import AlgorithmName, Columns, IdColumn, K, PolicyFile, SchemaFile, Truth
 from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
+
+Data = Annotated[
+    str | None, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
+]
+Repeats = Annotated[
+    int,
+    typer.Option(help="Repeats with other seeds, and again with resampled rows; at most so many sites left out."),
+]
+Null = Annotated[int, typer.Option(help="Runs on rows without clusters to compare with, at least 19; 0 for none.")]
+NullReference = Annotated[
+    str, typer.Option(help="These rows: box (uniform, with the covariance of the real ones) or permuted (columns).")
+]
+Criterion = Annotated[
+    str | None,
+    typer.Option(help="What selects k from a range, as in `flareclust run`, and what --null compares."),
+]
+Partition = Annotated[
+    str | None, typer.Option(help="How rows are assigned to sites, as in `flareclust run`; iid by default.")
+]
+NSites = Annotated[int | None, typer.Option("--n-sites", help="Number of sites; 10 by default.")]
+Out = Annotated[Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")]
 
 
 def stability(
-    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
-    data: Annotated[
-        str | None, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
-    ] = None,
-    k: Annotated[
-        str | None, typer.Option("--k", help="Number of clusters, or a range 5..25; known for the named data sets.")
-    ] = None,
-    repeats: Annotated[
-        int,
-        typer.Option(help="Repeats with other seeds, and again with resampled rows; at most so many sites left out."),
-    ] = 20,
-    null: Annotated[
-        int, typer.Option(help="Runs on rows without clusters to compare with, at least 19; 0 for none.")
-    ] = 0,
-    null_reference: Annotated[
-        str, typer.Option(help="These rows: box (uniform, with the covariance of the real ones) or permuted (columns).")
-    ] = "box",
-    criterion: Annotated[
-        str | None,
-        typer.Option(help="What selects k from a range, as in `flareclust run`, and what --null compares."),
-    ] = None,
-    partition: Annotated[
-        str | None, typer.Option(help="How rows are assigned to sites, as in `flareclust run`; iid by default.")
-    ] = None,
-    n_sites: Annotated[int | None, typer.Option("--n-sites", help="Number of sites; 10 by default.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns of the files to use, with commas.")] = None,
-    schema: Annotated[Path | None, typer.Option(help="Schema by which your own tables are read.")] = None,
-    id_column: Annotated[str | None, typer.Option("--id", help="The column with ids, where no schema says it.")] = None,
-    truth: Annotated[str | None, typer.Option(help="The column with known classes; no feature.")] = None,
+    algorithm: AlgorithmName,
+    data: Data = None,
+    k: K = None,
+    repeats: Repeats = 20,
+    null: Null = 0,
+    null_reference: NullReference = "box",
+    criterion: Criterion = None,
+    partition: Partition = None,
+    n_sites: NSites = None,
+    columns: Columns = None,
+    schema: SchemaFile = None,
+    id_column: IdColumn = None,
+    truth: Truth = None,
     seed: Seed = 0,
     settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
     secure_sums: SecureSums = False,
-    policy: Annotated[Path | None, typer.Option(help="What the sites let out, a YAML file.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")
-    ] = None,
+    policy: PolicyFile = None,
+    out: Out = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:

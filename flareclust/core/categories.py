@@ -41,7 +41,7 @@ def in_categories(groups: Groups, d: int) -> BoolArray:
 
 
 def category_variance(shares: FloatArray) -> float:
-    """Return the variance that the columns of a category are scaled to together, where that of a number is 1.
+    """Return the variance that the columns of a category are scaled to together, in units of `number_variance`.
 
     1, or less where the split of one value from the others would explain more variance than the split of normal numbers at
     their mean, 2 / pi: else an uninformative category of two values, all of whose variance a split explains, would decide the
@@ -58,6 +58,17 @@ def category_variance(shares: FloatArray) -> float:
     squares, rest = np.square(p).sum(), 1.0 - p
     explained = p * rest * (1.0 + (squares - np.square(p)) / np.square(rest))
     return float(min(1.0, 2.0 / np.pi * (1.0 - squares) / explained.max()))
+
+
+def number_variance(deviation: FloatArray, divisors: FloatArray) -> float:
+    """Return the variance that a number typically has once it is scaled: the median of those that vary; 1 without any.
+
+    Args:
+        deviation: standard deviations of the numeric columns before they are scaled (c,), 0 for a constant one.
+        divisors: what scales them (c,).
+    """
+    varying = deviation > 0
+    return float(np.median(np.square(deviation[varying] / divisors[varying]))) if varying.any() else 1.0
 
 
 def huang_gamma(deviations: FloatArray) -> float:

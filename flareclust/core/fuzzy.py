@@ -116,18 +116,18 @@ def fuzzy_cmeans(
     k, d = centroids.shape
     origin = X.mean(axis=0)  # sums about a point amid the rows keep their precision
     u = np.full((k, len(X)), -1.0)  # so the first iteration changes every membership
-    for n_iter in range(1, max_iter + 1):
-        sums, change = _Sums(k, origin), 0.0
-        for part in _parts(len(X), k * d, _block(k)):
-            if aborted():
-                raise Aborted(f"stopped in iteration {n_iter} of fuzzy c-means")
-            with one_thread():
+    with one_thread():  # for all iterations: to limit the threads takes longer than an iteration on some hundred rows
+        for n_iter in range(1, max_iter + 1):
+            sums, change = _Sums(k, origin), 0.0
+            for part in _parts(len(X), k * d, _block(k)):
+                if aborted():
+                    raise Aborted(f"stopped in iteration {n_iter} of fuzzy c-means")
                 change = max(change, _update(X, part, centroids, m, u, sums))
-        sums.um[sums.um < _NO_MASS] = 0.0
-        moving = sums.um > 0
-        centroids[moving] = origin + sums.moments[moving] / sums.um[moving, None]
-        if change <= tol:
-            break
+            sums.um[sums.um < _NO_MASS] = 0.0
+            moving = sums.um > 0
+            centroids[moving] = origin + sums.moments[moving] / sums.um[moving, None]
+            if change <= tol:
+                break
     return FuzzyClustering(centroids, u.T, sums.u, sums.um, n_iter)
 
 

@@ -49,8 +49,8 @@ def rounded(spread: Spread, repeats: int = 1) -> Spread:
     """Return mean and deviation as `rounded_spread` does, from the exact ones."""
     rows, mean, deviation = spread
     coarse = np.where(deviation > 0, deviation * max(_FINEST, _HIDDEN * repeats / rows), np.abs(mean) * _OF_EQUAL)
-    grid = np.exp2(np.ceil(np.log2(coarse, out=np.zeros_like(coarse), where=coarse > 0)))
-    grid[coarse == 0] = 1.0
+    power = np.exp2(np.ceil(np.log2(coarse, out=np.zeros_like(coarse), where=coarse > 0)))
+    grid = np.where(coarse > 0, power, 1.0)
     steps = np.where(deviation > 0, np.maximum(np.round(deviation / grid), 1.0), 0.0)
     return Spread(rows, np.round(mean / grid) * grid, steps * grid)
 
@@ -81,6 +81,11 @@ def pooled_known_spread(counts: IntArray, mean: FloatArray, m2: FloatArray) -> K
     center = (weights * mean).sum(axis=0)
     variance = m2.sum(axis=0) / np.maximum(total, 1) + (weights * (mean - center) ** 2).sum(axis=0)
     return KnownSpread(total, center, np.sqrt(variance))
+
+
+def divisors_of(deviation: FloatArray) -> FloatArray:
+    """Return what columns of these standard deviations (d,) are divided by: 1 for a constant column."""
+    return np.where(deviation > 0, deviation, 1.0)
 
 
 def without(pooled: KnownSpread, own: KnownSpread) -> KnownSpread:

@@ -12,7 +12,6 @@ Readings:
 """
 
 from collections.abc import Sequence
-from math import pi
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +23,6 @@ _PROPOSALS = ((1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1))
 
 #: The most solutions that `proposals` returns.
 MOST_PROPOSALS = len(_PROPOSALS)
-
-#: What is left of a normal distribution's variance in each of its halves.
-_HALF = 1 - 2 / pi
 
 
 class Totals(NamedTuple):

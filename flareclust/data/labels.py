@@ -9,7 +9,7 @@ import numpy as np
 
 from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.own_files import create, make_folder
+from flareclust._foundation.own_files import make_folder, write_atomically
 from flareclust._foundation.typing import IntArray
 
 LABELS_FILE = "labels.csv"
@@ -34,15 +34,14 @@ def write_labels(
         name: of the file.
     """
     make_folder(folder)
-    path, part = folder / name, folder / f"{name}.part"
-    with create(part) as file:
+    path = folder / name
+    with write_atomically(path) as file:
         if ids is None:
             write_rows(file, chain([HEADER], enumerate(map(int, labels))))
         else:
             write_rows(file, [("row", id_name or "id", "label")])
             pairs = zip(map(int, labels), ids, strict=True)
             write_rows(file, ((row, own, label) for row, (label, own) in enumerate(pairs)))
-    part.replace(path)
     return path
 
 

@@ -131,7 +131,7 @@ class Spec:
 
     @property
     def splits_columns(self) -> bool:
-        """Return whether the sites get different columns: then `partition_features.split_features` carries it out."""
+        """Return whether the sites get different columns: then `flareclust.data.feature_partition.split_features` does it."""
         return SPECS[self.name].splits_columns
 
 

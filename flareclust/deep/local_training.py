@@ -28,11 +28,6 @@ ROWS_AT_ONCE = 16_384
 WEIGHTS_AT_ONCE = 3_000_000
 
 
-def shared(network: nn.Module, m: int) -> dict[str, Tensor]:
-    """Return the network's own weights for each of m devices, as views that take no memory of their own."""
-    return {name: value.detach().expand(m, *value.shape) for name, value in network.named_parameters()}
-
-
 def draw_rows(
     counts: Tensor,
     updates: int,

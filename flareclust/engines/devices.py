@@ -22,7 +22,7 @@ from flareclust.data.devices import Devices
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.batched import answers_of_many, batched_method
-from flareclust.federation import OnRound, run_federation
+from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
 from flareclust.federation.sampling import Sampling
 from flareclust.protocol.batch import Part, merged, part_of
@@ -60,9 +60,7 @@ def run_devices(
         aggregator,
         asking.one_by_one,
         devices.names,
-        min_sites=options.min_sites,
-        assess=options.assess,
-        profile=options.profile,
+        FederationOptions(min_sites=options.min_sites, assess=options.assess, profile=options.profile),
         on_round=on_round,
         sampling=sampling,
         exchanging=partial(BatchExchanges, asking.many),

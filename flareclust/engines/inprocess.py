@@ -14,7 +14,7 @@ from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.engines.site_threads import computed
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.federation import OnRound, run_federation
+from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
 from flareclust.federation.sampling import Sampling
 from flareclust.privacy.enforcement import PolicyEnforcer
@@ -91,15 +91,17 @@ def run_inprocess(
         aggregator,
         ask,
         list(sites),
-        min_sites=options.min_sites,
-        assess=options.assess,
-        profile=options.profile,
-        secure_sums=options.secure_sums,
-        secure_min_sites=None if sums is None else sums.min_sites,
+        FederationOptions(
+            min_sites=options.min_sites,
+            assess=options.assess,
+            profile=options.profile,
+            secure_sums=options.secure_sums,
+            secure_min_sites=None if sums is None else sums.min_sites,
+        ),
         on_round=on_round,
         sampling=sampling,
         resume=None if kept is None else kept.begin(),
-        on_checkpoint=(lambda state: None) if kept is None else kept.keep,
+        on_checkpoint=None if kept is None else kept.keep,
     )
     outcome.labels.update(labels)
     return outcome

@@ -15,7 +15,7 @@ from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserEr
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.lloyd import assign
-from flareclust.data.tables import Table, read_table
+from flareclust.data.tables import File, Table, column_names, read_table
 from flareclust.features.alignment import HIDDEN, own_view
 from flareclust.features.result import place_rows
 from flareclust.features.scaling import FILL
@@ -43,7 +43,7 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
     names = about.get("columns")
     partial = registry.get(about["algorithm"]).partial
     hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
-    if columns is None and names is not None and _has_names(file) and not hidden:
+    if columns is None and names is not None and not hidden and column_names(File(file, str(file))) is not None:
         columns = names  # hidden ones are found by their codes, among all columns of the file
     if partial and columns is not None and not hidden:
         for name in columns:
@@ -90,13 +90,6 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
         raise UserError(f"{folder / outcome_files.ARRAYS} is no result of {algorithm.name}: {reason}") from None
     assert labels is not None
     return labels
-
-
-def _has_names(file: Path) -> bool:
-    try:
-        return read_table(file, gaps=True).columns is not None
-    except UserError:
-        return True  # a column that cannot be used may be none of those wanted
 
 
 def check_late(finished: Outcome, site: str) -> None:

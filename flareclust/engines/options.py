@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust.privacy.job_sums import SecureSums
-from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, check_number_of_sites
 
 
 class RunSettings(Settings):
@@ -53,10 +53,7 @@ class JobOptions(RunSettings):
         """
         if not self.secure_sums:
             return self
-        if len(sites) < LEAST_SITES:
-            raise UserError(
-                f"secure_sums needs at least {LEAST_SITES} sites, got {len(sites)}: of two, each would know the other's sums"
-            )
+        check_number_of_sites(len(sites))
         minimum = self.secure_min_sites or self.min_sites or len(sites)
         update = {"secure_min_sites": max(minimum, LEAST_SITES), "secure_sites": self.secure_sites or tuple(sites)}
         return self.model_copy(update=update)

@@ -8,6 +8,8 @@ import psutil
 
 from flareclust._foundation.errors import JobFailed
 
+#: How the names of the modules begin that our processes run.
+_MODULES = ("nvflare.", "flareclust.")
 _POLL_SECONDS = 0.25
 
 
@@ -19,13 +21,20 @@ def ended(process: psutil.Process) -> bool:
         return True
 
 
-def naming(text: str) -> list[psutil.Process]:
-    """Return the living processes with `text` in their command lines."""
+def working_in(folder: str) -> list[psutil.Process]:
+    """Return the living processes that run a module of NVFlare or of flareclust and name the folder in their command lines.
+
+    Somebody who looks at a log in there is none of them.
+    """
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if text in " ".join(process.info["cmdline"] or ()) and not ended(process)
+        if _works_in(folder, process.info["cmdline"] or ()) and not ended(process)
     ]
+
+
+def _works_in(folder: str, words: Sequence[str]) -> bool:
+    return any(folder in word for word in words) and any(word.startswith(_MODULES) for word in words)
 
 
 def end_all(

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flareclust._foundation.interrupts import deferred_signals
-from flareclust.engines.process_tree import end_all, naming
+from flareclust.engines.process_tree import end_all, working_in
 
 _PREFIX = "fc-"
 
@@ -98,7 +98,7 @@ def _sweep(base: Path) -> None:
     """Remove the folders of this account that no living process has locked, after the processes that work in them."""
     for folder, lock in _unlocked(base):
         try:
-            end_all(lambda name=str(folder): naming(name), _LONGEST_END)  # type: ignore[misc]
+            end_all(lambda name=str(folder): working_in(name), _LONGEST_END)  # type: ignore[misc]
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(lock)

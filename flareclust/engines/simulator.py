@@ -6,38 +6,33 @@ whether the job succeeded, failed or was interrupted. What a killed run leaves, 
 
 import logging
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.cores import usable_cores
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
 from flareclust.data.file_formats import REPEATS
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
-from flareclust.engines.console import Console
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
-from flareclust.engines.process_tree import end_all, naming
 from flareclust.engines.scratch import scratch_folder
-from flareclust.executors.nvflare_executor import TRACEBACK_FILE
+from flareclust.engines.simulator_watch import LostSite, Watch, end_simulator, follow
 from flareclust.federation import OnRound, quorum
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
-from flareclust.flare.controller import SIMULATED, checkpoint_at
+from flareclust.flare.controller import SIMULATED
 from flareclust.privacy.policy import Policy
-from flareclust.protocol.outcome import SUMMARY, Outcome, read, read_rounds
+from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import Algorithm
 from flareclust.sites.config import write_config
 from flareclust.sites.kit import allow_classes
@@ -51,16 +46,6 @@ SITES_AT_ONCE_PER_CORE = 16
 #: More sites take turns, and a process is started for each task of each site.
 TURNS_PER_CORE = 6
 
-#: What the simulator's log says when it lost a site's process, mostly while starting, in a race for a network port.
-LOST_SITE = re.compile(
-    r"Communication error with client (\S+?):|Failed to create connection to the child process|"
-    r"Could not connect to the server cell"
-)
-FATAL = re.compile(r"FATAL_SYSTEM_ERROR received: (?P<reason>.*)")
-
-POLL_SECONDS = 0.1
-#: Seconds in which killed processes must be gone.
-LONGEST_END = 30.0
 #: A site lost twice in a row was seen with ten sites on two busy cores; the last attempt waits for it until its task times out.
 ATTEMPTS = 4
 
@@ -69,10 +54,6 @@ ATTEMPTS = 4
 _IDS = "flareclust_ids"
 
 log = logging.getLogger(__name__)
-
-
-class _LostSite(Exception):
-    """The simulator lost a site's process before the first round was over."""
 
 
 def run_simulator(
@@ -135,10 +116,10 @@ def run_simulator(
             if checkpoint is not None and checkpoint.resume:
                 shutil.copy2(checkpoint.path, scratch / "job" / "app" / "config" / CHECKPOINT)
             kept = None if executor.private else checkpoint
-            watch = _Watch(scratch, options, on_round, kept, before, last=attempt == ATTEMPTS)
+            watch = Watch(scratch, options, on_round, kept, before, last=attempt == ATTEMPTS)
             try:
                 _simulate(scratch, list(sites), watch)
-            except _LostSite as lost:
+            except LostSite as lost:
                 log.warning("the simulator lost the process of %s; starting again", lost)
                 continue
             return _collect(scratch / "workspace", list(sites))
@@ -176,7 +157,7 @@ def threads_for(m: int) -> int:
     return m if m <= SITES_AT_ONCE_PER_CORE * cores else TURNS_PER_CORE * cores
 
 
-def _simulate(scratch: Path, sites: list[str], watch: "_Watch") -> None:
+def _simulate(scratch: Path, sites: list[str], watch: Watch) -> None:
     workspace = scratch / "workspace"
     command = [sys.executable, "-m", "flareclust.flare.simulated", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
@@ -192,90 +173,10 @@ def _simulate(scratch: Path, sites: list[str], watch: "_Watch") -> None:
                     env=os.environ | {"TMPDIR": temporary},
                     start_new_session=True,
                 )
-            _watch(process, watch)
+            follow(process, watch)
         finally:
             if process is not None:
-                _kill_tree(process, scratch)
-
-
-@dataclass(frozen=True)
-class _Watch:
-    """How a simulator's job is followed.
-
-    Attributes:
-        scratch: its folder.
-        options: of the job.
-        on_round: gets a record per exchange.
-        checkpoint: gets the server's state; None for nowhere.
-        before: how many exchanges a resumed job had before.
-        last: whether this is the last attempt.
-    """
-
-    scratch: Path
-    options: JobOptions
-    on_round: OnRound
-    checkpoint: CheckpointFile | None
-    before: int
-    last: bool
-
-
-def _watch(process: subprocess.Popen[bytes], watch: _Watch) -> None:
-    """Follow the job until it ends and pass on its rounds.
-
-    Unless this is the last attempt, a site lost before the first round ends it at once; in the last one, such a site
-    is one that did not answer in time, and the quorum decides.
-    """
-    scratch, options = watch.scratch, watch.options
-    root = scratch / "workspace" / "server"
-    server = root / SIMULATED
-    end = time.monotonic() + options.deadline
-    seen, console = 0, Console(scratch / "console.txt")
-    while True:
-        ended = _wait(process)
-        console.pass_on()
-        records = read_rounds(server)
-        for record in records[seen:]:
-            watch.on_round(record)
-        if watch.checkpoint is not None:
-            watch.checkpoint.copy(checkpoint_at(root, SIMULATED))
-        seen = max(seen, len(records))  # the file is written anew at the end, and may be caught half way
-        if (server / SUMMARY).exists():
-            return  # what the simulator still does is wind up
-        if (
-            not watch.last
-            and len(records) <= watch.before
-            and (lost := LOST_SITE.search(_text(scratch / "console.txt")))
-        ):
-            raise _LostSite(lost.group(1) or "a site")
-        if ended:
-            raise _failure(scratch)
-        if time.monotonic() > end:
-            raise JobFailed(f"the job was still running after the deadline of {options.deadline} s and was stopped")
-
-
-def _wait(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        process.wait(POLL_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _failure(scratch: Path) -> JobFailed:
-    """Return why the job ended without a result: the controller's own words, or the end of the console."""
-    for traceback in sorted((scratch / "workspace").glob(f"*/*/{TRACEBACK_FILE}")):
-        log.error("traceback of %s:\n%s", traceback.parts[-3], _text(traceback))
-    console = _text(scratch / "console.txt")
-    fatal = FATAL.search(console)
-    if fatal:
-        return JobFailed(fatal.group("reason").strip())
-    errors = [line for line in console.splitlines() if "ERROR" in line or "Error" in line]
-    tail = "\n".join((errors or console.splitlines())[-5:])
-    return JobFailed(f"the simulator ended without a result. Last log lines:\n{tail}", transient=True)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.exists() else ""
+                end_simulator(process, scratch)
 
 
 def _collect(workspace: Path, sites: list[str]) -> Outcome:
@@ -296,15 +197,3 @@ def _scratch(folder: Path) -> Iterator[Path]:
     finally:
         with deferred_signals():
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:
-    """End the simulator and every process it started.
-
-    Sites sit in sessions of their own and outlive a simulator that died first, so they are known by their command
-    lines, which all name the scratch folder.
-    """
-    with deferred_signals():
-        process.kill()
-        end_all(lambda: naming(str(scratch)), LONGEST_END)
-        process.wait()

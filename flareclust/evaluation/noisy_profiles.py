@@ -17,7 +17,7 @@ from flareclust.core.dp.box import Box
 from flareclust.core.dp.lloyd import half_way
 from flareclust.core.dp.sums import CLEAR
 from flareclust.protocol.private_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL
-from flareclust.protocol.profile_arrays import UNITS
+from flareclust.protocol.profile_arrays import UNITS, unit_of
 
 #: What a reader of such profiles must know.
 FREE = (
@@ -148,7 +148,7 @@ class NoisyProfiles:
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
-        return str(self.arrays[UNITS][j]) if UNITS in self.arrays else ""
+        return unit_of(self.arrays, j)
 
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""

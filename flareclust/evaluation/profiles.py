@@ -23,6 +23,7 @@ from flareclust.protocol.profile_arrays import (
     TREE_EDGE,
     TREE_ROWS,
     UNITS,
+    unit_of,
 )
 
 #: The quantiles that tables have.
@@ -46,7 +47,7 @@ class Profiles:
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
-        return str(self.arrays[UNITS][j]) if UNITS in self.arrays else ""
+        return unit_of(self.arrays, j)
 
     @property
     def rows(self) -> IntArray:

@@ -151,7 +151,11 @@ def _write_labels(result: ResultValues, folder: Path) -> None:
     with create(folder / LABELS_FILE) as file:
         write_rows(file, [["site", "row", "label", "data_row", *(["id"] if result.ids else [])]])
         for site, labels in sorted(result.site_labels.items()):
-            columns = [labels.tolist(), result.site_rows[site].tolist(), *([result.ids[site]] if result.ids else [])]
+            numbers = [
+                map(int, labels),
+                map(int, result.site_rows[site]),
+            ]  # one after the other: lists of all take memory
+            columns = [*numbers, *([result.ids[site]] if result.ids else [])]
             write_rows(file, ([site, row, *cells] for row, cells in enumerate(zip(*columns, strict=True))))
 
 

@@ -1,4 +1,4 @@
-"""Over how many rows the assessment is, how many the sites have as far as that is known here, and what is said where rows are missing.
+"""How many rows the assessment covers, of how many, and the warnings when rows are missing.
 
 The sites of a provisioned federation do not say how many rows they have. Of runs on them there are three sources:
 
@@ -58,7 +58,10 @@ def assessed_rows(
     if not assessed or "differentially-private" in registry.get(experiment.algorithm).promises:
         return None
     absent = left_out(outcome)
-    answered = set(cast("list[str]", assessed[-1]["sites"]))  # also a site that an earlier exchange was too much for
+    sites = assessed[-1][
+        "sites"
+    ]  # among them a site that an earlier exchange was too much for; of devices their number
+    answered = set(sites) if isinstance(sites, list) else set()
     own = {site for site in outcome.sites if site not in absent or site in answered}
     unknown = {site for site in own if site not in places or isinstance(prepared.sites.get(site), Path)}
     known = not unknown - set(outcome.labels)
@@ -104,9 +107,7 @@ def dropped_warnings(experiment: Experiment, prepared: Prepared, outcome: Outcom
     absent = left_out(outcome)
     by_site = {site: rows.dropped for site, rows in prepared.sites.items() if isinstance(rows, Table)}
     by_site = {site: own for site, own in by_site.items() if site not in absent}
-    if (
-        ROWS_BY_SITE in outcome.arrays and experiment.policy is None
-    ):  # the job has left them out, not whoever read the files
+    if ROWS_BY_SITE in outcome.arrays and experiment.policy is None:  # left out by the job, not in reading
         described = zip(outcome.arrays["column_sites"].tolist(), outcome.arrays[ROWS_BY_SITE].tolist(), strict=True)
         rows = {site: (n, len(outcome.labels[site])) for site, n in described if site in outcome.labels}
         by_site |= {site: (of - n, of) for site, (n, of) in rows.items() if n < of}

@@ -56,27 +56,22 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
     if described and len(prepared.units) == outcome.centroids.shape[1]:
         outcome = replace(outcome, arrays={**outcome.arrays, UNITS: np.array(prepared.units)})
     labels = _pooled_labels(prepared, outcome)
-    metrics: dict[str, float | None] = dict(outcome.metrics)
-    if dataset is not None:
-        known = labels >= 0
-        y = dataset.y[known] if dataset.y is not None and known.any() else None
-        metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=_comparable(dataset, outcome))
-        policy = None if experiment.policy is None else Policy.of(experiment.policy)
-        if partial.is_partial(outcome.arrays):
-            from flareclust.experiment.external import partial_truth  # imports scikit-learn
-
-            identity = experiment.algorithm, experiment.params, experiment.seed
-            metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
-        if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
-            received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
-            metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
+    metrics = dict(outcome.metrics) | _truth(experiment, prepared, outcome, labels)
     algorithm, places = registry.get(experiment.algorithm), rows_of(prepared, outcome)
-    assessed = assessed_rows(experiment, prepared, outcome, places)
+    assessed, k = assessed_rows(experiment, prepared, outcome, places), choice.chosen_k(outcome.arrays) or prepared.k
+    warnings = [
+        *_warnings(k, outcome, places),
+        *_ties(experiment, outcome),
+        *coverage_warnings(experiment, outcome, assessed),
+        *dropped_warnings(experiment, prepared, outcome),
+        *_columns(experiment, prepared, outcome),
+        *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
+    ]
     return Result(
         algorithm=experiment.algorithm,
         engine=experiment.engine,
         seed=experiment.seed,
-        k=choice.chosen_k(outcome.arrays) or prepared.k,
+        k=k,
         n_sites=len(prepared.sites) or len(outcome.sites),
         params=algorithm.parameters() | dict(prepared.params) | experiment.params | _choosing(experiment),
         rounds=outcome.n_rounds,
@@ -85,14 +80,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids_found=len(outcome.centroids),
         metrics=metrics,
         centroids_file=None,
-        warnings=[
-            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome, places),
-            *_ties(experiment, outcome),
-            *coverage_warnings(experiment, outcome, assessed),
-            *dropped_warnings(experiment, prepared, outcome),
-            *_columns(experiment, prepared, outcome),
-            *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
-        ],
+        warnings=warnings,
         centroids=outcome.centroids,
         ids=prepared.ids,
         labels=labels,
@@ -110,6 +98,28 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         schema=prepared.schema,
         words=prepared.words,
     )
+
+
+def _truth(experiment: Experiment, prepared: Prepared, outcome: Outcome, labels: IntArray) -> dict[str, float | None]:
+    """Return the metrics from what is known of the true clusters; none for rows of sites of their own."""
+    if (dataset := prepared.dataset) is None:
+        return {}
+    known = labels >= 0
+    y = dataset.y[known] if dataset.y is not None and known.any() else None
+    true_centroids = _comparable(dataset, outcome)
+    metrics: dict[str, float | None] = {
+        **truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=true_centroids)
+    }
+    policy = None if experiment.policy is None else Policy.of(experiment.policy)
+    if partial.is_partial(outcome.arrays):
+        from flareclust.experiment.external import partial_truth  # imports scikit-learn
+
+        identity = experiment.algorithm, experiment.params, experiment.seed
+        metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
+    if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
+        received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
+        metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
+    return metrics
 
 
 def _names(prepared: Prepared, outcome: Outcome) -> tuple[str, ...] | None:

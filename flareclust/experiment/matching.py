@@ -20,6 +20,8 @@ from flareclust.protocol.cluster_arrays import inverse, renumbered_arrays, renum
 def renumbered(result: AnyResult, order: Sequence[int]) -> AnyResult:
     """Return a result whose cluster r is what was cluster `order[r]`, in everything that it says of its clusters.
 
+    It is in no file yet, whatever `result` is.
+
     Raises:
         UserError: `order` is not the numbers of the clusters in another order.
     """
@@ -43,6 +45,7 @@ def renumbered(result: AnyResult, order: Sequence[int]) -> AnyResult:
         outcome=outcome,
         saved_rows=None if rows is None else tuple(rows[r] for r in order),
         job_numbers=tuple(before[r] for r in order),
+        centroids_file=None,
         stability=tuple(replace(result.stability[r], cluster=c) for c, r in enumerate(order) if result.stability),
     )
 

@@ -27,7 +27,7 @@ from flareclust.experiment.report_costs import no_value
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import OnRound
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import Outcome, numbers_of_sites
 from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import Schema
@@ -58,11 +58,9 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
         task = bar.add_task(f"{experiment.name}: starting", total=None)
 
         def on_round(record: Mapping[str, object]) -> None:
-            sites, refused = record["sites"], record["refused"]
-            assert isinstance(sites, list)
-            assert isinstance(refused, dict)
-            lost = f", {len(refused)} left out" if refused else ""
-            text = f"{experiment.name}: {record['step']} round {record['round']}, {len(sites)} sites{lost}"
+            sites, refused = numbers_of_sites(record)
+            lost = f", {refused} left out" if refused else ""
+            text = f"{experiment.name}: {record['step']} round {record['round']}, {sites} sites{lost}"
             bar.update(task, description=text)
 
         yield on_round

@@ -40,12 +40,6 @@ def tinted(words: object, z: float, hint: str = "") -> Html:
     return tag("td", words, class_="n", style=style, title=hint)
 
 
-def shaded(words: object, share: float, hint: str = "") -> Html:
-    """Return a cell that is the darker the larger the share."""
-    level = round(255 - 150 * min(max(share, 0.0), 1.0))
-    return tag("td", words, class_="n", style=f"background:rgb({level},{min(level + 12, 255)},255)", title=hint)
-
-
 def meter(share: float) -> Html:
     """Return a short bar for a share."""
     return (

@@ -1,16 +1,14 @@
 """Run an experiment's federation in its engine; with a range of k, first the one that chooses k."""
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.aggregators.dp_base import PrivateAggregator
+from flareclust.data.digest import digest_of
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
@@ -142,13 +140,8 @@ def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:
     about = experiment.model_dump(
         mode="json", include={"data", "partition", "n_sites", "columns", "policy", "cohort", "dropout"}
     )
-    arrays = {site: rows.X if isinstance(rows, Table) else rows for site, rows in prepared.sites.items()}
-    total = hashlib.sha256()
-    for site, rows in sorted(arrays.items()):
-        total.update(f"{site} {rows if isinstance(rows, Path) else rows.shape}".encode())
-        if not isinstance(rows, Path):
-            total.update(np.ascontiguousarray(rows).data)
-    return {**about, "rows": total.hexdigest()[:16]}
+    sites = sorted(prepared.sites)
+    return {**about, "rows": digest_of(" ".join(sites), [prepared.sites[site] for site in sites])}
 
 
 def _shapes(prepared: Prepared) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.fields import Engine, usual_experiment
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.sweep_data import data_name, is_known, load_data
+from flareclust.experiment.sweep_data import data_name, is_known, load_data, own_files
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
 from flareclust.experiment.sweep_runner import parse_runner
 from flareclust.experiment.trials import Trial, experiment_trial
@@ -218,14 +218,14 @@ def trials(sweep: Sweep) -> list[Trial]:
         UserError: data cannot be loaded or split as asked, k is not known, or an algorithm refuses a setting.
     """
     points = product(listed(sweep.data), listed(sweep.k), listed(sweep.partitions), expand(sweep.algorithms))
-    loaded: dict[tuple[str, bool], tuple[datasets.Dataset | None, str]] = {}
+    loaded: dict[tuple[str, bool, bool], tuple[datasets.Dataset | None, str]] = {}
     sizes: dict[tuple[str, int | None, str], tuple[int, int]] = {}
     by_seed: dict[int, list[Trial]] = {seed: [] for seed in sweep.seed_list}
     for data, k, partition, choice in points:
         cell = _cell(sweep, data, k, partition, choice)
-        kept = data, parse(partition).name == "none"
         try:
             experiment = _experiment(sweep, data, k, partition, choice)
+            kept = data, own_files(experiment), experiment.gaps
             if kept not in loaded:
                 loaded[kept] = load_data(experiment)
             dataset, digest = loaded[kept]

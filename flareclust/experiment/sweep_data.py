@@ -1,12 +1,10 @@
 """The data of a sweep's trials: what they are called, how they are loaded, and how they are recognised elsewhere."""
 
-import hashlib
 from pathlib import Path
-
-import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust.data import datasets
+from flareclust.data.digest import digest_of
 from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.typed_files import schema_of
@@ -29,25 +27,18 @@ def own_files(experiment: Experiment) -> bool:
 
 
 def load_data(experiment: Experiment) -> tuple[datasets.Dataset | None, str]:
-    """Return the data set, None for sites with files of their own, and a fingerprint of what it holds.
+    """Return the data set, None for sites with files of their own, and the digest of what it holds.
 
     Raises:
         UserError: the data cannot be loaded, or are a folder that is to be split.
     """
-    data, digest = experiment.data, hashlib.sha256()
-    if experiment.typed:
-        digest.update(f"{schema_of(experiment).fingerprint} {experiment.truth}".encode())
+    data = experiment.data
+    about = f"{schema_of(experiment).fingerprint} {experiment.truth}" if experiment.typed else ""
     if own_files(experiment):
         folder = Path(data)
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # without a folder, `prepare` says so
-            if path.is_file():
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return None, digest.hexdigest()[:16]
+        return None, digest_of(about, [folder] if folder.is_dir() else [])  # without a folder, `prepare` says so
     if Path(data).is_dir() and not is_known(data):
         raise UserError(f'{data} is a folder; for one file per site say partitions = "none"')
-    dataset = one_table(experiment)[0] if experiment.typed else datasets.load(data)
-    for array in (dataset.X, dataset.y, dataset.centroids, dataset.owners):
-        if array is not None:
-            digest.update(repr(array.shape).encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return dataset, digest.hexdigest()[:16]
+    dataset = one_table(experiment)[0] if experiment.typed else datasets.load(data, gaps=experiment.gaps)
+    arrays = (dataset.X, dataset.y, dataset.centroids, dataset.owners)
+    return dataset, digest_of(about, [array for array in arrays if array is not None])

@@ -5,7 +5,6 @@ The file is what makes a study resumable: trials whose line says what they came 
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -15,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.own_files import fallbacks
+from flareclust._foundation.own_files import fallbacks, write_atomically
 from flareclust.experiment.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any
 
 FOLDER = Path("flareclust-sweeps")
@@ -218,11 +217,10 @@ def write_trials(file: Path, about: Mapping[str, str], done: Sequence[TrialRun])
     Raises:
         UserError: the file cannot be written.
     """
-    part = file.with_name(file.name + ".part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text("".join(_line(one, about) for one in done), encoding="utf-8")
-        os.replace(part, file)
+        with write_atomically(file, mode=None) as lines:
+            lines.writelines(_line(one, about) for one in done)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None
 

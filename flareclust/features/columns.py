@@ -14,7 +14,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.overlap import components
-from flareclust.core.scaling import KnownSpread
+from flareclust.core.scaling import KnownSpread, divisors_of
 from flareclust.features.alignment import FILL, HIDDEN, places, unpacked
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
@@ -297,4 +297,4 @@ def scaled(columns: Columns, spread: KnownSpread) -> Columns:
             f"the standard deviation of {', '.join(columns.names[j] for j in small[:_SHOWN])} is below {LEAST_DEVIATION:g}; "
             "give such columns in a smaller unit, or leave them out"
         )
-    return replace(columns, mean=spread.mean, deviation=np.where(deviation > 0, deviation, 1.0))
+    return replace(columns, mean=spread.mean, deviation=divisors_of(deviation))

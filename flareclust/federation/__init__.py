@@ -1,6 +1,6 @@
 """The run of a federation, the same in every engine."""
 
 from flareclust.federation.exchanges import ASSESSED, IN_ASSESSMENT, Ask, OnRound
-from flareclust.federation.run import quorum, run_federation
+from flareclust.federation.run import FederationOptions, quorum, run_federation
 
-__all__ = ["ASSESSED", "IN_ASSESSMENT", "Ask", "OnRound", "quorum", "run_federation"]
+__all__ = ["ASSESSED", "IN_ASSESSMENT", "Ask", "FederationOptions", "OnRound", "quorum", "run_federation"]

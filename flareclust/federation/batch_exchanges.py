@@ -5,6 +5,7 @@ assessment are added up at once: nothing is kept of each site that the server do
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnR
 from flareclust.protocol.batch import Batch, Part, check_part, joined, part_of
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import ASSESS
+
+#: Of more sites, no single replies to the assessment are kept, so that nothing can be warned of that takes them.
+MOST_ASSESSED = 1000
 
 #: (step, round, arrays, sites) -> parts of the replies, each with the problems of sites that have none, by their numbers;
 #: None where the replies of the step come one by one.
@@ -27,6 +31,7 @@ class BatchExchanges(Exchanges):
     def __init__(self, ask_many: AskMany, ask: Ask, sites: list[str], needed: int, on_round: OnRound) -> None:
         super().__init__(ask, sites, needed, on_round)
         self.ask_many = ask_many
+        self._named = 0
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment, which is added up part by part."""
@@ -35,9 +40,10 @@ class BatchExchanges(Exchanges):
         if parts is None:
             return super().assess(round_, aggregator)
         each: dict[str, list[Array]] = {name: [] for name in asked.schema.fields}
-        places = [np.zeros(0, np.int64)]
+        places, kept = [np.zeros(0, np.int64)], []
         for part in parts:
             places.append(part.places)
+            kept += [part] if len(asked.sites) <= MOST_ASSESSED else []
             for name, found in each.items():
                 found.append(part.each(name))
                 # The order in which NumPy adds up rows; single numbers it adds up in another one, when all are there.
@@ -49,7 +55,14 @@ class BatchExchanges(Exchanges):
         metrics, numbers = aggregator.quality(round_, sums), np.concatenate(places).tolist()
         answered = Batch([asked.sites[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
         self.record(ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
+        self.assessed = joined(asked.sites, kept) if kept else {}
         return metrics
+
+    def _sites_of(self, replies: Mapping[str, Message]) -> dict[str, object]:
+        """Return numbers of sites, and those that were not refused before: the names of all would fill files and memory."""
+        newly_refused = dict(islice(self.refused.items(), self._named, None))
+        self._named = len(self.refused)
+        return {"sites": len(replies), "refused": len(self.refused), "newly_refused": newly_refused}
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         parts = None if asked.own_sizes else self._parts(asked)

@@ -10,15 +10,17 @@ import json
 import logging
 import os
 import shutil
+import time
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.own_files import make_folder
+from flareclust._foundation.own_files import make_folder, write_atomically
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import ClusteringAggregator, Round
@@ -28,6 +30,9 @@ log = logging.getLogger(__name__)
 #: The file's name in the folder of a result, and while it is being written.
 CHECKPOINT = "checkpoint.npz"
 PART = CHECKPOINT + ".part"
+
+#: So long does a server keep the checkpoint of a job without a result.
+KEPT_DAYS = 30
 
 #: Name of the JSON text among the arrays, and how the names of the others begin.
 _ABOUT, _TASK, _RECORD = "about", "task.", "record."
@@ -83,7 +88,7 @@ class CheckpointFile:
     Attributes:
         path: of the file.
         resume: whether to go on from what is there.
-        about: what the job is of; a run goes on only from the checkpoint of a job with the same.
+        about: identity of the job (algorithm, k, seed, parameters, versions); a run resumes only from a checkpoint with the same identity.
     """
 
     path: Path
@@ -91,7 +96,7 @@ class CheckpointFile:
     about: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, about: Mapping[str, object]) -> "CheckpointFile":
-        """Return this file with more of what the job is of."""
+        """Return this file with more about the job's identity."""
         return replace(self, about={**self.about, **about})
 
     def begin(self) -> Checkpoint | None:
@@ -115,9 +120,11 @@ class CheckpointFile:
             if not file.exists() or (self.path.exists() and self.path.stat().st_mtime_ns == file.stat().st_mtime_ns):
                 return
             make_folder(self.path.parent)
-            temporary = self.path.with_name(self.path.name + ".part")
-            shutil.copy2(file, temporary)
-            os.replace(temporary, self.path)
+            with file.open("rb") as source, write_atomically(self.path, "bytes") as out:
+                shutil.copyfileobj(source, out)
+                out.flush()
+                about = os.fstat(source.fileno())
+                os.utime(out.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
         except FileNotFoundError:
             return  # the result is complete by now
         except OSError as error:
@@ -156,13 +163,21 @@ def write(path: Path, checkpoint: Checkpoint, about: Mapping[str, object]) -> No
     arrays = {_TASK + name: value for name, value in round_.task.items()}
     arrays |= {_RECORD + name: value for name, value in round_.record.items()}
     make_folder(path.parent)
-    temporary = path.with_name(path.name + ".part")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with write_atomically(path, "bytes") as file:
         np.savez(file, allow_pickle=False, **{_ABOUT: np.array(text)}, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+
+
+def remove_old(folder: Path, but: Path | None) -> None:
+    """Remove the checkpoints in a folder that nobody has gone on from for `KEPT_DAYS`, but for one that is in use.
+
+    One that cannot be removed stays.
+    """
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for path in folder.glob("*.npz*"):
+        with suppress(OSError):
+            if path != but and path.stat().st_mtime < oldest:
+                path.unlink()
+                log.info("%s was older than %d days and was removed", path, KEPT_DAYS)
 
 
 def read(path: Path, about: Mapping[str, object]) -> Checkpoint:

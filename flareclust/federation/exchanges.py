@@ -7,12 +7,12 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.checkpoint import Progress
 from flareclust.federation.sampling import Sampling
-from flareclust.protocol.batch import Batch
 from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
+from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, NAMES
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
@@ -123,7 +123,9 @@ class Exchanges:
             cohort = self.sampling.drawn(self.active, round_.index)
             staying = self.sampling.staying(cohort, round_.index)
             return self._cluster_some(staying, len(cohort), schema, round_, own_sizes, limits)
-        asked = ExchangeRequest(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
+        asked = ExchangeRequest(
+            schema, round_.step, round_, self.active, reply_sizes(round_.step, round_.task), own_sizes, limits
+        )
         replies = self._exchange(asked)
         if round_.step == NAMES:  # labels and sums of other columns would be nonsense
             self.silent |= set(self.active) - set(replies)
@@ -144,23 +146,28 @@ class Exchanges:
         """Return the replies of those asked, `of` so many that a round has; a site that was not asked stays in the job."""
         replies: Mapping[str, Message] = {}
         if asked:
-            sizes = expected_sizes(round_)
+            sizes = reply_sizes(round_.step, round_.task)
             replies = self._exchange(ExchangeRequest(schema, round_.step, round_, asked, sizes, own_sizes, limits))
         if len(replies) < len(asked):
             gone = {site for site in asked if site not in replies}
             self.active = [site for site in self.active if site not in gone]
         needed = -(-self.needed * of // len(self.sites))  # of a job's quorum, as many as these are of its sites
-        self.check_quorum(len(replies), round_.index, max(1, needed), of)
+        self.check_quorum(
+            len(replies), round_.index, max(1, needed), of, dropped=0 if round_.sites is not None else of - len(asked)
+        )
         return replies
 
-    def check_quorum(self, taking_part: int, index: int, needed: int | None = None, of: int | None = None) -> None:
+    def check_quorum(
+        self, taking_part: int, index: int, needed: int | None = None, of: int | None = None, *, dropped: int = 0
+    ) -> None:
         """Raise JobFailed with all reasons where too few sites take part, of those of the job unless said otherwise."""
         needed, of = self.needed if needed is None else needed, len(self.sites) if of is None else of
         if taking_part < needed:
-            reasons = "; ".join(refusal_texts(self.refused))
+            reasons = [f"{dropped} of them dropped out by chance; lower dropout, or min_sites"] if dropped else []
+            reasons += refusal_texts(self.refused)
             raise JobFailed(
                 f"round {index}: {taking_part} of {of} sites took part where at least "
-                f"{needed} are needed (min_sites). {reasons}"
+                f"{needed} are needed (min_sites). {'; '.join(reasons)}"
             )
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
@@ -225,15 +232,14 @@ class Exchanges:
     ) -> None:
         """Write down an exchange."""
         up, down = self._round_bytes
-        entry: dict[str, object] = {
-            "round": index,
-            "step": step,
-            "sites": replies.names if isinstance(replies, Batch) else sorted(replies),
-            "refused": dict(self.refused),
-        }
+        entry: dict[str, object] = {"round": index, "step": step, **self._sites_of(replies)}
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
         self.records.append(dict(entry))
         self.on_round(entry)
+
+    def _sites_of(self, replies: Mapping[str, Message]) -> dict[str, object]:
+        """Return what the record of an exchange says of the sites."""
+        return {"sites": sorted(replies), "refused": dict(self.refused)}
 
     def early_end(self) -> list[str]:
         """Return a warning with the failure that ended a refinement early; none where nothing failed."""

@@ -21,10 +21,11 @@ assessment there are no metrics.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.evaluation.agreement import batch_effects
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound
@@ -40,19 +41,38 @@ def quorum(m: int, min_sites: int | None) -> int:
     return m // 2 + 1 if min_sites is None else min_sites
 
 
+@dataclass(frozen=True)
+class FederationOptions:
+    """Settings of a federation that every algorithm has.
+
+    Attributes:
+        min_sites: quorum of a round; None for more than half of the sites.
+        assess: whether to ask for the label-free metrics and let the sites write their labels.
+        profile: whether to ask for what describes the clusters after that, where the algorithm has it.
+        secure_sums: whether sites send sums masked, so that only their total is known here.
+        secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
+    """
+
+    min_sites: int | None = None
+    assess: bool = True
+    profile: bool = False
+    secure_sums: bool = False
+    secure_min_sites: int | None = None
+
+
+#: The settings of a federation for which none are given.
+USUAL = FederationOptions()
+
+
 def run_federation(
     aggregator: ClusteringAggregator,
     ask: Ask,
     sites: Sequence[str],
+    options: FederationOptions = USUAL,
     *,
-    min_sites: int | None = None,
-    assess: bool = True,
-    profile: bool = False,
-    secure_sums: bool = False,
-    secure_min_sites: int | None = None,
     on_round: OnRound = lambda record: None,
     resume: Checkpoint | None = None,
-    on_checkpoint: OnCheckpoint = lambda checkpoint: None,
+    on_checkpoint: OnCheckpoint | None = None,
     exchanging: Callable[[Ask, list[str], int, OnRound], Exchanges] = Exchanges,
     sampling: Sampling | None = None,
 ) -> Outcome:
@@ -62,14 +82,11 @@ def run_federation(
         aggregator: the algorithm's server side.
         ask: how this engine reaches the sites.
         sites: names of all sites of the job.
-        min_sites: quorum of a round; None for more than half of the sites.
-        assess: whether to ask for the label-free metrics and let the sites write their labels.
-        profile: whether to ask for what describes the clusters after that, where the algorithm has it.
-        secure_sums: whether sites send sums masked, so that only their total is known here.
-        secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
+        options: quorum, what follows the rounds, and secure sums.
         on_round: gets a record per exchange; of a resumed run first those before the interruption.
         resume: the state to go on from; None to begin.
-        on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on.
+        on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on; None where
+            nobody keeps it.
         exchanging: makes the exchanges of a run without secure sums.
         sampling: which sites each round has, in a run without secure sums; None for all. The assessment asks all of them.
 
@@ -77,18 +94,28 @@ def run_federation(
         UserError: secure sums with fewer than three sites, or with settings that need single sites' sums.
         JobFailed: a round stayed below its quorum, or no centroid could be found.
     """
-    if secure_sums:
-        aggregator = aggregator.secured()
-    needed = quorum(len(sites if resume is None else resume.progress.sites), min_sites)
+    needed = quorum(len(sites if resume is None else resume.progress.sites), options.min_sites)
     exchanges = exchanging(ask, sorted(sites), needed, on_round)
-    if secure_sums:
-        exchanges = SecureExchanges(ask, exchanges.sites, exchanges.needed, on_round, secure_min_sites or LEAST_SITES)
+    if options.secure_sums:
+        aggregator, minimum = aggregator.secured(), options.secure_min_sites or LEAST_SITES
+        exchanges = SecureExchanges(ask, exchanges.sites, exchanges.needed, on_round, minimum)
     else:
         exchanges.sampling = sampling
     if resume is not None:
         exchanges.resume(resume.progress)
     exchanges.agree(aggregator)
     round_ = aggregator.first() if resume is None else resume.round_
+    round_ = _clustered(aggregator, exchanges, round_, on_checkpoint)
+    metrics = exchanges.assess(round_, aggregator) if options.assess else {}
+    described = options.assess and options.profile
+    profiles = describe_clusters(exchanges, round_, aggregator) if described else Described()
+    return _outcome(aggregator, exchanges, round_, metrics, profiles)
+
+
+def _clustered(
+    aggregator: ClusteringAggregator, exchanges: Exchanges, round_: Round, on_checkpoint: OnCheckpoint | None
+) -> Round:
+    """Return the finished round: the last one, or the best solution so far where a refinement was interrupted."""
     while not round_.done:
         own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
         try:
@@ -96,17 +123,26 @@ def run_federation(
         except JobFailed as failure:
             if (so_far := aggregator.so_far(round_)) is None:
                 raise
-            round_, exchanges.failure = so_far, str(failure)
-            break
+            exchanges.failure = str(failure)
+            return so_far
         step, index = round_.step, round_.index
         started = perf_counter()
         round_ = aggregator.advance(round_, replies)
         seconds = perf_counter() - started
         exchanges.seconds_merge += seconds
         exchanges.record(step, replies, index, seconds, round_.diagnostics)
-        on_checkpoint(Checkpoint(round_, exchanges.progress()))
-    metrics = exchanges.assess(round_, aggregator) if assess else {}
-    profiles = describe_clusters(exchanges, round_, aggregator) if assess and profile else Described()
+        if on_checkpoint is not None:
+            on_checkpoint(Checkpoint(round_, exchanges.progress()))
+    return round_
+
+
+def _outcome(
+    aggregator: ClusteringAggregator,
+    exchanges: Exchanges,
+    round_: Round,
+    metrics: dict[str, float | None],
+    profiles: Described,
+) -> Outcome:
     return Outcome(
         arrays={**aggregator.result(round_), **profiles.arrays},
         metrics=metrics,

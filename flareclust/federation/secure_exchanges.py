@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.checkpoint import Progress
@@ -17,7 +17,7 @@ from flareclust.federation.exchanges import (
     assessment_diagnostics,
     refusal_texts,
 )
-from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
+from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED, check_number_of_sites
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
@@ -41,10 +41,7 @@ class SecureExchanges(Exchanges):
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
         """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
-        if len(self.sites) < LEAST_SITES:
-            raise UserError(
-                f"secure_sums needs at least {LEAST_SITES} sites, got {len(self.sites)}: of two, each would know the other's sums"
-            )
+        check_number_of_sites(len(self.sites))
         self.needed = max(self.needed, LEAST_SITES)
         self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
         self.public = {name for name, step in aggregator.steps.items() if step.public}
@@ -92,8 +89,8 @@ class SecureExchanges(Exchanges):
         self.record(counting.step, {ALL: total}, round_.index, 0.0, {})
         counts = np.zeros(self.sums.sizes_of(round_.task)["K"], dtype=np.int64)
         counts[total["cluster"]] = total["counts"]
-        refusal_texts = counts >= self.counted[round_.step]
-        return replace(round_, task={**round_.task, REPORTED: refusal_texts.astype(np.int64)})
+        reported = counts >= self.counted[round_.step]
+        return replace(round_, task={**round_.task, REPORTED: reported.astype(np.int64)})
 
     def _required_total(self, schema: Schema, round_: Round) -> Message:
         total, missing = self._total(schema, round_.step, round_)

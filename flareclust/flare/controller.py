@@ -27,11 +27,12 @@ from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__, fits
 from flareclust.aggregators.base import ClusteringAggregator, unpack
+from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.features import result as partial
-from flareclust.federation import run_federation
-from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read
+from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
 from flareclust.flare import receiver
-from flareclust.protocol.outcome import append_round, write
+from flareclust.protocol.outcome import Outcome, append_round, write
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND
 from flareclust.sites.kit import classes_problem
@@ -141,11 +142,7 @@ class ClusteringController(Controller):
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the job; a failure that was foreseen stops it with its reason."""
-        if self.needs is not None and not fits(self.needs, __version__):
-            self.system_panic(f"the server has flareclust {__version__} where the job needs {self.needs}", fl_ctx)
-            return
-        local = Path(fl_ctx.get_workspace().get_site_config_dir())
-        if problem := classes_problem(local) or classes_problem(local, self._aggregator.imports):
+        if problem := self._problem(fl_ctx):
             self.system_panic(f"the server {problem}", fl_ctx)
             return
         folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
@@ -164,18 +161,15 @@ class ClusteringController(Controller):
         )
         try:
             interrupted = self._interrupted(fl_ctx)
+            remove_old(kept.path.parent, interrupted)
             outcome = run_federation(
                 self._aggregator,
                 ask,
                 sites,
-                min_sites=self.min_sites,
-                assess=self.assess,
-                profile=self.profile,
-                secure_sums=self.secure_sums,
-                secure_min_sites=self.secure_min_sites,
+                self._options(),
                 on_round=on_round,
                 resume=None if interrupted is None else read(interrupted, kept.about),
-                on_checkpoint=kept.keep,
+                on_checkpoint=None if isinstance(self._aggregator, PrivateAggregator) else kept.keep,
             )
         except _Stopped:
             self.log_info(fl_ctx, "the job was aborted; no result was written")
@@ -185,18 +179,39 @@ class ClusteringController(Controller):
             self.log_exception(fl_ctx, "the server's side raised")
             self.system_panic(f"the server's side raised {type(error).__name__}: {error}", fl_ctx)
         else:
-            about: dict[str, object] = {
-                "algorithm": self.algorithm,
-                "k": self._aggregator.k,
-                "seed": self._aggregator.seed,
-            }
-            about |= {"params": self.params or {}, "flareclust": __version__}
-            if (features := partial.summary(outcome.arrays)) is not None:
-                about |= {"features": features, "columns": features["names"]}
-            write(outcome, folder, about)
+            write(outcome, folder, self._summary(outcome))
             for file in (kept.path, interrupted):
                 if file is not None:
                     file.unlink(missing_ok=True)
+
+    def _problem(self, fl_ctx: FLContext) -> str | None:
+        """Return why this server cannot run the job, in words that follow its name; None where it can."""
+        if self.needs is not None and not fits(self.needs, __version__):
+            return f"has flareclust {__version__} where the job needs {self.needs}"
+        local = Path(fl_ctx.get_workspace().get_site_config_dir())
+        return classes_problem(local) or classes_problem(local, self._aggregator.imports)
+
+    def _options(self) -> FederationOptions:
+        return FederationOptions(
+            min_sites=self.min_sites,
+            assess=self.assess,
+            profile=self.profile,
+            secure_sums=self.secure_sums,
+            secure_min_sites=self.secure_min_sites,
+        )
+
+    def _summary(self, outcome: Outcome) -> dict[str, object]:
+        """Return what result.json says of the job beside the outcome."""
+        about: dict[str, object] = {
+            "algorithm": self.algorithm,
+            "k": self._aggregator.k,
+            "seed": self._aggregator.seed,
+            "params": self.params or {},
+            "flareclust": __version__,
+        }
+        if (features := partial.summary(outcome.arrays)) is not None:
+            about |= {"features": features, "columns": features["names"]}
+        return about
 
     def _about(self) -> dict[str, object]:
         """Return what this job and the one that it goes on from must agree in."""

@@ -30,6 +30,14 @@ _WELL = ": OK"
 _NOT_ALLOWED = ("unsafe component", "infrastructure error")
 
 
+def beyond(deadline: float) -> JobFailed:
+    """Return the failure of a job that was stopped after so many seconds."""
+    return JobFailed(
+        f"the job was still running after the deadline of {deadline:g} s and was stopped; give it longer with task_timeout "
+        f"(--task-timeout) above {deadline / 3:.0f}: the deadline is three times that, in seconds, or an hour if that is more"
+    )
+
+
 def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
     """Return the failure of a job that ended without a result.
 
@@ -39,7 +47,7 @@ def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFaile
         status: NVFlare's word.
         folder: what was downloaded of the job.
     """
-    text = _text(folder / "error_log.txt") + _text(folder / "log.txt")
+    text = log_text(folder / "error_log.txt") + log_text(folder / "log.txt")
     if (fatal := FATAL.search(text)) is not None and fatal.group("reason").strip() != _POLICY:
         return JobFailed(fatal.group("reason").strip())
     if fatal is not None:
@@ -88,5 +96,6 @@ def _server_log(session: Session, job: str) -> str:
     return ""
 
 
-def _text(path: Path) -> str:
+def log_text(path: Path) -> str:
+    """Return the text of a log file; empty where there is none."""
     return path.read_text(errors="replace") if path.exists() else ""

@@ -1,16 +1,13 @@
 """NVFlare filters that hold every job at a site to its policy, whatever executor the job names.
 
-They stand in the site's `local/privacy.json`, see `flareclust.sites.policy_file`. NVFlare's own `DXOFilter` lets pass what
-is no DXO; these refuse what they do not know. A third component of the file, `EveryScope`, sees to it that no job is without
-them. NVFlare's word for an exception in a filter is a return code without
-a reason, so a filter that finds something answers a refusal as executors do, in words without values.
+They are listed in the site's `local/privacy.json`, see `flareclust.sites.policy_file`; a third component there, `EveryScope`,
+makes sure that they apply to every job. NVFlare's `DXOFilter` passes messages that are not DXOs; these filters refuse them.
+If a filter raises, NVFlare sends a return code without a reason, so a violation is answered with a refusal, like an
+executor's, without values.
 """
 
 import logging
-import os
-import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -24,7 +21,7 @@ from nvflare.private.privacy_manager import Scope
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.published import published
-from flareclust.executors.nvflare_executor import TRACEBACK_FILE
+from flareclust.executors.nvflare_executor import TRACEBACK_FILE, keep_traceback, run_dir
 from flareclust.privacy.enforcement import PolicyEnforcer, Request, reason
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.request_log import REQUEST_LOG_FILE, RequestLog
@@ -66,7 +63,7 @@ class SiteTaskPolicy(Filter):
         dxo = _weights(shareable)
         if dxo is None or not set(dxo.meta) <= {ROUND, NEEDS}:
             raise Refusal("was sent a task that is none of flareclust's (its policy)")
-        gate = PolicyEnforcer(self.policy, RequestLog(_run_dir(fl_ctx) / REQUEST_LOG_FILE))
+        gate = PolicyEnforcer(self.policy, RequestLog(run_dir(fl_ctx) / REQUEST_LOG_FILE))
         return gate.check_request(_task_name(fl_ctx), dxo.meta.get(ROUND), dxo.data)
 
 
@@ -168,14 +165,8 @@ def _task_name(fl_ctx: FLContext) -> str:
     return str(fl_ctx.get_prop(FLContextKey.TASK_NAME))
 
 
-def _run_dir(fl_ctx: FLContext) -> Path:
-    return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
-
-
 def _kept(error: Exception, fl_ctx: FLContext) -> str:
     """Keep the traceback at the site and return what of it may be sent."""
     with suppress(Exception):
-        path = _run_dir(fl_ctx) / TRACEBACK_FILE
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-            file.write(traceback.format_exc())
+        keep_traceback(fl_ctx, error)
     return f"could not apply its policy, which raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}"

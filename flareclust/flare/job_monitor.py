@@ -1,5 +1,6 @@
 """One job at a server: submitted or found again, followed to its end, fetched, and aborted if nobody waits for it any more."""
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -22,8 +23,8 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
 from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
-from flareclust.flare.diagnostics import reason_of, undeployed
-from flareclust.flare.session import admin_of, connected_sites, open_session, quiet
+from flareclust.flare.diagnostics import beyond, reason_of, undeployed
+from flareclust.flare.session import admin_of, connected_sites, open_session, server_status
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.outcome import Outcome
 
@@ -46,6 +47,9 @@ FINISHED, RUNNING, DISPATCHED, COMPLETED, ABORTED = "FINISHED", "RUNNING", "DISP
 
 #: So many jobs, the latest first, are looked at for lost ones.
 _MOST_LISTED = 200
+
+#: Errors of the folder that a result is written to; others may be of the network.
+_OF_THIS_DISK = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG))
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +77,7 @@ class Server:
         """Return the answer to a question, asked again in a new session while the server does not answer.
 
         Raises:
-            JobFailed: it did not for `UNREACHABLE_SECONDS`.
+            JobFailed: it did not for `UNREACHABLE_SECONDS`; or what the question raises that no other try changes.
             UserError: it does not permit the question.
         """
         end = time.monotonic() + UNREACHABLE_SECONDS
@@ -82,10 +86,16 @@ class Server:
                 return ask(self.session)
             except AuthorizationError as error:
                 raise UserError(f"the server does not permit this kit to follow its job: {error}") from None
-            except Exception as error:  # noqa: BLE001 - NVFlare's API has a dozen ways to say that the server is gone
+            except UserError:
+                raise
+            except Exception as error:  # NVFlare's API has a dozen ways to say that the server is gone
+                if isinstance(error, JobFailed) and not error.transient:
+                    raise
                 log.info("no answer of the server: %s", error)
-            if time.monotonic() > end:
-                raise JobFailed(f"the server did not answer for {UNREACHABLE_SECONDS} s", transient=True)
+                if time.monotonic() > end:
+                    raise JobFailed(
+                        f"the server did not answer for {UNREACHABLE_SECONDS} s; last: {error}", transient=True
+                    ) from error
             time.sleep(POLL_SECONDS)
             with suppress(Exception):  # as above
                 self.reopen()
@@ -170,7 +180,7 @@ class JobMonitor:
             for record in self._new_records():
                 self.on_round(record)
             if time.monotonic() > self._end:
-                raise JobFailed(f"the job was still running after the deadline of {self.deadline:g} s and was stopped")
+                raise beyond(self.deadline)
             time.sleep(POLL_SECONDS)
 
     def _check_not_lost(self) -> None:
@@ -208,8 +218,15 @@ class JobMonitor:
         """Return the result of the ended job, or raise JobFailed with the reason."""
 
         def download(session: Session) -> Path:
-            with quiet():
+            try:
                 return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
+            except OSError as error:
+                if error.errno not in _OF_THIS_DISK:
+                    raise
+                raise JobFailed(
+                    f"the result of the job {self.id} cannot be written to {error.filename or scratch} ({error.strerror}); make "
+                    f"room there, or name another folder in TMPDIR, and fetch it: nvflare job download {self.id}"
+                ) from error
 
         folder = self.server.call_with_retry(download)
         if self.status.endswith(ABORTED) or not (folder / outcome_files.SUMMARY).exists():
@@ -256,7 +273,7 @@ def lost_words(job: str) -> str:
 
 
 def _start_time(session: Session) -> float:
-    return float(session.check_status(TargetType.SERVER).get("server_start_time", 0.0))
+    return float(server_status(session).get("server_start_time", 0.0))
 
 
 def _status(session: Session, job: str) -> str:
@@ -264,5 +281,5 @@ def _status(session: Session, job: str) -> str:
 
 
 def _running(session: Session) -> set[str]:
-    jobs: list[dict[str, Any]] = session.check_status(TargetType.SERVER).get("jobs", [])
+    jobs: list[dict[str, Any]] = server_status(session).get("jobs", [])
     return {str(job.get("job_id")) for job in jobs}

@@ -9,6 +9,7 @@ jobs and their administration need.
 import logging
 import re
 from collections.abc import Callable
+from threading import Lock
 
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames
 from nvflare.apis.fl_context import FLContext
@@ -35,6 +36,9 @@ from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 log = logging.getLogger(__name__)
+
+#: So many sessions of each user does a server know at most, the latest.
+MOST_SESSIONS = 1000
 
 #: What NVFlare's server asks sites for when it runs jobs, and what an administrator asks. Sending files (`sys.shell`),
 #: listing paths and changing the logs are not among it.
@@ -179,12 +183,23 @@ class SafeProcessor(RequestProcessor):
 
 def _bind_sessions(resolver: CellIdentityResolver) -> None:
     """Have only the user that opened a session connect in its name; NVFlare compares no certificate with these names."""
-    match, users = resolver.require_match, dict[str, str]()
+    match, lock = resolver.require_match, Lock()
+    users: dict[str, str] = {}
+    sessions: dict[str, dict[str, None]] = {}  # of each user, the latest last
 
     def require_match(fqcn: str, peer_cn: str, context: str) -> None:
         match(fqcn, peer_cn, context)
-        if is_valid_admin_client_name(fqcn) and users.setdefault(fqcn, peer_cn) != peer_cn:
-            raise ValueError(f"{context}: the session {fqcn} is another user's")
+        if not is_valid_admin_client_name(fqcn):
+            return
+        with lock:
+            if users.setdefault(fqcn, peer_cn) != peer_cn:
+                raise ValueError(f"{context}: the session {fqcn} is another user's")
+            own = sessions.setdefault(peer_cn, {})
+            own.pop(fqcn, None)
+            own[fqcn] = None
+            if len(own) > MOST_SESSIONS:  # nobody can make the server forget a session of another user
+                oldest = next(iter(own))
+                del own[oldest], users[oldest]
 
     resolver.require_match = require_match
 

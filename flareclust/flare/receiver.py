@@ -1,8 +1,8 @@
 """How replies come off the wire: decoded within bounds, and one that cannot be read is the fault of the site that sent it.
 
 NVFlare 2.9 decodes a reply before anybody else sees it. It ends the job of all sites where that fails, follows references
-to arrays that the site keeps, of whatever size they turn out to be, and takes messages up to 4 GiB. The intake here is put
-in its place for the replies of one job (docs/adr/0012-intake.md):
+to arrays that the site keeps, of whatever size they turn out to be, and takes messages up to 4 GiB. `ReplyAdapter` takes its
+place for the replies of one job (docs/adr/0012-intake.md):
 
 - A reply is one message with everything in it, of at most `most_bytes()`; a larger one is refused before it is received,
   and one of too many objects before it is decoded.
@@ -61,14 +61,14 @@ def install(fl_ctx: FLContext, open_task: OpenTask) -> bool:
     found = None if core is None else core.req_reg.find(*_REPLIES)
     if not isinstance(cell, Cell) or found is None:
         return False
-    receiver = Intake(cell, found.cb, fl_ctx, open_task)
+    receiver = ReplyAdapter(cell, found.cb, fl_ctx, open_task)
     handler = BlobHandler(receiver.call)
     handler.max_blob_size = most_bytes()
     cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
     return True
 
 
-class Intake(Adapter):
+class ReplyAdapter(Adapter):
     """Receives the replies of one job in the place of NVFlare's own adapter.
 
     Args:

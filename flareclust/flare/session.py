@@ -5,10 +5,13 @@ An open session keeps threads that hold the whole process, so nobody gets one ou
 
 import json
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import StringIO
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
 from nvflare.fuel.flare_api.flare_api import Session
@@ -59,10 +62,29 @@ def admin_of(kit: Path) -> dict[str, str]:
         ) from None
 
 
+def server_status(session: Session) -> dict[str, Any]:
+    """Return what NVFlare's server says of itself: when it started, its sites and its jobs.
+
+    Raises:
+        UserError: it does not permit the question.
+        JobFailed: it does not answer; another try may help.
+    """
+    try:
+        return dict(session.check_status(TargetType.SERVER))
+    except AuthorizationError as error:
+        raise UserError(
+            f"the server does not permit this kit to ask for its status ({error}); ask for a kit with the role lead"
+        ) from None
+    except Exception as error:
+        raise JobFailed(
+            f"the server did not answer when it was asked for its status ({error}): is it still running?",
+            transient=True,
+        ) from error
+
+
 def connected_sites(session: Session) -> list[str]:
-    """Return the names of the sites that the server can reach now, in their order."""
-    status = session.check_status(TargetType.SERVER)
-    return sorted(str(client["client_name"]) for client in status.get("clients", []))
+    """Return the names of the sites that the server can reach now, in their order. Raises as `server_status`."""
+    return sorted(str(client["client_name"]) for client in server_status(session).get("clients", []))
 
 
 def _listens(server: str) -> bool:
@@ -86,9 +108,34 @@ def _connected(session: Session, timeout: float) -> Session:
     return session
 
 
-def quiet() -> redirect_stdout[StringIO]:
-    """Keep what NVFlare's API prints, such as greetings, out of the output."""
-    return redirect_stdout(StringIO())
+class _Quiet:
+    """Standard output of the process, taken away while at least one thread is within."""
+
+    def __init__(self) -> None:
+        self._lock, self._within = Lock(), 0
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        with self._lock:
+            if self._within == 0:
+                self._kept, sys.stdout = sys.stdout, StringIO()
+            self._within += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._within -= 1
+                if self._within == 0:
+                    sys.stdout = self._kept
+
+
+#: One for the process, whose standard output all threads share: the first one in takes it, the last one out gives it back.
+_QUIET = _Quiet()
+
+
+def quiet() -> AbstractContextManager[None]:
+    """Keep what NVFlare's API prints, such as greetings, out of the output; of other threads, too, so let it be short."""
+    return _QUIET.within()
 
 
 def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:

@@ -25,7 +25,7 @@ from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.rows import Labelled, Split
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import Outcome, names_of_sites
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import nbytes
 from flareclust.protocol.task import ASSESS, CLUSTER, Task
@@ -119,8 +119,7 @@ def whole_with_clusters(
 
 def clusters_of_sites(outcome: Outcome) -> dict[str, list[int]]:
     """Return the clusters that each site has rows of, from a result of k-FED."""
-    senders = next((record["sites"] for record in outcome.rounds if record["step"] == CLUSTER), [])
-    assert isinstance(senders, list)
+    senders = names_of_sites(outcome, CLUSTER)
     return clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], senders)
 
 

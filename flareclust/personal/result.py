@@ -47,6 +47,8 @@ class PersonalResult:
             `clustering_down` are among them.
         seconds: wall time.
         selected: names of the devices that trained in each round, where they are selected; else empty.
+        scaling: `mean` and `deviation` (d,), what is taken away from the columns and then divides them before a model is used;
+            empty where they were not scaled.
         folder: where the files are; None where there are none.
         run_id: of the MLflow run; None where it was not tracked.
         warnings: what you should know beside that.
@@ -61,6 +63,7 @@ class PersonalResult:
     bytes: Mapping[str, int]
     seconds: float
     selected: Sequence[Sequence[str]] = ()
+    scaling: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
     folder: str | None = None
     run_id: str | None = None
     warnings: Sequence[str] = ()
@@ -126,7 +129,7 @@ def default_folder(name: str) -> Path:
 
 
 def save(result: PersonalResult, folder: Path) -> PersonalResult:
-    """Write model-<number>.npz for each model, rounds.jsonl, curve.png (with the extra `plots`) and result.json.
+    """Write model-<number>.npz for each model, with what scales its rows, rounds.jsonl, curve.png (with the extra `plots`) and result.json.
 
     The folder appears complete or not at all, for its owner only.
     """
@@ -152,7 +155,7 @@ def save(result: PersonalResult, folder: Path) -> PersonalResult:
 def _write(result: PersonalResult, folder: Path) -> None:
     for j in range(len(next(iter(result.models.values())))):
         weights = {name: value[j] for name, value in result.models.items()}
-        np.savez(folder / f"model-{j}.npz", allow_pickle=False, **weights)
+        np.savez(folder / f"model-{j}.npz", allow_pickle=False, **weights, **result.scaling)
     rounds: list[dict[str, object]] = [dict(row) for row in result.rounds()]
     if result.selected:
         rounds = [{**row, "sites": list(names)} for row, names in zip(rounds, result.selected, strict=True)]

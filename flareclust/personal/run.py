@@ -13,6 +13,7 @@ from flareclust.personal.models import NEEDED_BY
 from flareclust.personal.prepare import Pair, prepare_devices
 from flareclust.personal.result import PersonalResult, usual_warnings
 from flareclust.personal.rows import Split
+from flareclust.personal.scaling import outweighing_column, scaled, scaling_by, spread_of
 from flareclust.personal.settings import PersonalSettings
 
 
@@ -36,6 +37,10 @@ def run_personal(
         require("deep", NEEDED_BY)
     started = time.perf_counter()
     split, classes = prepare_devices(settings, given)
+    spread, scaling = spread_of(split), None
+    if settings.scale == "standard":
+        scaling = scaling_by(spread)
+        split = scaled(split, scaling)
     course = _trained(settings, split, on_round)
     sent = {
         "up": int(course.bytes_up.sum()) + course.clustering_up,
@@ -53,7 +58,8 @@ def run_personal(
         selected=course.selected,
         bytes=sent,
         seconds=time.perf_counter() - started,
-        warnings=_warnings(settings, course),
+        scaling={} if scaling is None else scaling._asdict(),
+        warnings=[*(outweighing_column(spread) if scaling is None else []), *_warnings(settings, course)],
     )
 
 

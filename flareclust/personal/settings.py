@@ -14,6 +14,7 @@ from flareclust.personal.learners import Learner
 from flareclust.personal.methods import AVERAGING, METHODS
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Split
+from flareclust.personal.scaling import SCALES
 from flareclust.personal.selection import SelectionSettings, check_fewer, check_method
 
 #: Where the devices are: in this process, or in NVFlare's simulator, a job for the clustering and one for each cluster.
@@ -79,6 +80,9 @@ class PersonalSettings(TrainingSettings):
     partition: str = Field(default="iid", description="How the rows are assigned to devices.")
     devices: int = Field(default=10, ge=1, description="Number of devices.")
     k_local: int = Field(default=1, ge=1, description="k', clusters of a device, for kfed.")
+    scale: Annotated[str, OneOf(SCALES)] = Field(
+        default="none", description="How columns are scaled over all devices first: standard, or none."
+    )
     averaging: Annotated[str, OneOf(AVERAGING)] = Field(default="models", description="Of ifca: models or gradients.")
     engine: Annotated[str, OneOf(ENGINES)] = Field(
         default="inprocess", description="inprocess, or simulator for NVFlare jobs, of all methods but local."
@@ -143,6 +147,7 @@ _NOT_EXPORTED = {
     "partition": _OWN_ROWS,
     "devices": _OWN_ROWS,
     "k_local": "a site trains one model, with all of its rows",
+    "scale": "jobs train with the columns as they are in the sites' files; scale these by constants that all agree on",
     "averaging": "jobs average models",
     "engine": "the jobs run at provisioned sites",
 }

@@ -12,7 +12,7 @@ from flareclust._foundation.validation import did_you_mean
 
 @dataclass(frozen=True)
 class Ball:
-    """Bounds of whole rows: at most so far from a public point.
+    """Bounds of whole rows: a maximum distance from a public point.
 
     Attributes:
         norm: the radius, in L2 norm.
@@ -74,7 +74,7 @@ def _pair(pair: Any, what: str) -> tuple[float, float]:
 
 
 def number(value: Any) -> Any:
-    """Return the number that a text such as "1e-6" is, which YAML takes for no number for want of a point."""
+    """Return the number in a text such as "1e-6", which YAML reads as text because it has no decimal point."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

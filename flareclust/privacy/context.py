@@ -1,4 +1,4 @@
-"""What a site asks of the replies of one step: the argument by which algorithms learn of policies."""
+"""What a site requires of the reply to one step; algorithms get it as the argument `context`."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ class SiteContext:
     dp: "DPSession | None" = None
 
     def of_repeated(self, repeats: int) -> "SiteContext":
-        """Return what holds for rows that are there up to so many times: with so many more rows, enough differ.
+        """Return what holds for rows duplicated by weights: a cluster needs `repeats` times as many rows for enough of them to differ.
 
         Three at least, since sums over two rows can be solved for them.
         """

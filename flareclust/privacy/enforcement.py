@@ -19,7 +19,8 @@ from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field
-from flareclust.protocol.task import ASSESS, DESCRIBE, OF_CLASSES, PLACE, PROFILE_BINS, PROFILE_KNOWN_BINS, PROFILING
+from flareclust.protocol.sizes import policy_sizes
+from flareclust.protocol.task import ASSESS, DESCRIBE, OF_CLASSES, PLACE, PROFILING
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -86,7 +87,7 @@ class PolicyEnforcer:
         self._check_order(step, round_)
         _check_task(arrays, self.policy.max_centroids)
         self.asked.add(step, round_)
-        return Request(step, round_, _sizes(step, arrays), masked=KEYS_ARRAY in arrays)
+        return Request(step, round_, policy_sizes(step, arrays), masked=KEYS_ARRAY in arrays)
 
     def _check_order(self, step: str, round_: int) -> None:
         before = self.asked.so_far()
@@ -206,17 +207,6 @@ def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:
             raise _against("was sent something else than plain arrays of numbers and names")
         if value.ndim > 1 and value.dtype == np.float64 and name != EDGES and value.shape[0] > maximum:
             raise _against(f"takes at most {maximum} centroids in a message", "max_centroids")
-
-
-def _sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
-    sizes = {}
-    if "centroids" in arrays and arrays["centroids"].ndim:
-        sizes = {"K": len(arrays["centroids"])}
-        sizes |= {"k": len(arrays["centroids"])} if step in (ASSESS, PROFILE_BINS, PROFILE_KNOWN_BINS) else {}
-    number = arrays.get("candidate")
-    if number is not None and number.ndim == 1 and number.size:
-        sizes |= {"c": int(number[-1]) + 1, "t": len(number), "K": len(number)}
-    return sizes
 
 
 def _sums_of_columns(question: Request, message: Message) -> bool:

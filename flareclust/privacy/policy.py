@@ -227,7 +227,7 @@ def check_sites_of_sums(number: str, minimum: object, names: str, sites: object)
 
     Args:
         number: what the setting with the number is called.
-        least: the number.
+        minimum: the number.
         names: what the setting with the names is called.
         sites: the names, None for any.
 

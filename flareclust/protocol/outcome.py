@@ -1,23 +1,23 @@
 """What a finished federation leaves behind: result.npz, result.json and rounds.jsonl, without pickle."""
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.own_files import write_atomically
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import PROFILING
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, PROFILING
 
-#: How the names of steps end that ask for numbers of rows only.
-_COUNTS = counts_of("")
+#: The steps that are no clustering rounds, and how the names of those end that ask for numbers of rows only.
+_NO_ROUNDS, _COUNTS = frozenset((*BEFORE_ROUNDS, ASSESS, *PROFILING)), counts_of("")
 
 #: What is raised for files that are damaged, or were not written by `write`.
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, EOFError, zipfile.BadZipFile)
@@ -47,7 +47,8 @@ class Outcome:
         arrays: `centroids` (k, d) and the algorithm's other final and server-side arrays.
         metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` over the rows of all sites that answered the
             assessment (None where undefined); empty without assessment.
-        rounds: one record per exchange: round, step, sites, refused, bytes, seconds and the algorithm's diagnostics.
+        rounds: one record per exchange: round, step, sites, refused, bytes, seconds and the algorithm's diagnostics. Of the
+            engine devices, `sites` and `refused` are numbers, and `newly_refused` names those that the exchange was too much for.
         sites: all sites of the job.
         refused: why a site was left out, by site, in words that follow its name.
         bytes_up: bytes of arrays sent by all sites.
@@ -79,14 +80,41 @@ class Outcome:
 
     @property
     def n_rounds(self) -> int:
-        """Return the number of rounds: exchanges with the sites, the description and the assessment not counted."""
+        """Return the number of clustering rounds."""
         return sum(is_round(record) for record in self.rounds)
 
 
 def is_round(record: Mapping[str, object]) -> bool:
-    """Return whether a record of rounds.jsonl is of a clustering round: not of the description, the assessment or the profiles."""
+    """Return whether a record of rounds.jsonl is of a clustering round: not of what comes before the rounds or after them."""
     step = str(record["step"])
-    return step not in ("keys", "describe", "moments", "assess", *PROFILING) and not step.endswith(_COUNTS)
+    return step not in _NO_ROUNDS and not step.endswith(_COUNTS)
+
+
+def numbers_of_sites(record: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many sites took part in an exchange, and how many were left out by then."""
+    taking_part, left_out = (one if isinstance(one, int) else len(one) for one in (record["sites"], record["refused"]))
+    return taking_part, left_out
+
+
+def names_of_sites(outcome: Outcome, step: str) -> list[str]:
+    """Return the sites that took part in the first exchange of a step; none where there was no such exchange.
+
+    Raises:
+        UserError: their names were not kept.
+    """
+    left_out: set[str] = set()
+    for record in outcome.rounds:
+        sites = record["sites"]
+        left_out |= cast("dict[str, str]", record.get("newly_refused", {})).keys()
+        if record["step"] == step:
+            names = sites if isinstance(sites, list) else [site for site in outcome.sites if site not in left_out]
+            if len(names) != numbers_of_sites(record)[0]:
+                raise UserError(
+                    "the engine devices does not keep which sites a cohort had; run without cohort and dropout, or with the "
+                    "engine inprocess"
+                )
+            return names
+    return []
 
 
 def devices(arrays: Mapping[str, Any]) -> dict[str, str] | None:
@@ -120,9 +148,8 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
         **({} if (found := devices(outcome.arrays)) is None else {"devices": found}),
         **about,
     }
-    temporary = folder / (SUMMARY + ".part")
-    temporary.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    os.replace(temporary, folder / SUMMARY)
+    with write_atomically(folder / SUMMARY, mode=None) as file:
+        file.write(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def write_rounds(records: list[dict[str, object]], folder: Path) -> None:

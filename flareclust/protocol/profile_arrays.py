@@ -8,9 +8,17 @@ rows (31, k), as `flareclust.core.shallow_tree` numbers nodes; `profile_units` (
 has some. Results under differential privacy have only the last; see `flareclust.protocol.private_arrays`.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 ROWS, MEANS, SQUARES = "profile_rows", "profile_means", "profile_m2"
 CELLS = "profile_cells"
 BIN_EDGES, BIN_COUNTS = "profile_edges", "profile_bins"
 SITES, SITE_ROWS = "profile_sites", "profile_site_rows"
 UNITS = "profile_units"
 TREE_COLUMN, TREE_EDGE, TREE_ROWS = "profile_tree_column", "profile_tree_edge", "profile_tree_rows"
+
+
+def unit_of(arrays: Mapping[str, Any], column: int) -> str:
+    """Return the unit of a column, "" where it has none."""
+    return str(arrays[UNITS][column]) if UNITS in arrays else ""

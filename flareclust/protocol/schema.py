@@ -112,7 +112,7 @@ class Schema:
         return Schema(may_be_empty=self.may_be_empty, **{**self.fields, **fields})
 
     def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
-        """Return which of the sites that sent these cannot be used beside most others, and why; none unless overridden."""
+        """Return the sites whose replies are inconsistent with those of most others, and why; none unless overridden."""
         return {}
 
     def pack(self, message: Mapping[str, Array]) -> Message:
@@ -165,7 +165,7 @@ class Schema:
         return known
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
-        """Raise BadMessage where arrays that have the right form each contradict one another; nothing unless overridden."""
+        """Raise BadMessage where arrays of the right form are inconsistent with one another; nothing unless overridden."""
 
 
 def plain(text: object) -> str:

@@ -20,7 +20,7 @@ SCORING = (SCORE, SCORE_INERTIA, SCORE_SILHOUETTE)
 #: What jobs with secure sums ask first: a public key of every site.
 KEYS = "keys"
 
-#: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
+#: With secure sums, the step between the description of the columns and the rounds: sums for means and variances.
 MOMENTS = "moments"
 
 #: What is asked there with `missing=mean`: the same over the known cells of each column.
@@ -38,6 +38,9 @@ BINNED, FINER_BINNED = "bins", "finer_bins"
 
 #: What jobs with secure sums ask after either: what each site finds odd about its columns beside those of the others.
 ODD_COLUMNS = "odd_columns"
+
+#: How many things may be odd about a column: the length of `flareclust.evaluation.agreement.ODDITIES`.
+ODD_KINDS = 18
 
 #: The steps that are no rounds.
 BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, KNOWN_MOMENTS, NAMES, SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
@@ -84,8 +87,8 @@ PROFILED_KNOWN = Schema(
 )
 PROFILED_KNOWN_BINS = Schema(rows=counts("l k"), bins=counts("l k d h"))
 
-#: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
-#: cluster over clusters of one's own choice would disclose the rows.
+#: What a late site answers to `place`: how many rows it has placed. The server chooses the centroids here, and sums by
+#: cluster over clusters of its choice would disclose the rows.
 PLACED = Schema(rows=counts(""))
 
 

@@ -15,13 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.settings_file import parse_yaml
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.tables import File
 from flareclust.schema.cells import MISSING, texts_of
-from flareclust.schema.columns import TableSchema
 from flareclust.schema.mapping import ISO_DATE, TableMapping
-from flareclust.schema.text_files import FORMATS, batches, names_of
+from flareclust.schema.text_files import batches, format_of, names_of
 
 #: A category's value is listed where so many rows have it.
 LEAST_ROWS = 5
@@ -65,11 +63,7 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
         UserError: the file cannot be read, or none of its columns can be a feature.
     """
     file, own = File(Path(path), str(path)), mapping or TableMapping()
-    form = file.path.suffix.lower().removeprefix(".")
-    if not file.path.is_file():
-        raise UserError(f"{file.place}: no such file")
-    if form not in FORMATS:
-        raise UserError(f"{file.place}: a table with a schema is one of {', '.join(FORMATS)}")
+    form = format_of(file.path, None, file.place)
     names = names_of(file.path, form, own.encoding, file.place)
     if doubled := [name for name, times in Counter(names).items() if times > 1]:
         raise UserError(f"{file.place}: the column {doubled[0]!r} is there more than once; every name must differ")
@@ -93,11 +87,6 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
         why = f"; {_COMMAS}" if _COMMAS in text else ""
         raise UserError(f"{file.place}: no column looks like a number or a category{why}")
     return Draft(text, len(columns[0]))
-
-
-def check_draft(text: str) -> TableSchema:
-    """Return the schema of a text, as `read_schema` that of a file."""
-    return TableSchema(**parse_yaml(text))
 
 
 def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool) -> tuple[dict[str, object], str]:

@@ -17,7 +17,7 @@ from flareclust.data.tables import File, Table
 from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
 from flareclust.schema.columns import TableSchema
 from flareclust.schema.mapping import TableMapping
-from flareclust.schema.text_files import FORMATS, batches, names_of
+from flareclust.schema.text_files import batches, format_of, names_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +141,7 @@ class _TableReader:
 
     def read(self, file: File) -> None:
         """Read a file's rows, unless columns are missing."""
-        form = (file.format or Path(file.place).suffix.lower()).removeprefix(".")
-        if form not in FORMATS:
-            raise UserError(f"{file.place}: a table with a schema is one of {', '.join(FORMATS)}")
-        if not file.path.is_file():
-            raise UserError(f"{file.place}: no such file")
+        form = format_of(file.path, file.format, file.place)
         try:
             names = names_of(file.path, form, self._own.encoding, file.place)
             self._unread |= dict.fromkeys(name for name in names if name not in self._sources)

@@ -1,4 +1,4 @@
-"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes (see `classes`), and settings.
+"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes (see `flareclust.sites.class_list`), and settings.
 
 What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
 `resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of
@@ -7,8 +7,6 @@ as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of 
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import write_atomically
 from flareclust._foundation.settings_file import LONGEST_JSON, NotPlain, parse_json, read_text
 from flareclust.sites import class_list as classes
 from flareclust.sites.rights import RIGHTS, code_from, with_code, without_code
@@ -242,12 +241,7 @@ def write_json(file: Path, resources: dict[str, Any], mode: int = 0o644) -> None
     """
     mode = file.stat().st_mode & 0o777 if file.exists() else mode
     try:
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
+        with write_atomically(file, mode=mode, shared=True) as out:
             out.write(json.dumps(resources, indent=2) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, file)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None

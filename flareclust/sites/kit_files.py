@@ -27,8 +27,8 @@ def files_of(local: Path) -> Iterator[Path]:
 
 
 def fingerprint(local: Path) -> dict[str, str]:
-    """Return the SHA-256 of each of these files by its name."""
-    return {path.name: _digest(path) for path in files_of(local)}
+    """Return the SHA-256 of each of these files by its path in `local`."""
+    return {path.relative_to(local).as_posix(): _digest(path) for path in files_of(local)}
 
 
 def _digest(path: Path) -> str:
@@ -95,7 +95,7 @@ class Watch:
             self._running.add(job)
 
     def ended(self, job: str, local: Path) -> list[str]:
-        """Note that a job has ended; return the names of the files that changed while jobs ran."""
+        """Note that a job has ended; return the paths of the files that changed while jobs ran."""
         with self._lock:
             self._compare(local)
             self._running.discard(job)

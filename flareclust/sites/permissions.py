@@ -1,6 +1,5 @@
 """What the files of a kit allow: which classes and whose code jobs may bring, what is streamed, who can read what."""
 
-import json
 import platform
 import stat
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from flareclust._foundation.version import __version__
 from flareclust.privacy.policy import Policy, unknown_arrays
 from flareclust.sites import class_list as classes
 from flareclust.sites.config import CONFIG_FILE
-from flareclust.sites.kit import RESOURCES, classes_problem, resources_of, rights_of
+from flareclust.sites.kit import RESOURCES, classes_problem, read_json, resources_of, rights_of
 from flareclust.sites.kit_files import rights_problem
 from flareclust.sites.policy_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
 from flareclust.sites.rights import RIGHTS, code_from
@@ -34,7 +33,7 @@ _LEAST_FLOOR = 6
 
 def is_server(local: Path) -> bool:
     """Return whether this is the folder `local` of a server's kit, which has neither rows nor a policy."""
-    return "servers" in _json(resources_of(local)) or (local.parent / "startup" / "fed_server.json").exists()
+    return (local.parent / "startup" / "fed_server.json").exists() or "servers" in (_json(resources_of(local)) or {})
 
 
 def policies(local: Path) -> dict[str, str]:
@@ -43,10 +42,9 @@ def policies(local: Path) -> dict[str, str]:
     found = {"classes": _classes(resources, local), "code in jobs": _byoc(local)}
     if is_server(local):
         return found
-    streamed = resources.get("allow_log_streaming", True) is not False
     return {
         "classes": found["classes"],
-        "error texts": "may go to the server" if streamed else "stay here",
+        "error texts": _streaming(resources),
         "code in jobs": found["code in jobs"],
         "policy": _policy_line(local),
         "other filters": _other_filters(local),
@@ -75,7 +73,15 @@ def problems(local: Path, name: str) -> list[str]:
     return texts
 
 
-def _classes(resources: Mapping[str, Any], local: Path) -> str:
+def _streaming(resources: Mapping[str, Any] | None) -> str:
+    if resources is None:
+        return "unknown"
+    return "may go to the server" if resources.get("allow_log_streaming", True) is not False else "stay here"
+
+
+def _classes(resources: Mapping[str, Any] | None, local: Path) -> str:
+    if resources is None:
+        return f"unknown ({resources_of(local).name} cannot be read)"
     if classes.open_entries(resources):
         return "every function of flareclust"
     listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
@@ -169,7 +175,7 @@ def _policy_hints(local: Path) -> list[str]:
 
 def _classes_hints(file: Path) -> list[str]:
     resources = _json(file)
-    if classes.open_entries(resources):  # which `problems` reports
+    if resources is None or classes.open_entries(resources):  # which `problems` reports
         return []
     found = []
     listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
@@ -202,7 +208,7 @@ def chosen(local: Path) -> list[str]:
     """Return what an operator's own files say where `site allow` would say something else, a sentence each."""
     found = []
     own = resources_of(local)
-    resources = _json(own)
+    resources = _json(own) or {}
     if own.name == RESOURCES and resources.get("allow_log_streaming") is True and "servers" not in resources:
         found.append(f"allow_log_streaming: true in {RESOURCES}, the site's error texts may go to the server")
     if rights_of(local).name == RIGHTS:
@@ -220,16 +226,16 @@ def _byoc(local: Path) -> str:
 
 
 def _permissions(local: Path) -> Mapping[str, Any]:
-    found = _json(rights_of(local)).get("permissions")
+    found = (_json(rights_of(local)) or {}).get("permissions")
     return found if isinstance(found, Mapping) else {}
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, Any] | None:
+    """Return the object in a file, empty where there is no file; None where it cannot be read, which `problems` reports."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return read_json(path) if path.exists() else {}
+    except UserError:
+        return None
 
 
 def _others_read(path: Path) -> bool:

@@ -146,7 +146,7 @@ class SiteData:
         return self.table(reader_owns_them=reader_owns_them).X
 
     def files(self) -> list[File]:
-        """Return the files with the rows, in the order in which they are joined; UserError as `site_files.find`."""
+        """Return the files with the rows, in the order in which they are joined; UserError as `flareclust.sites.files.find`."""
         return find(self.path, self.root, self.format)
 
     def table(self, *, reader_owns_them: bool = False, scratch: Path | None = None, gaps: bool = False) -> Table:

@@ -10,13 +10,14 @@ import numpy as np
 from flareclust._foundation.errors import Aborted
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, Message
-from flareclust.aggregators.base import Round, expected_sizes
+from flareclust.aggregators.base import Round
 from flareclust.evaluation.metrics import pooled_label_free
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import SPREAD
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import nbytes
+from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import ASSESS, CLUSTER, SCORING, Task
 from flareclust.testing.constructors import check_constructors_do_nothing
 from flareclust.testing.groups import check_answers_follow_the_groups
@@ -173,7 +174,7 @@ def check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
     good = {task.step: (task, arrays) for task, arrays in sent if all(array.size for array in arrays.values())}
     for step, (task, arrays) in good.items():
         schema, now = aggregator.schema(step), Round(task.arrays, step=step)
-        sizes, limits = expected_sizes(now), aggregator.limits(now)
+        sizes, limits = reply_sizes(now.step, now.task), aggregator.limits(now)
         for axis in {axis for field in schema.fields.values() for axis in field.axes} - set(sizes):
             if axis not in limits:  # then what the reply says elsewhere must bound it
                 limits = {**limits, axis: 10**6}

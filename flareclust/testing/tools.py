@@ -12,7 +12,7 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
@@ -128,7 +128,7 @@ def exchanges(
         return replies
 
     with suppress(JobFailed):
-        run_federation(aggregator, ask, list(sites), assess=assess, profile=assess)
+        run_federation(aggregator, ask, list(sites), FederationOptions(assess=assess, profile=assess))
     return seen
 
 

@@ -1,6 +1,5 @@
 """Where a run comes from, for MLflow's columns Source and Dataset: the command, and the data by name and digest."""
 
-import hashlib
 import json
 import shlex
 import sys
@@ -8,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from flareclust.data.digest import digest_of
 from flareclust.data.tables import Table
 from flareclust.experiment.config import OWN_ROWS, Experiment
 from flareclust.experiment.prepared import Prepared
@@ -18,10 +16,6 @@ SOURCE_NAME, SOURCE_TYPE = "mlflow.source.name", "mlflow.source.type"
 
 #: What stands for the digest of rows that are not in this process.
 NOT_HERE = "rows-at-the-sites"
-
-#: MLflow's limit for a digest, in characters; half of it distinguishes data sets.
-_DIGEST = 16
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -69,10 +63,10 @@ def data_origin(experiment: Experiment, prepared: Prepared) -> DataOrigin:
     dataset, digest = prepared.dataset, NOT_HERE
     if dataset is not None:
         profile |= {"rows": len(dataset.X), "columns": dataset.X.shape[1]}
-        digest = _digest(f"{experiment.partition}/{experiment.n_sites}/{experiment.seed}", [dataset.X])
+        digest = digest_of(f"{experiment.partition}/{experiment.n_sites}/{experiment.seed}", [dataset.X])
     elif prepared.sites:
         found = [rows.X if isinstance(rows, Table) else rows for _, rows in sorted(prepared.sites.items())]
-        digest = _digest(" ".join(sorted(prepared.sites)), found)
+        digest = digest_of(" ".join(sorted(prepared.sites)), found)
         if arrays := [rows for rows in found if not isinstance(rows, Path)]:
             profile |= {"rows": sum(map(len, arrays)), "columns": arrays[0].shape[1]}
     is_file = experiment.data != OWN_ROWS and Path(experiment.data).exists()
@@ -96,17 +90,3 @@ def dataset_input(origin: DataOrigin) -> Any:
         profile=json.dumps(origin.profile),
     )
     return DatasetInput(dataset, tags=[InputTag("mlflow.data.context", "clustering")])
-
-
-def _digest(about: str, tables: list[Any]) -> str:
-    total = hashlib.sha256(about.encode())
-    for rows in tables:
-        if isinstance(rows, Path):
-            for path in [rows] if rows.is_file() else sorted(rows.rglob("*")):
-                if path.is_file():
-                    with path.open("rb") as stream:
-                        while chunk := stream.read(_CHUNK):
-                            total.update(chunk)
-        else:
-            total.update(np.ascontiguousarray(rows).data)
-    return total.hexdigest()[:_DIGEST]

@@ -7,6 +7,7 @@ from flareclust._foundation.typing import Array
 from flareclust.experiment.config import Experiment
 from flareclust.features.scaling import scaling_of
 from flareclust.protocol import registry
+from flareclust.protocol.outcome import numbers_of_sites
 
 #: What decides a run and is always logged; other options only where they differ from their defaults.
 _ALWAYS = ("algorithm", "data", "k", "partition", "n_sites", "seed", "engine")
@@ -51,11 +52,10 @@ def round_numbers(record: Mapping[str, object], arrays: Mapping[str, Array], rou
         arrays: of the result.
         rounds: how many rounds the run has; with one, `cost/*` has its traffic.
     """
-    sites, refused, diagnostics = record["sites"], record["refused"], record["diagnostics"]
-    assert isinstance(sites, list)
-    assert isinstance(refused, dict)
+    sites, refused = numbers_of_sites(record)
+    diagnostics = record["diagnostics"]
     assert isinstance(diagnostics, dict)
     own = {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
     if rounds == 1:
         own = {name: value for name, value in own.items() if name not in _COST}
-    return {**in_units(diagnostics, arrays), **own, "sites": float(len(sites)), "refused": float(len(refused))}
+    return {**in_units(diagnostics, arrays), **own, "sites": float(sites), "refused": float(refused)}

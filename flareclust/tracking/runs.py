@@ -207,7 +207,7 @@ class Tracker:
             run_id: The run.
             centroids: (k, d), finite unless there are `gaps`.
             columns: d names, by which the model picks its columns; without, it takes tables of exactly d columns.
-            gaps: As in `tracking_model.save_model`; the model then takes rows that lack columns.
+            gaps: As in `flareclust.tracking.model_files.save_model`; the model then takes rows that lack columns.
             scaling: Of the columns, where the federation scaled them; the model takes rows in the data's units.
             metric: "cosine" where the clusters are of rows of length 1.
             filling: What gaps of the columns are filled with; the model then takes rows with gaps.
@@ -255,7 +255,7 @@ class Tracker:
         return version
 
     def offer_alias(self, model_name: str, version: int, alias: str, metric: str = METRIC) -> Decision:
-        """Move the alias to this version if the rule gives it that, see `champion.decide`.
+        """Move the alias to this version if the rule gives it that, see `flareclust.tracking.promotion.decide`.
 
         What was decided, and why, is written to the version as the tag `flareclust.<alias>`.
 

@@ -1,10 +1,13 @@
-"""The comparison of the engine devices with the in-process engine covers cohorts, and fails where results differ."""
+"""The comparison of the engine devices with the in-process engine covers cohorts, and fails where results differ; the table."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.devices import equal
+from benchmarks.devices import __main__ as devices
+from benchmarks.devices import equal, page
+from benchmarks.speed.page import PAGE, between
 
 
 def test_all_cases_are_equal(capsys):
@@ -30,6 +33,14 @@ def test_a_difference_is_named_and_is_the_exit_code(capsys, monkeypatch, field, 
     assert f"{field} DIFFER" in capsys.readouterr().out
 
 
+def test_the_page_shows_the_devices_that_were_measured():
+    """If this fails, run `python -m benchmarks.devices --record`; lines that are not measured stay."""
+    text, record = PAGE.read_text(encoding="utf-8"), json.loads(devices.RECORD.read_text(encoding="utf-8"))
+    assert between(text, "devices", page.table(record)) == text
+    line = {**record[0], "cpu": 99.0}
+    assert devices.together(record, [line]) == [line, *record[1:]]
+
+
 def test_the_case_with_a_cohort_asks_a_tenth_of_the_devices(monkeypatch):
     asked = []
     run = equal.run_devices
@@ -40,4 +51,4 @@ def test_the_case_with_a_cohort_asks_a_tenth_of_the_devices(monkeypatch):
 
     monkeypatch.setattr(equal, "run_devices", watched)
     assert equal.differing(equal.CASES["fkm"], 50) == []
-    assert {len(record["sites"]) for record in asked[0].rounds} == {5}
+    assert {record["sites"] for record in asked[0].rounds} == {5}

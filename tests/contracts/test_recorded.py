@@ -25,7 +25,7 @@ from flareclust.data.partition import partition as split
 from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.replies import SiteReply
@@ -134,7 +134,10 @@ def run(algorithm: Algorithm, data: str, policy: Policy | None = None, secure: b
 
     try:
         outcome = run_federation(
-            aggregator, ask, list(sites), secure_sums=secure, secure_min_sites=None if sums is None else sums.min_sites
+            aggregator,
+            ask,
+            list(sites),
+            FederationOptions(secure_sums=secure, secure_min_sites=None if sums is None else sums.min_sites),
         )
     except (JobFailed, UserError) as error:
         return {"failed": type(error).__name__, "messages": messages.summary(bits=not (private or secure))}

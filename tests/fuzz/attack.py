@@ -35,7 +35,7 @@ class Attack:
         Raises:
             AssertionError: it took more than twice the memory of an honest one.
             Hang: it took too long.
-            Exception: anything that neither NVFlare's decoder raises, which the intake catches, nor is foreseen.
+            Exception: anything that neither NVFlare's decoder raises, which the server's adapter catches, nor is foreseen.
         """
         choices = Choices(data)
         number, other = choices.less_than(len(exchanges())), choices.less_than(len(exchanges()))
@@ -47,7 +47,7 @@ class Attack:
                 raw = mutated_bytes(number, other, choices)
                 try:
                     received, peak = peak_of(lambda: decoded(raw))
-                except Exception:  # noqa: BLE001 - the intake catches whatever it is
+                except Exception:  # noqa: BLE001 - the server's adapter catches whatever it is
                     return UNDECODABLE
                 self._check(exchange, "decoding", peak, self.costs[number][0])
                 if received is None:

@@ -148,7 +148,7 @@ def encoded(reply: Shareable) -> bytes:
 
 
 def decoded(data: bytes) -> Any:
-    """Return what NVFlare's cells make of bytes; None where that is no reply, which the server's intake then refuses."""
+    """Return what NVFlare's cells make of bytes; None where that is no reply, which the server's adapter then refuses."""
     message = CellMessage({StreamHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS}, [data])
     decode_payload(message, StreamHeaderKey.PAYLOAD_ENCODING, fobs_ctx={FOBSContextKey.PASS_THROUGH: True})
     return message.payload if isinstance(message.payload, Shareable) else None

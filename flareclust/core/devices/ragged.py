@@ -76,11 +76,6 @@ def entries_of(places: IntArray, starts: IntArray) -> IntArray:
     return np.repeat(starts[places] - before, sizes) + np.arange(int(sizes.sum()))
 
 
-def joined(arrays: Sequence[FloatArray], keys: IntArray) -> Ragged:
-    """Return the rows (n_i, d) of several sites, one at least, in one array."""
-    return Ragged(np.concatenate(arrays), np.cumsum([0, *map(len, arrays)]), keys)
-
-
 def keys_of(names: Sequence[str]) -> IntArray:
     """Return the keys of these sites' random streams (m,)."""
     return np.fromiter(map(owner_key, names), np.int64, len(names))

@@ -18,7 +18,7 @@ from flareclust.core.seed_kernels import TILE, TILED, more_seeds, seeds_with
 #: Sums of more numbers are added up by NumPy in blocks of so many.
 MOST_SUMMED = 128
 
-_RELOCATED, _MOVING, _SETTLED = kernels.RELOCATED, kernels.MOVING, kernels.SETTLED
+_MOVING, _SETTLED = kernels.MOVING, kernels.SETTLED
 _EPSILON = float(np.finfo(np.float64).eps)
 
 

@@ -17,9 +17,6 @@ from flareclust.flare.session import connected_sites, open_session
 
 __all__ = ["DEFAULT", "Participant", "Poc", "down", "find", "lost", "status"]
 
-CONNECT_SECONDS = 90.0
-POLL_SECONDS = 0.25
-
 
 @dataclass(frozen=True)
 class Participant:

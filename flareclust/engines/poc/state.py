@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import write_atomically
 from flareclust.data.partition_specs import parse
 
 STATE = "poc.json"
@@ -25,7 +26,7 @@ LEAD = "lead@poc.org"
 ADMIN = "admin@poc.org"
 
 #: All that `up` makes in a POC's folder; nothing else in there is ever removed.
-_UNFINISHED = f".{STATE}"
+_UNFINISHED = f"{STATE}.part"
 _LOCK = ".lock"
 _ENTRIES = frozenset({STATE, _UNFINISHED, _LOCK, ".gitignore", "bin", "tmp", PROJECT})
 
@@ -91,9 +92,8 @@ def record_of(process: psutil.Process) -> dict[str, float]:
 
 def write(folder: Path, state: Mapping[str, object]) -> None:
     """Write `poc.json` as a whole."""
-    temporary = folder / _UNFINISHED
-    temporary.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / STATE)
+    with write_atomically(folder / STATE, mode=None) as file:
+        file.write(json.dumps(state, indent=2) + "\n")
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from numpy.typing import ArrayLike
 
 from flareclust.evaluation.metrics.centroids import l2_distance, mse_matched
-from flareclust.evaluation.metrics.labels import accuracy, ari, nmi, purity
+from flareclust.evaluation.metrics.labels import class_metrics
 
 
 def truth_metrics(
@@ -28,8 +28,5 @@ def truth_metrics(
         result["l2"] = l2_distance(centroids, true_centroids)
         result["mse_matched"] = mse_matched(centroids, true_centroids)
     if labels is not None and y is not None:
-        result["ari"] = ari(labels, y)
-        result["nmi"] = nmi(labels, y)
-        result["purity"] = purity(labels, y)
-        result["accuracy"] = accuracy(labels, y)
+        result |= class_metrics(labels, y)
     return result

@@ -23,7 +23,7 @@ WHOLE = 1 - 1e-12
 
 
 def check_epsilon(name: str, value: object) -> float:
-    """Return `value` as a float, or raise UserError unless it is an epsilon that says something."""
+    """Return `value` as a float; raise UserError unless it is a number in the range of useful epsilons."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not LEAST_EPSILON <= value <= MOST_EPSILON:  # type: ignore[operator]
         raise UserError(f"{name} must be a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, got {value!r}")

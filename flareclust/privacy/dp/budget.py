@@ -38,6 +38,7 @@ class DPSession:
         rho: the most that the job may spend in all.
         named: how many sites the policy names as those of masked sums; None where it names none.
         shared: the sites whose masked sums hold one noise together; None where the site adds all of it.
+        columns: names of the columns, for the site's own log; None where they have none.
     """
 
     box: Box
@@ -47,6 +48,7 @@ class DPSession:
     rho: float
     named: int | None = None
     shared: SharedNoise | None = None
+    columns: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
@@ -66,7 +68,8 @@ class DPSession:
         mechanism.check_installed()
         box = bounds_of(dp.bounds, table.columns, table.X.shape[1], table.hidden)
         named = None if site.policy.secure_sites is None else len(site.policy.secure_sites)
-        return cls(box, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta), named)
+        rho = _rho("the site's policy", dp.epsilon, dp.delta)
+        return cls(box, dp, site.job, site.ledger, rho, named, columns=table.columns)
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
@@ -245,6 +248,6 @@ def _rho(who: str, epsilon: float, delta: float) -> float:
 
 
 def _down(value: float) -> float:
-    """Return a number with three digits, rounded down, so that asking for them is not too much."""
+    """Return a number rounded down to three digits, so that a job that requests it stays within the budget."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return math.floor(value / unit) * unit

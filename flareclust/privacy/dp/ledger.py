@@ -1,4 +1,4 @@
-"""What a site has spent on jobs, in a file that is right even where the machine stops at the worst moment.
+"""What a site has spent on jobs, in a file that stays consistent if the machine stops while it is written.
 
 A spending is written, and is on the disk, before the noise is drawn that it pays for. So whatever happens afterwards, the
 ledger never says less than what was sent; it may say more, by what was paid for and then lost.
@@ -39,7 +39,7 @@ class Spent(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One spending: when (UTC), by which job at which site, on what, and its rho."""
+    """One expense: time (UTC), job, site, purpose and rho."""
 
     at: str
     job: str

@@ -17,7 +17,7 @@ _LEAST_SCALE = 0.5
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """The sites of a masked sum, and how many of them the noise of the others must do without.
+    """The sites of a masked sum, and how many of them may collude with the server: the noise of the remaining sites alone must suffice.
 
     Attributes:
         sites: how many add up their numbers.
@@ -80,7 +80,7 @@ class SharedNoise:
 
 
 def usual(sites: int) -> int:
-    """Return how many of the sites of a sum may collude unless anybody says otherwise: a third."""
+    """Return the default number of sites of a sum that may collude: a third."""
     return sites // 3
 
 

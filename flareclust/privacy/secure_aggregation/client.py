@@ -11,8 +11,9 @@ from flareclust.privacy.job_sums import SecureSums, check_members
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
-from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_in, sizes_of
+from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_in
 from flareclust.protocol.schema import Schema
+from flareclust.protocol.sizes import total_sizes
 
 #: Says in a job's folder that the site has given its key. The key itself is nowhere but in memory.
 KEY_FILE = "flareclust_key_given.txt"
@@ -30,11 +31,11 @@ class SiteSums:
         self._ended: set[str] = set()
 
     def hold_to(self, job: SecureSums | None) -> None:
-        """Let sums leave in this job as it says of itself, however the server asks; None for a job without secure sums."""
+        """Mask sums in this job as its configuration says, whatever the server requests; None for a job without secure sums."""
         self._job = job
 
     def is_at(self, startup: Path, job_id: str, folder: Path) -> None:
-        """Take what a process at a real site has.
+        """Take identity, job and folder of a process at a real site.
 
         Args:
             startup: the folder of its kit; where it has a certificate, keys are signed with it, and others' checked.
@@ -45,7 +46,7 @@ class SiteSums:
 
     @property
     def promised(self) -> bool:
-        """Whether the job says of itself that sums leave masked only."""
+        """Whether the job's configuration says that sums leave masked only."""
         return self._job is not None
 
     def secure(self, site: str) -> bool:
@@ -155,6 +156,6 @@ class SiteSums:
         """
         step, round_, arrays = question
         d = reply["centroids"].shape[1] if "centroids" in reply else 0
-        words = Layout(schema, {**sizes_of(arrays, d), **sizes_in(schema, reply)}).words(reply)
+        words = Layout(schema, {**total_sizes(arrays, d), **sizes_in(schema, reply)}).words(reply)
         masked = self._masks[site].hide(words, step, round_, arrays, table)
         return MASKED.pack({"masked": masked.view(np.int64)})

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.typing import Array, IntArray, Message
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS, Words
@@ -33,6 +33,15 @@ from flareclust.protocol.schema import Field, Schema, whole
 
 #: A sum is over so many sites at least. Of two, each would know what the other sent: the total less its own.
 LEAST_SITES = 3
+
+
+def check_number_of_sites(sites: int) -> None:
+    """Raise UserError where secure sums would cover too few sites."""
+    if sites < LEAST_SITES:
+        raise UserError(
+            f"secure_sums needs at least {LEAST_SITES} sites, got {sites}: of two, each would know the other's sums"
+        )
+
 
 #: Name of the array with everybody's keys, in the tasks of masked sums.
 KEYS_ARRAY = "secure_keys"

@@ -7,8 +7,9 @@ from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, KeyTable, key_of, total
-from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout, sizes_of
+from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout
 from flareclust.protocol.schema import Schema
+from flareclust.protocol.sizes import total_sizes
 
 #: Stands in the place of a site's name for the one reply that the totals make.
 ALL = "all sites"
@@ -32,7 +33,7 @@ class ServerSums:
         return list(self.table.keys)
 
     def begin(self, active: Sequence[str]) -> None:
-        """Settle before the first sum, and for all of the job, on the sites that still take part.
+        """Fix the sites of all sums of the job, before the first one.
 
         Raises:
             JobFailed: they are fewer than three, or more than totals have room for.
@@ -53,7 +54,7 @@ class ServerSums:
 
     def sizes_of(self, arrays: Message) -> dict[str, int]:
         """Return the sizes of what sites answer to a task, before masks."""
-        return sizes_of(arrays, self.columns)
+        return total_sizes(arrays, self.columns)
 
     def sizes(self, schema: Schema, arrays: Message) -> dict[str, int]:
         """Return the sizes that the masked answers to a task must have."""
@@ -79,7 +80,7 @@ class ServerSums:
 
 
 def unusable(replies: Mapping[str, Message]) -> dict[str, str]:
-    """Return, by site, what is wrong with keys that are none."""
+    """Return what is wrong with each invalid key, by site."""
     problems = {}
     for site, reply in replies.items():
         try:
@@ -90,7 +91,7 @@ def unusable(replies: Mapping[str, Message]) -> dict[str, str]:
 
 
 def of_other_width(replies: Mapping[str, Message], wanted: int | None) -> dict[str, str]:
-    """Return, by site, what is wrong with sites that have not the number of columns wanted, or that most have."""
+    """Return the problem of each site whose number of columns differs from the wanted one, or from that of most sites."""
     columns = {site: int(reply["columns"]) for site, reply in replies.items()}
     (usual, sharing), *_ = Counter(columns.values()).most_common(1)
     if wanted is not None:

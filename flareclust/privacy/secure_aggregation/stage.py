@@ -9,8 +9,8 @@ from flareclust._foundation.typing import BoolArray, Message
 from flareclust.evaluation.scores import check_candidates
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.client import SiteSums
-from flareclust.privacy.secure_aggregation.totals import sizes_of
 from flareclust.privacy.stages import SiteExchange, Stage
+from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.steps import COUNTED, REPORTED, Step
 
 
@@ -28,7 +28,7 @@ def reported_groups(step: Step, arrays: Message) -> BoolArray | None:
         check_candidates(arrays)
     elif "centroids" in arrays and arrays["centroids"].ndim != 2:
         raise BadMessage(f"centroids: expected two axes, got {arrays['centroids'].ndim}")
-    k = sizes_of(arrays, 0)["K"]
+    k = total_sizes(arrays, 0)["K"]
     if step.schema is COUNTED:
         return np.ones(k, dtype=np.bool_)
     reported = arrays.get(REPORTED)

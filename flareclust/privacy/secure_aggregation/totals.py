@@ -12,9 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.histograms import BINS
 from flareclust.core.rounding import factor
-from flareclust.evaluation.agreement import ODDITIES
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
 from flareclust.protocol.schema import MOST_ROWS, Schema, counts, index, real
@@ -54,7 +52,7 @@ class Layout:
 
     Args:
         schema: of the reply; it is about groups where it has an array `cluster`.
-        sizes: of its axes, for groups K and d, as `sizes_of` returns them.
+        sizes: of its axes, for groups K and d, as `flareclust.protocol.sizes.total_sizes` returns them.
     """
 
     def __init__(self, schema: Schema, sizes: Mapping[str, int]) -> None:
@@ -174,39 +172,6 @@ class Layout:
     def _checked(self, reply: Message) -> Message:
         self.schema.check(reply, {"K": self.sizes.get("K", 0)} if self.grouped else self.sizes)
         return reply
-
-
-def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
-    """Return the sizes of what sites answer to a task: K or k groups of d columns, t pairs of columns, g cells, c solutions
-    that are compared, u oddities of columns, p weights, l leaves and h bins of a profile.
-
-    Args:
-        arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
-        columns: number of the sites' columns, where all have the same.
-    """
-    if "prototypes" in arrays or "model" in arrays:  # the weights of a network or model that is trained
-        models = {"k": int(arrays["models"])} if "models" in arrays else {}
-        return {"p": len(arrays["weights"]), **models}
-    if "features" in arrays:  # whose second moments are asked for
-        return {"f": int(arrays["features"])}
-    if "coefficients" in arrays:  # of a linear classifier
-        return {"c": arrays["coefficients"].shape[0], "f": arrays["coefficients"].shape[1]}
-    if "pooled_counts" in arrays:  # what is odd about columns
-        return {"d": len(arrays["pooled_counts"]), "u": len(ODDITIES)}
-    if "width" in arrays:  # numbers of cells in bins
-        return {"d": len(arrays["width"]), "b": BINS}
-    if "candidate" in arrays:
-        return {"c": int(arrays["candidate"][-1]) + 1, "K": len(arrays["candidate"]), "d": columns}
-    if "leaves" in arrays:  # counts in the bins of a profile
-        d, edges = arrays["edges"].shape
-        return {"l": len(arrays["leaves"]), "k": len(arrays["centroids"]), "d": d, "h": edges + 1}
-    if "centroids" not in arrays:
-        if "columns" in arrays:
-            return {"K": len(arrays["columns"]), "d": 1}
-        cells = prod(map(int, arrays["shape"])) if "shape" in arrays else 0
-        return {"K": 1, "d": columns, "t": columns * (columns + 1) // 2, "g": cells}
-    k, d = arrays["centroids"].shape
-    return {"K": k, "k": k, "d": d}
 
 
 def sizes_in(schema: Schema, reply: Message) -> dict[str, int]:

@@ -11,10 +11,11 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.refinement import SPREAD
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable
-from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
+from flareclust.privacy.secure_aggregation.totals import Layout
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, KEYS, Task
 from tests.computed import replied
@@ -39,7 +40,7 @@ def plain_words(step, arrays, rows):
     asked = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
     reported = replied(executor, Task(step, 1, asked, "a site"), _table(rows))
     schema = executor.step(step).schema
-    return Layout(schema, sizes_of(asked, rows.shape[1])).words(schema.pack(reported)).view(np.int64)
+    return Layout(schema, total_sizes(asked, rows.shape[1])).words(schema.pack(reported)).view(np.int64)
 
 
 def _table(rows):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flareclust._foundation.typing import Message, never_abort
 from flareclust.engines.options import JobOptions
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply
@@ -32,7 +32,9 @@ def twin(
             site: SiteReply(executor.answer(task, tables[site], never_abort).arrays) for site, task in tasks.items()
         }
 
-    return run_federation(aggregator, ask, list(files), min_sites=options.min_sites, assess=options.assess)
+    return run_federation(
+        aggregator, ask, list(files), FederationOptions(min_sites=options.min_sites, assess=options.assess)
+    )
 
 
 def lost_in(outcome: Outcome, site: str) -> int:

@@ -22,6 +22,39 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_killed_sweep_in_processes_leaves_none_and_the_same_command_goes_on(tmp_path):
+    (tmp_path / "s.toml").write_text(
+        'name = "s"\ndata = "iris"\nn_sites = 3\nseeds = 6\nalgorithms = ["kfed"]\nrunner = "processes"\nworkers = 2\n'
+    )
+    trials = tmp_path / "out" / "trials.jsonl"
+    command = [sys.executable, "-m", "flareclust.cli", "sweep", "s.toml", "--no-track", "--out", "out", "--json"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT")}
+    where = {"cwd": tmp_path, "env": own | {"PREFECT_HOME": str(tmp_path / "prefect")}}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **where)
+    try:
+        while not (trials.exists() and trials.stat().st_size):
+            assert process.poll() is None
+            psutil.wait_procs([psutil.Process(process.pid)], timeout=0.05)
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) >= 3  # Prefect's server and two workers
+        process.kill()
+        process.wait()
+        assert psutil.wait_procs(started, timeout=PATIENCE)[1] == []
+        before = trials.read_text().splitlines()
+        assert 1 <= len(before) < 6
+        again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE, **where)
+        assert again.returncode == 0, again.stderr
+        reported = json.loads(again.stdout)
+        assert (reported["resumed"], reported["done"]) == (len(before), 6)
+        assert set(before) <= set(trials.read_text().splitlines())
+    finally:
+        for left in (process, *naming(tmp_path)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.kill()
+
+
+@pytest.mark.nightly
 def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     """A terminal sends the interrupt to every process of its group."""
     from mlflow import MlflowClient

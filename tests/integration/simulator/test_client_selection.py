@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from flareclust.engines.process_tree import end_all, naming
+from flareclust.engines.process_tree import end_all
+from tests.living import naming
 from tests.paths import ROOT
 from tests.patience import PATIENCE
 
@@ -35,7 +36,7 @@ def test_the_job_of_the_page_trains_the_clients_with_the_largest_losses(tmp_path
             timeout=PATIENCE,
         )
     finally:
-        end_all(lambda: naming(str(tmp_path)), 30)
+        end_all(lambda: naming(tmp_path), 30)
     said = re.findall(r"pow-d chose (\S+)", done.stdout + done.stderr)
     # The sites have the means 1, 4 and 9. From 0 the last is farthest; from 0.9 * 9 = 8.1 it is the first.
     assert said == ["site-3", "site-1"], done.stdout[-2000:] + done.stderr[-2000:]

@@ -11,7 +11,8 @@ import pytest
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines import simulator
 from flareclust.engines.options import JobOptions
-from flareclust.engines.simulator import LOST_SITE, run_simulator
+from flareclust.engines.simulator import run_simulator
+from flareclust.engines.simulator_watch import LOST_SITE, LostSite, Watch
 from flareclust.protocol.registry import get
 
 
@@ -30,7 +31,7 @@ def test_a_lost_site_is_tried_again_a_few_times(monkeypatch, tmp_path, sites):
     def lose(scratch, names, watch):
         tries.append(watch.last)
         if not watch.last:
-            raise simulator._LostSite("site-2")
+            raise LostSite("site-2")
         raise JobFailed("as the quorum says")
 
     monkeypatch.setattr(simulator, "_simulate", lose)
@@ -40,7 +41,7 @@ def test_a_lost_site_is_tried_again_a_few_times(monkeypatch, tmp_path, sites):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("last", "raised"), [(False, simulator._LostSite), (True, JobFailed)])
+@pytest.mark.parametrize(("last", "raised"), [(False, LostSite), (True, JobFailed)])
 def test_a_lost_site_is_noticed_before_its_task_times_out(monkeypatch, tmp_path, sites, last, raised):
     """The command is replaced by one that says what the simulator says, and then ends."""
     words = "Communication error with client site-2: [Errno 104] Connection reset by peer"
@@ -55,7 +56,7 @@ def test_a_lost_site_is_noticed_before_its_task_times_out(monkeypatch, tmp_path,
     monkeypatch.setattr(simulator.subprocess, "Popen", talk)
     (tmp_path / "workspace").mkdir()
     started = time.monotonic()
-    watch = simulator._Watch(tmp_path, JobOptions(k=4), lambda record: None, None, 0, last=last)
+    watch = Watch(tmp_path, JobOptions(k=4), lambda record: None, None, 0, last=last)
     with pytest.raises(raised, match="site-2"):
         simulator._simulate(tmp_path, list(sites), watch)
     assert time.monotonic() - started < 30

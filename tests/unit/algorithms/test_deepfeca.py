@@ -10,7 +10,7 @@ import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators import deepfeca as server
-from flareclust.aggregators.base import Round, expected_sizes
+from flareclust.aggregators.base import Round
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.directions import of_length_one
@@ -21,6 +21,7 @@ from flareclust.executors.feca import FeCAExecutor
 from flareclust.protocol.outcome import devices
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import exchanges
 from tests.computed import computed
@@ -253,7 +254,12 @@ def test_weights_of_another_length_leave_their_site_out_by_name(sites):
     answers = {"a": SiteReply(good), "b": SiteReply(good | {"weights": np.zeros(7)})}
     aggregator = DeepFeCAAggregator(4)
     _, problems, _ = accept(
-        aggregator.schema(TRAIN), answers, ["a", "b"], expected_sizes(round_), None, aggregator.limits(round_)
+        aggregator.schema(TRAIN),
+        answers,
+        ["a", "b"],
+        reply_sizes(round_.step, round_.task),
+        None,
+        aggregator.limits(round_),
     )
     assert list(problems) == ["b"]
     assert "axis p has 7 entries" in problems["b"]

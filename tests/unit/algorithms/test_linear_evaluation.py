@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from torch.nn import Sequential
 
 import flareclust
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust.aggregators import linear_evaluation as regression
 from flareclust.data.tables import Table
+from flareclust.deep import training
 from flareclust.executors import linear_evaluation as linear
 from flareclust.protocol.registry import get
 from flareclust.testing.tools import exchanges
@@ -38,6 +40,13 @@ def test_clear_classes_are_told_apart_and_the_column_is_no_pixel(sites):
     assert result.arrays["linear_coefficients"].shape[0] == 3
     assert len(result.arrays["radii"]) == len(result.arrays["centroids"])
     assert not {"linear_step", "linear_moments", "last_centroids"} & {*result.arrays}
+
+
+def test_all_steps_share_the_features_that_each_site_computes_once(sites, monkeypatch):
+    networks, embed = [], training.embed
+    monkeypatch.setattr(training, "embed", lambda *arguments: networks.append(type(arguments[0])) or embed(*arguments))
+    exchanges(get("deepfeca"), sites, k=3, **SETTINGS)
+    assert networks.count(Sequential) == len(sites)  # backbones
 
 
 def frame(X):

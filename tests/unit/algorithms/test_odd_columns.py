@@ -18,7 +18,7 @@ from flareclust.executors.lloyd import LloydExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
-from flareclust.protocol.task import ODD_COLUMNS, Task
+from flareclust.protocol.task import ODD_COLUMNS, ODD_KINDS, Task
 from tests.unit.evaluation.test_agreement import COLUMNS, hospitals
 
 NAMES = ("age", "crp", "size")
@@ -212,7 +212,7 @@ def masked_sites():
 
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-imputed"])
 def test_columns_of_the_sites_that_have_them_are_compared(name, caplog):
-    settings = {} if name == "fkm-imputed" else {"standardize": True}
+    settings = {} if name == "fkm-imputed" else {"scale": "standard"}
     sites = {
         site: {column: table.X[:, j] for j, column in enumerate(table.columns)}
         for site, table in masked_sites().items()
@@ -228,7 +228,7 @@ def test_columns_of_the_sites_that_have_them_are_compared(name, caplog):
     assert [text for text in result.warnings if "unit" in text] == [said]
 
 
-def test_without_standardize_nothing_is_known_of_them():
+def test_without_scale_nothing_is_known_of_them():
     outcome = run_inprocess(registry.get("masked"), {}, masked_sites(), JobOptions(k=2))
     assert "site_means" not in outcome.arrays
 
@@ -259,3 +259,7 @@ def test_a_column_that_outweighs_is_logged_before_round_0(secure, caplog):
     caplog.clear()
     run_inprocess(registry.get("lloyd"), {"compare": "spread", "scale": "standard"}, sites, options)
     assert not logged(caplog, "flareclust.aggregators.odd_columns")
+
+
+def test_totals_have_room_for_all_that_may_be_odd():
+    assert len(ODDITIES) == ODD_KINDS

@@ -10,7 +10,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.late_jobs import place_at, placed_rows
 from flareclust.engines.late_sites import place
 from flareclust.engines.options import JobOptions
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
@@ -42,7 +42,7 @@ def placed_by_job(folder, late):
             replies[site] = SiteReply(answer.arrays)
         return replies
 
-    return run_federation(aggregator, ask, list(late), min_sites=1, assess=False), labels
+    return run_federation(aggregator, ask, list(late), FederationOptions(min_sites=1, assess=False)), labels
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_placing_job_that_asks_for_the_assessment_gets_none(finished, sites):
         return {site: SiteReply({"rows": np.array(1)}) for site in who}
 
     with pytest.raises(KeyError):
-        run_federation(aggregator, ask, ["site-4"], min_sites=1, assess=True)
+        run_federation(aggregator, ask, ["site-4"], FederationOptions(min_sites=1, assess=True))
     assert asked == [PLACE]
 
 

@@ -18,7 +18,7 @@ from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.portfolio import DEFAULT_MEMBERS, PortfolioExecutor
 from flareclust.executors.refinement import SPREAD
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import CLUSTER, SCORE, Task
@@ -142,7 +142,7 @@ def test_sites_that_drop_out_while_a_solution_is_refined_cost_no_result(secure):
             replies[site] = SiteReply(executor.answer(task, sites[site], never_abort).arrays)
         return replies
 
-    found = run_federation(aggregator, ask, list(sites), secure_sums=secure)
+    found = run_federation(aggregator, ask, list(sites), FederationOptions(secure_sums=secure))
     whole = run(sites)
     start = unstack(found.arrays)[int(found.arrays["candidate_inertia"].argmin())]
     assert inertia(rows(sites), whole.centroids) <= inertia(rows(sites), found.centroids) * (1 + 1e-12)

@@ -13,6 +13,7 @@ from flareclust.core.categories import (
     divisor,
     huang_gamma,
     in_categories,
+    number_variance,
     with_modes,
 )
 from flareclust.core.disclosure import describable
@@ -81,6 +82,12 @@ def test_no_split_by_a_category_explains_more_than_one_by_a_normal_number(counts
 )
 def test_variances_of_categories(shares, variance):
     assert category_variance(np.array(shares, dtype=float)) == pytest.approx(variance)
+
+
+def test_the_variance_of_a_number_is_the_median_of_those_that_vary():
+    deviation, divisors = np.array([2.0, 3.0, 0.0, 1.0]), np.array([2.0, 1.0, 100.0, 2.0])
+    assert number_variance(deviation, divisors) == 1.0  # of 1, 9 and 1/4
+    assert number_variance(np.zeros(1), np.ones(1)) == number_variance(np.empty(0), np.empty(0)) == 1.0
 
 
 def test_columns_of_a_category_hold_one_one_at_most():

@@ -11,7 +11,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.assessment import assessment_sums
 from flareclust.core.blas import one_thread
 from flareclust.core.devices import steps
-from flareclust.core.devices.ragged import joined, keys_of
+from flareclust.core.devices.ragged import Ragged, keys_of
 from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum
 from flareclust.core.devices.streams import start_stream, uniform
 from flareclust.core.disclosure import check_enough, disclosable_clusters
@@ -46,6 +46,10 @@ def test_the_random_numbers_are_numpys(seed, round_, site):
 def test_sums_are_added_up_as_numpy_adds(n):
     values = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(n).clip(0, 12)
     assert pairwise_sum(values) == values.sum()
+
+
+def joined(arrays, keys):
+    return Ragged(np.concatenate(arrays), np.cumsum([0, *map(len, arrays)]), keys)
 
 
 def sites(shape):

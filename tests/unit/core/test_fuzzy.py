@@ -201,3 +201,11 @@ def test_the_rest_of_a_block_takes_no_part():
     X, start = np.zeros((fuzzy._block(4) + 5, 2)), [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]
     np.testing.assert_array_equal(fuzzy_cmeans(X, start, 1.001, max_iter=1).memberships, 0.25)
     np.testing.assert_array_equal(memberships(X, start, 1.001), 0.25)
+
+
+def test_threads_are_limited_once_and_not_in_each_iteration(monkeypatch):
+    entered, limit = [], fuzzy.one_thread
+    monkeypatch.setattr(fuzzy, "one_thread", lambda: entered.append(1) or limit())
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    assert fuzzy_cmeans(X, X[:3], max_iter=5, tol=0.0).n_iter == 5
+    assert len(entered) == 1

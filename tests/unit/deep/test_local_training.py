@@ -9,7 +9,7 @@ from torch import nn
 
 from flareclust._foundation.errors import UserError
 from flareclust.deep.devices import Devices, make_devices
-from flareclust.deep.local_training import average, correct, draw_rows, losses, shared, train
+from flareclust.deep.local_training import average, correct, draw_rows, losses, train
 
 SIZES = (7, 3, 12)
 
@@ -37,6 +37,10 @@ def assert_close(ours: dict, theirs: dict) -> None:
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         torch.testing.assert_close(value, theirs[name], msg=name)
+
+
+def shared(network, m):
+    return {name: value.detach().expand(m, *value.shape) for name, value in network.named_parameters()}
 
 
 def plain_sgd(X, y, steps: int, lr: float) -> dict:

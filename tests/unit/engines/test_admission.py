@@ -165,6 +165,18 @@ def test_a_job_that_ends_does_not_hide_what_changed_during_another(kit):
     assert watch.problem(local) is not None
 
 
+def test_files_of_one_name_in_two_folders_are_told_apart(kit):
+    watch, local = Watch(), kit / "local"
+    first, second = (local / "custom" / folder / "rules.py" for folder in "ab")
+    for path in (first, second):
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+    watch.started("job", local)
+    first.write_text("changed = True")
+    assert watch.ended("job", local) == ["custom/a/rules.py"]
+    assert "local/custom/a/rules.py changed" in watch.problem(local)
+
+
 def test_a_change_between_letting_a_job_in_and_its_start_counts(kit):
     watch, local = Watch(), kit / "local"
     assert watch.problem(local) is None

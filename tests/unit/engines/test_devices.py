@@ -12,13 +12,16 @@ from flareclust.engines import devices as engine
 from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.federation import batch_exchanges
 from flareclust.federation.batch_exchanges import _checked
 from flareclust.federation.exchanges import ExchangeRequest
 from flareclust.federation.sampling import Sampling
 from flareclust.protocol import registry
 from flareclust.protocol.batch import Batch, Part, check_part, joined
+from flareclust.protocol.outcome import names_of_sites
 from flareclust.protocol.replies import gathered, stacked
 from flareclust.protocol.schema import Schema, counts, real
+from flareclust.protocol.task import CLUSTER
 
 RUNS = {
     "pooled": ("pooled", {}),
@@ -58,6 +61,17 @@ def without_times(record):
     return {name: value for name, value in record.items() if name != "seconds_merge"}
 
 
+def in_numbers(records):
+    """Records as those of the engine devices: numbers of sites, and the names of those that were not refused before."""
+    found, known = [], {}
+    for record in records:
+        new = {site: why for site, why in record["refused"].items() if site not in known}
+        known = record["refused"]
+        numbers = {"sites": len(record["sites"]), "refused": len(known), "newly_refused": new}
+        found.append({**without_times(record), **numbers})
+    return found
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_outcomes_are_those_of_the_in_process_engine(run, monkeypatch):
     monkeypatch.setattr(engine, "CHUNK", 7)
@@ -71,9 +85,32 @@ def test_outcomes_are_those_of_the_in_process_engine(run, monkeypatch):
     assert found.metrics == usual.metrics
     assert found.refused == usual.refused
     assert ("site-5" in found.refused) == ("missing" not in params)
-    assert [without_times(record) for record in found.rounds] == [without_times(record) for record in usual.rounds]
+    assert [without_times(record) for record in found.rounds] == in_numbers(usual.rounds)
     assert (found.bytes_up, found.bytes_down) == (usual.bytes_up, usual.bytes_down)
+    assert found.warnings == usual.warnings
     assert not found.labels
+
+
+def test_a_device_that_is_a_cluster_by_itself_is_named_of_up_to_a_thousand(monkeypatch):
+    sites = {f"site-{i}": np.random.default_rng(i).normal(size=(20, 2)) for i in range(6)}
+    sites["site-3"] += 50
+    found = flareclust.run("lloyd", as_devices(sites), k=2, engine="devices")
+    usual = flareclust.run("lloyd", sites, k=2)
+    assert "may be a batch effect: 100 % of its rows are those of site-3" in found.warnings[0]
+    assert found.warnings == usual.warnings
+    monkeypatch.setattr(batch_exchanges, "MOST_ASSESSED", 5)
+    assert flareclust.run("lloyd", as_devices(sites), k=2, engine="devices").warnings == []
+
+
+def test_the_senders_of_a_step_are_known_without_their_names_in_the_records():
+    sites, options, kfed = federation(), JobOptions(k=4, seed=3), registry.get("kfed")
+    usual, found = run_inprocess(kfed, {}, sites, options), run_devices(kfed, {}, as_devices(sites), options)
+    assert "site-5" not in names_of_sites(found, CLUSTER)
+    assert names_of_sites(found, CLUSTER) == names_of_sites(usual, CLUSTER)
+    assert names_of_sites(found, "update") == []
+    drawn = run_devices(kfed, {}, as_devices(sites), options, sampling=Sampling(cohort=20, dropout=0, seed=3))
+    with pytest.raises(UserError, match="does not keep which sites a cohort had; run without cohort"):
+        names_of_sites(drawn, CLUSTER)
 
 
 def test_the_batched_steps_are_used(monkeypatch):
@@ -227,11 +264,11 @@ def test_rounds_with_a_cohort_are_those_of_the_in_process_engine(name, monkeypat
     usual = run_inprocess(algorithm, params, sites, options, sampling=sampling)
     found = run_devices(algorithm, params, as_devices(sites), options, sampling=sampling)
     np.testing.assert_array_equal(found.centroids, usual.centroids, strict=True)
-    assert [without_times(record) for record in found.rounds] == [without_times(record) for record in usual.rounds]
+    assert [without_times(record) for record in found.rounds] == in_numbers(usual.rounds)
     *rounds, assessment = found.rounds
-    assert len({tuple(record["sites"]) for record in rounds}) == len(rounds) == 4
-    assert all(10 <= len(record["sites"]) <= 20 for record in rounds)
-    assert len(assessment["sites"]) + len(found.refused) == len(sites)
+    assert len({tuple(record["sites"]) for record in usual.rounds[:-1]}) == len(rounds) == 4
+    assert all(10 <= record["sites"] <= 20 for record in rounds)
+    assert assessment["sites"] + len(found.refused) == len(sites)
     assert all("drop" not in reason for reason in found.refused.values())
 
 

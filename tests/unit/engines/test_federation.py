@@ -9,7 +9,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.federation import quorum, run_federation
+from flareclust.federation import FederationOptions, quorum, run_federation
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept, gathered
@@ -65,9 +65,15 @@ def asker(executors, sites, silent_from=None):
 SITES = {name: np.full((4, 2), float(i)) + np.arange(4)[:, None] for i, name in enumerate("abcde")}
 
 
-def run(executors=None, silent_from=None, sites=SITES, **options):
+def run(executors=None, silent_from=None, sites=SITES, on_round=lambda record: None, **options):
     executors = executors or {site: MeanExecutor() for site in sites}
-    return run_federation(MeanAggregator(1), asker(executors, sites, silent_from), list(sites), **options)
+    return run_federation(
+        MeanAggregator(1),
+        asker(executors, sites, silent_from),
+        list(sites),
+        FederationOptions(**options),
+        on_round=on_round,
+    )
 
 
 def test_rounds_go_on_until_the_aggregator_is_done():

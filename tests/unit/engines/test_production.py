@@ -2,6 +2,7 @@
 
 import json
 import socket
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -173,6 +174,26 @@ def test_without_statistics_a_job_is_followed_all_the_same(serve, outcome):
 def test_a_job_that_may_not_be_followed_is_the_users_matter(serve):
     with pytest.raises(UserError, match="does not permit this kit to follow"):
         serve(FakeServer([AuthorizationError("no right to view")]))
+
+
+def test_standard_output_comes_back_however_threads_overlap(capsys):
+    entered, leave = Event(), Event()
+
+    def other():
+        with session.quiet():
+            entered.set()
+            leave.wait(5)
+            print("a greeting")
+
+    thread = Thread(target=other)
+    with session.quiet():
+        thread.start()
+        assert entered.wait(5)
+    print("still quiet")
+    leave.set()
+    thread.join()
+    print("heard")
+    assert capsys.readouterr().out == "heard\n"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("odd")])

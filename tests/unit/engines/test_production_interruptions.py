@@ -1,11 +1,13 @@
 """Jobs of provisioned federations whose server, sites or caller go away, and jobs that are taken up again."""
 
+import errno
 import signal
 
 import numpy as np
 import pytest
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, NoConnection
 
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.flare import job_monitor as watched
 from tests.fake_server import FakeServer
 from tests.unit.engines.production_cases import COMPLETED
@@ -43,15 +45,16 @@ def test_a_server_that_stays_away_ends_the_wait(serve, monkeypatch):
         server.down = number > 2
 
     server.on_look = vanish
-    with pytest.raises(JobFailed, match="did not answer") as failure:
+    with pytest.raises(JobFailed, match=r"did not answer for 0.2 s; last: gone") as failure:
         serve(server)
     assert failure.value.transient
 
 
 def test_a_job_beyond_its_deadline_is_aborted(serve):
     server = FakeServer(["RUNNING"])
-    with pytest.raises(JobFailed, match="deadline of 1 s"):
+    with pytest.raises(JobFailed, match=r"deadline of 1 s .* task_timeout \(--task-timeout\) above 0:") as failure:
         serve(server, deadline=1)
+    assert not failure.value.transient
     assert server.aborted == ["job-1"]
 
 
@@ -114,6 +117,44 @@ def test_a_result_that_cannot_be_fetched_at_once_is_fetched_later(serve, outcome
     server = FakeServer([COMPLETED], outcome)
     server.fetch_errors = [ConnectionError("gone"), ConnectionError("gone")]
     np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
+
+
+def test_a_result_that_does_not_fit_on_the_disk_is_no_matter_of_the_server(serve, outcome):
+    server = FakeServer([COMPLETED], outcome)
+    server.fetch_errors = [OSError(errno.ENOSPC, "No space left on device")]
+    with pytest.raises(
+        JobFailed, match=r"job job-1 cannot be written to .* \(No space left on device\); make"
+    ) as failure:
+        serve(server)
+    assert not failure.value.transient
+    assert "fetch it: nvflare job download job-1" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (AuthorizationError("no right to view"), UserError, "does not permit this kit to ask for its status"),
+        (NoConnection("gone"), JobFailed, r"asked for its status \(gone\): is it still running"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_server_that_does_not_give_its_status_ends_in_an_error_of_ours(
+    serve, outcome, monkeypatch, error, kind, words, at
+):
+    server, asked = FakeServer([COMPLETED], outcome), []
+    answer = server.check_status
+
+    def refuse(*args):
+        asked.append(args)
+        if len(asked) > at:
+            raise error
+        return answer(*args)
+
+    monkeypatch.setattr(server, "check_status", refuse)
+    with pytest.raises(kind, match=words) as failure:
+        serve(server)
+    assert getattr(failure.value, "transient", True)
+    assert server.submitted == []
 
 
 def test_a_job_is_aborted_if_the_server_vanishes_right_after_taking_it(serve, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flareclust.engines import scratch
-from flareclust.engines.process_tree import naming
+from flareclust.engines.process_tree import working_in
 from flareclust.engines.scratch import scratch_folder
 from tests.living import short_folder
 
@@ -24,7 +24,7 @@ from flareclust.engines.scratch import scratch_folder
 with scratch_folder() as folder:
     (Path(folder) / "rows.npy").write_bytes(b"rows")
     code = "import time; time.sleep(60)"
-    subprocess.Popen([sys.executable, "-c", code, folder], start_new_session=True)
+    subprocess.Popen([sys.executable, "-c", code, "nvflare.private.worker", folder], start_new_session=True)
     print(folder, flush=True)
     time.sleep(60)
 """
@@ -49,7 +49,7 @@ def owner() -> Iterator[tuple["subprocess.Popen[str]", Path]]:
         yield process, Path(folder)
     finally:
         process.kill()
-        for left in naming(folder) if folder else ():  # first, since it holds the pipe's other end
+        for left in working_in(folder) if folder else ():  # first, since it holds the pipe's other end
             left.kill()
         process.communicate()
 
@@ -66,10 +66,22 @@ def test_the_folder_of_a_killed_run_goes_with_its_processes(base):
         process.kill()
         process.wait()
         assert (left / "rows.npy").exists()
-        assert naming(str(left))
+        assert working_in(str(left))
         with scratch_folder():
             assert not left.exists()
-            assert not naming(str(left))
+            assert not working_in(str(left))
+
+
+def test_somebody_who_looks_at_a_log_of_a_killed_run_is_left_alone(base):
+    with owner() as (process, left):
+        (left / "console.txt").touch()
+        with subprocess.Popen(["tail", "-f", str(left / "console.txt")], stdout=subprocess.DEVNULL) as looking:
+            process.kill()
+            process.wait()
+            with scratch_folder():
+                assert not left.exists()
+            assert looking.poll() is None
+            looking.kill()
 
 
 def test_the_folder_of_a_living_run_is_left_alone(base):
@@ -77,7 +89,7 @@ def test_the_folder_of_a_living_run_is_left_alone(base):
         process.send_signal(signal.SIGSTOP)  # not even one that stands still
         with scratch_folder():
             assert (left / "rows.npy").exists()
-            assert naming(str(left))
+            assert working_in(str(left))
         process.send_signal(signal.SIGCONT)
 
 

@@ -106,6 +106,18 @@ def test_the_next_night_keeps_the_numbers_whatever_the_algorithm_and_its_seed(re
     assert found.warnings == new.warnings
 
 
+def test_what_was_loaded_and_matched_is_written_in_the_place_of_what_was_there(result, tmp_path):
+    renumbered(flareclust.run("lloyd", night(1), k=4), ORDER).save(tmp_path)
+    loaded = flareclust.load_result(tmp_path)
+    found = loaded.match_to(result)
+    assert found.centroids_file is None
+    assert not np.allclose(found.centroids, loaded.centroids)
+    assert found.save(tmp_path).centroids_file == loaded.centroids_file
+    again = flareclust.load_result(tmp_path)
+    np.testing.assert_array_equal(again.centroids, found.centroids)
+    assert again.continuity.was == found.continuity.was == [0, 1, 2, 3]
+
+
 def test_columns_in_another_order_are_no_matter(result):
     new = flareclust.run("dkmpp", {site: X[["crp", "age"]] for site, X in night(1).items()}, k=4)
     assert new.columns == ("crp", "age")

@@ -17,7 +17,7 @@ from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.report_command import command_of
 from flareclust.experiment.report_html import report_page
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
@@ -169,7 +169,7 @@ def test_no_bin_of_a_site_has_fewer_rows_than_min_count():
             seen.append((step, replies[site].arrays))
         return replies
 
-    run_federation(aggregator, ask, list(sites), profile=options.profile)
+    run_federation(aggregator, ask, list(sites), FederationOptions(profile=options.profile))
     counts = [arrays["bins"] for step, arrays in seen if step == PROFILE_BINS]
     assert len(counts) >= 6
     assert all((one[one > 0] >= 7).all() for one in counts)

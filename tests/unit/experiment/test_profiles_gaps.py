@@ -11,7 +11,7 @@ from flareclust.data.tables import Table
 from flareclust.evaluation.profile_words import sentence
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.report_html import report_page
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry
 from flareclust.protocol.profile_arrays import CELLS, MEANS, ROWS
@@ -120,7 +120,7 @@ def asked(frames: dict[str, pd.DataFrame], params: dict[str, object]) -> list[tu
             seen.append((step, site, replies[site].arrays))
         return replies
 
-    run_federation(aggregator, ask, list(frames), profile=True)
+    run_federation(aggregator, ask, list(frames), FederationOptions(profile=True))
     return seen
 
 

@@ -73,6 +73,24 @@ def test_other_rows_are_refused(tmp_path):
         flareclust.run(data=changed, resume=out, algorithm="lloyd", k=3)
 
 
+def test_changed_files_are_refused(tmp_path):
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for site, rows in sites().items():
+        np.save(folder / f"{site}.npy", rows)
+
+    def stop(record):
+        if record["round"]:
+            raise KeyboardInterrupt
+
+    run = {"algorithm": "lloyd", "data": str(folder), "k": 3, "partition": "none"}
+    with pytest.raises(KeyboardInterrupt):
+        flareclust.run(**run, out=tmp_path / "out", on_round=stop)
+    np.save(folder / "site-1.npy", sites()["site-1"] + 1e-9)
+    with pytest.raises(UserError, match="is of another job: rows is"):
+        flareclust.run(**run, resume=tmp_path / "out")
+
+
 def test_a_new_run_does_not_overwrite_a_checkpoint(tmp_path):
     interrupted(tmp_path)
     with pytest.raises(UserError, match=r"holds the checkpoint of an interrupted run; resume it \(--resume"):

@@ -5,6 +5,8 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
+from flareclust.experiment import artifacts
+from tests.memory import peak_of
 from tests.unit.experiment.api_cases import rows
 
 
@@ -152,3 +154,11 @@ def test_text_in_a_notebook_is_escaped():
 
     result = replace(flareclust.run("feca", "iris", 3, n_sites=3), warnings=["<script>"])
     assert "<script>" not in result._repr_html_()
+
+
+def test_labels_are_written_one_after_the_other(tmp_path):
+    """As numbers of Python, all of them would take 48 bytes a row."""
+    X = np.random.default_rng(0).normal(size=(40_000, 2))
+    result = flareclust.run("pooled", data=X, k=2, n_sites=2, engine="inprocess", track=False)
+    assert peak_of(lambda: artifacts._write_labels(result, tmp_path)) < 600_000
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 40_001

@@ -12,6 +12,7 @@ from flareclust.data import datasets
 from flareclust.experiment.sweep import Sweep, read_sweep, trials
 from flareclust.experiment.trials import attempt_any
 from tests.paths import ROOT
+from tests.unit.data.image_cases import grey, write
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE, sweep
 
 
@@ -80,7 +81,7 @@ def test_yardsticks_run_in_process_beside_the_simulator():
 def test_data_are_loaded_once(monkeypatch):
     loaded = []
     load = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name: loaded.append(name) or load(name))
+    monkeypatch.setattr(datasets, "load", lambda name, gaps: loaded.append(name) or load(name))
     made = trials(sweep(data=["iris", "wine"], partitions=["iid", "dirichlet:1"], seeds=5))
     for one in made[:4]:
         one.measure()
@@ -108,6 +109,32 @@ def test_sites_with_files_of_their_own_are_swept_too(tmp_path):
     assert made[0].name == "kfed/none/s0"
     assert made[0].params["data"] == "sites"
     assert attempt_any(made[0]).measured.final["inertia"] > 0
+
+
+def test_a_changed_image_makes_other_trials(tmp_path):
+    def keys():
+        made = trials(sweep(data=str(tmp_path), partitions="none", k=2, min_sites=2, algorithms=["deepfeca"]))
+        return {one.key("s") for one in made}
+
+    for site in ("north", "south"):
+        for number in range(4):
+            write(tmp_path / site / "scans" / f"{number}.png", grey(number))
+    before = keys()
+    assert keys() == before
+    write(tmp_path / "south" / "scans" / "3.png", grey(9))
+    assert not keys() & before
+
+
+def test_algorithms_that_fill_gaps_and_those_that_refuse_them_load_the_data_by_themselves(tmp_path):
+    table = tmp_path / "rows.csv"
+    values = np.random.default_rng(0).normal(size=(30, 2)).astype(str)
+    values[4, 1] = ""
+    table.write_text("a,b\n" + "".join(f"{a},{b}\n" for a, b in values))
+    filling = {"name": "lloyd", "missing": "mean", "label": "filled"}
+    (made,) = trials(sweep(data=str(table), k=2, algorithms=[filling], seeds=1))
+    assert attempt_any(made).measured.final["inertia"] > 0
+    with pytest.raises(UserError, match=r"^kfed/iid: .* missing"):
+        trials(sweep(data=str(table), k=2, algorithms=[filling, "kfed"]))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.data.tables import Table
+from flareclust.data.tables import Table, read_table
+from flareclust.engines import late_sites
 from flareclust.engines.late_sites import place, place_file
 from flareclust.evaluation.metrics import ari
 from flareclust.features.result import place_rows
@@ -66,6 +67,14 @@ def test_a_site_that_comes_late_with_the_rows_of_another_gets_its_labels(name, s
         place_file(tmp_path / "out", folder / "south.csv", "south")
     with pytest.raises(UserError, match=r"the federation has no column 'lactte' \(did you mean 'lactate'\?\)"):
         place_file(tmp_path / "out", folder / "south.csv", "late", columns=["iron", "lactte"])
+
+
+def test_the_rows_of_a_late_site_are_read_once(folder, tmp_path, monkeypatch):
+    flareclust.run("masked", folder, k=4, partition="none", out=tmp_path / "out")
+    read = []
+    monkeypatch.setattr(late_sites, "read_table", lambda *args, **kw: read.append(args[0]) or read_table(*args, **kw))
+    place_file(tmp_path / "out", folder / "south.csv", "late")
+    assert read == [folder / "south.csv"]
 
 
 @pytest.mark.parametrize("name", PARTIAL)

@@ -19,6 +19,7 @@ from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from flareclust.engines.admission import ServerValidator, SiteDeployer
+from flareclust.flare import peers
 from flareclust.flare.peers import (
     ANSWERED,
     SafeProcessor,
@@ -227,6 +228,20 @@ def test_a_session_is_of_the_user_that_opened_it():
     cell.resolver.require_match(new_admin_client_name(), "lead@hub.org", "connection 4")
     with pytest.raises(ValueError, match="requires identity 'north'"):
         cell.resolver.require_match("north", "south", "connection 5")
+
+
+def test_a_server_forgets_the_oldest_sessions_of_a_user_and_none_of_another(monkeypatch):
+    monkeypatch.setattr(peers, "MOST_SESSIONS", 3)
+    cell, mine = Cell("server"), new_admin_client_name()
+    started(ServerValidator(), cell=cell)
+    cell.resolver.require_match(mine, "lead@hub.org", "connection 0")
+    first, *others = [new_admin_client_name() for _ in range(5)]
+    for session in (first, *others):
+        cell.resolver.require_match(session, "south", "connection 1")
+    cell.resolver.require_match(first, "lead@hub.org", "connection 2")
+    for session in (mine, first, *others[-3:]):
+        with pytest.raises(ValueError, match="is another user's"):
+            cell.resolver.require_match(session, "north", "connection 3")
 
 
 def test_a_site_tells_nobody_about_its_network(processors):

@@ -1,5 +1,7 @@
 """A server keeps the checkpoints of its jobs, and goes on with the one that a new job names."""
 
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -14,6 +16,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.inprocess import run_inprocess
+from flareclust.flare import controller
 from flareclust.flare.controller import CHECKPOINTS, ClusteringController, checkpoint_at
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import get
@@ -51,12 +54,12 @@ def run(server: Path, job: str, monkeypatch, *, stop=None, params=PARAMS, **sett
             reply = sites[name].answer(task)
             task.result_received_cb(SimpleNamespace(result=reply, client=SimpleNamespace(name=name)), fl_ctx)
 
-    controller = ClusteringController("lloyd", params or None, **settings)
-    monkeypatch.setattr(controller, "broadcast_and_wait", broadcast)
-    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
+    workflow = ClusteringController("lloyd", params or None, **settings)
+    monkeypatch.setattr(workflow, "broadcast_and_wait", broadcast)
+    monkeypatch.setattr(workflow, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     monkeypatch.setattr("flareclust.flare.receiver.install", lambda fl_ctx, open_task: True)
-    controller.start_controller(context)
-    controller.control_flow(Signal(), context)
+    workflow.start_controller(context)
+    workflow.control_flow(Signal(), context)
     return reasons
 
 
@@ -102,3 +105,28 @@ def test_a_job_that_brings_a_checkpoint_does_not_go_on_from_it(tmp_path, monkeyp
     checkpoint_at(tmp_path, "first").rename(brought / "checkpoint.npz")
     (reason,) = run(tmp_path, "second", monkeypatch, resume="first")
     assert "holds no first.npz" in reason
+
+
+def test_what_nobody_has_gone_on_from_for_a_month_is_removed_at_the_next_job(tmp_path, monkeypatch):
+    for job in ("first", "old", "fresh"):
+        run(tmp_path, job, monkeypatch, stop=2)
+    (tmp_path / CHECKPOINTS / "killed.npz.part").touch()
+    for name in ("first.npz", "old.npz", "killed.npz.part"):
+        os.utime(tmp_path / CHECKPOINTS / name, (time.time() - 31 * 24 * 3600,) * 2)
+    run(tmp_path, "second", monkeypatch, stop=0, resume="first")
+    assert kept(tmp_path) == {"first.npz", "fresh.npz"}
+
+
+def test_a_private_job_which_cannot_be_resumed_keeps_no_checkpoint(tmp_path, monkeypatch):
+    seen = []
+
+    def watched(aggregator, *args, on_checkpoint, **more):
+        seen.append(on_checkpoint)
+        raise UserError("enough")
+
+    monkeypatch.setattr(controller, "run_federation", watched)
+    run(tmp_path, "lloyd", monkeypatch)
+    monkeypatch.setattr("flareclust.flare.controller.PrivateAggregator", object)
+    run(tmp_path, "private", monkeypatch)
+    assert callable(seen[0])
+    assert seen[1] is None

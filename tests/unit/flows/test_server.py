@@ -1,11 +1,15 @@
 """Prefect's server, without one: what is said where it is gone or cannot start, and who is told its address."""
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from flareclust._foundation.errors import UserError
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -15,6 +19,7 @@ def server(monkeypatch, tmp_path):
 
     class Stand:
         api_url, blocked, problem = "http://127.0.0.1:1/api", None, None
+        running, server_process = False, None
 
         def start(self):
             type(self).blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -51,6 +56,23 @@ def test_a_temporary_server_that_does_not_start_is_an_error_with_advice(server, 
     (tmp_path / "home").write_text("a file")
     with pytest.raises(UserError, match=r"home, which cannot be made .*set PREFECT_HOME to another folder"):
         server.start_server()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell watches")
+def test_a_server_ends_with_a_process_that_is_killed():
+    """The program is killed at once after it has the server watched, here another program that would sleep."""
+    server = subprocess.Popen(["sleep", "600"])
+    code = (
+        "import os, signal, sys; from flareclust.flows.server import _end_with_this_process; "
+        "_end_with_this_process(int(sys.argv[1])); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    try:
+        killed = subprocess.run([sys.executable, "-c", code, str(server.pid)], check=False, timeout=PATIENCE)
+        assert killed.returncode == -signal.SIGKILL
+        assert server.wait(PATIENCE) == -signal.SIGTERM
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_tasks_in_other_processes_get_the_address_of_the_temporary_server_or_of_the_one_that_is_set(server):

@@ -246,3 +246,28 @@ def test_the_flow_trains_saves_and_logs_in_this_order(tmp_path, monkeypatch):
     same = flareclust.personalise("iris", k=2, model="linear", rounds=2, devices=4)
     np.testing.assert_array_equal(result.accuracy, same.accuracy)
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+
+
+def test_columns_in_unlike_units_are_named_and_can_be_scaled(tmp_path):
+    settings = {"method": "global", "model": "linear", "devices": 4, "rounds": 5}
+    plain = flareclust.personalise("breast_cancer", **settings)
+    assert any("column 24 of 30" in text and "set scale=standard" in text for text in plain.warnings)
+    result = flareclust.personalise("breast_cancer", scale="standard", out=tmp_path / "out", **settings)
+    assert not any("scale" in text for text in result.warnings)
+    assert result.final_accuracy > max(0.95, plain.final_accuracy)
+    with np.load(tmp_path / "out" / "model-0.npz") as file:
+        np.testing.assert_array_equal(file["deviation"], result.scaling["deviation"])
+        model = {name: file[name] for name in file.files}
+    split, _ = prepare_devices(PersonalSettings(data="breast_cancer", **settings))
+    X, y = (np.concatenate([getattr(rows, part) for rows in split.test.values()]) for part in ("X", "y"))
+    found = ((X - model["mean"]) / model["deviation"]) @ model["coef"][0] + model["intercept"] > 0
+    assert np.mean(found == y) > 0.95
+    every = np.concatenate([rows.X for rows in split.train.values()])
+    assert (np.abs(model["mean"] - every.mean(axis=0)) < 0.1 * every.std(axis=0)).all()
+    np.testing.assert_allclose(model["deviation"], every.std(axis=0), rtol=0.05)
+
+
+def test_jobs_for_sites_do_not_scale(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["personalise", "--method", "global", "--scale", "standard", "--export", str(tmp_path / "jobs")])
+    assert "scale does not go with export" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import Task
@@ -43,4 +43,4 @@ def lloyd_sites(sites: Mapping[str, FloatArray], k: int = 4) -> dict[str, Cluste
 
 
 def run_lloyd(ask: Ask, sites: Mapping[str, FloatArray], **params: object) -> Outcome:
-    return run_federation(LloydAggregator(4, seed=2, **params), ask, list(sites), secure_sums=True)  # type: ignore[arg-type]
+    return run_federation(LloydAggregator(4, seed=2, **params), ask, list(sites), FederationOptions(secure_sums=True))  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from flareclust.core.robust import USUAL_CAP, Rule
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.parameters import RobustParams
+from flareclust.federation import FederationOptions
 from flareclust.protocol import registry
 from flareclust.protocol.task import SCORE
 from flareclust.testing import ALWAYS, PROMISES
@@ -238,6 +239,6 @@ def test_the_same_numbers_of_clusters_are_compared_without_the_liars(federations
         }
         return {site: lying.SiteReply(arrays) for site, arrays in reported.items()}
 
-    outcome = lying.run_federation(aggregator, ask, list(sites), assess=False)
+    outcome = lying.run_federation(aggregator, ask, list(sites), FederationOptions(assess=False))
     assert int(outcome.arrays["chosen_k"]) == 5
     assert lying.l2_distance(outcome.centroids, truth) < 1.0

@@ -12,7 +12,7 @@ from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.core.lloyd import assign
 from flareclust.core.profiles import moments
 from flareclust.data.tables import Table
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.profiles import added_up
 from flareclust.federation.secure_exchanges import SecureExchanges
 from flareclust.privacy.context import SiteContext
@@ -121,7 +121,9 @@ def test_nothing_of_a_profile_leaves_a_site_unmasked():
         seen.extend((step, reply.arrays) for reply in replies.values())
         return replies
 
-    outcome = run_federation(LloydAggregator(3, seed=2), ask, list(rows), secure_sums=True, profile=True)
+    outcome = run_federation(
+        LloydAggregator(3, seed=2), ask, list(rows), FederationOptions(secure_sums=True, profile=True)
+    )
     of_profile = [arrays for step, arrays in seen if step in PROFILING]
     assert {step for step, _ in seen if step in PROFILING} == {PROFILE_TOTALS, PROFILE_TOTALS_COUNTS}
     assert all(set(arrays) == {"masked", SECONDS} for arrays in of_profile)
@@ -138,7 +140,9 @@ def test_a_site_that_drops_out_leaves_the_result_without_a_profile():
             replies.pop("site-1")
         return replies
 
-    outcome = run_federation(LloydAggregator(3, seed=2), ask, list(rows), secure_sums=True, profile=True)
+    outcome = run_federation(
+        LloydAggregator(3, seed=2), ask, list(rows), FederationOptions(secure_sums=True, profile=True)
+    )
     assert not any(name.startswith("profile_") for name in outcome.arrays)
     assert [text for text in outcome.warnings if text.startswith("the clusters have no profile: site-1 did not answer")]
     assert outcome.metrics

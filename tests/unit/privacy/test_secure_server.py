@@ -25,9 +25,10 @@ from flareclust.privacy.secure_aggregation.client import KEY_FILE
 from flareclust.privacy.secure_aggregation.fixed_point import Words
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
-from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
+from flareclust.privacy.secure_aggregation.totals import Layout
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
+from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, KEYS, Task
 from tests.computed import replied
@@ -111,7 +112,7 @@ def secret(terms: SiteSession | None = None) -> Words:
     seen = rows if terms is None else terms.microaggregated(rows)
     reply = replied(executor, Task(UPDATE, 1, dict(TASK), VICTIM), seen)
     schema = executor.step(UPDATE).schema
-    return Layout(schema, sizes_of(TASK, 2)).words(schema.pack(reply))
+    return Layout(schema, total_sizes(TASK, 2)).words(schema.pack(reply))
 
 
 def test_a_table_of_three_is_what_a_server_needs(startups: dict[str, Path], tmp_path: Path) -> None:

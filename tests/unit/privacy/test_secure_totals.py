@@ -16,7 +16,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.refinement import SPREAD
-from flareclust.federation import run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
@@ -134,7 +134,9 @@ def test_totals_are_of_all_rows_in_groups_that_are_large_enough(seed: int, min_c
         return merge(round_, replies, rng)
 
     aggregator.merge = listening  # type: ignore[method-assign]
-    run_federation(aggregator, asker(sites, dict.fromkeys(sites, executor)), list(sites), secure_sums=True)
+    run_federation(
+        aggregator, asker(sites, dict.fromkeys(sites, executor)), list(sites), FederationOptions(secure_sums=True)
+    )
     rows = np.concatenate(list(sites.values()))
     assert reported
     for total in reported:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from flareclust import UserError
+from flareclust._foundation.settings_file import parse_yaml
 from flareclust.data.tables import File
-from flareclust.schema.draft import LEAST_ROWS, check_draft, draft
+from flareclust.schema.columns import TableSchema
+from flareclust.schema.draft import LEAST_ROWS, draft
 from flareclust.schema.mapping import TableMapping
 from flareclust.schema.reading import read_typed
 
@@ -17,6 +19,10 @@ def table(tmp_path, columns, *, encoding="utf-8", delimiter=","):
     lines = [delimiter.join(columns), *(delimiter.join(map(str, row)) for row in zip(*columns.values(), strict=True))]
     path.write_text("\n".join(lines), encoding=encoding)
     return path
+
+
+def check_draft(text):
+    return TableSchema(**parse_yaml(text))
 
 
 def drafted(path, mapping=None):

@@ -1,6 +1,7 @@
 """What holds rows, pictures of rows or labels is for its owner only; and no text in a csv file is a formula."""
 
 import csv
+import errno
 import os
 import re
 import stat
@@ -12,10 +13,15 @@ import pytest
 
 import flareclust
 from flareclust._foundation.csv_text import plain_text
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import write_atomically
+from flareclust.aggregators.base import Round
 from flareclust.data.ids import Ids
 from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
 from flareclust.experiment.sweep_report import comma_separated
 from flareclust.experiment.trials import Cell
+from flareclust.federation import checkpoint
+from flareclust.sites.kit import write_json
 from tests.command_line import call
 
 
@@ -115,3 +121,28 @@ def test_tables_of_sweeps_have_no_formulas():
 def test_an_older_file_of_that_name_does_not_lend_its_mode(tmp_path, open_to_all):
     (tmp_path / f"{LABELS_FILE}.part").touch(0o666)
     assert stat.S_IMODE(write_labels(tmp_path, np.zeros(2, np.int64)).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_file_that_cannot_be_finished_leaves_the_old_one_and_nothing_else(tmp_path, monkeypatch, shared):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tmp_path / "resources.json"
+    file.write_text("{}")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"), write_atomically(file, shared=shared) as out:
+        out.write("half of it")
+    with pytest.raises(UserError, match=r"resources\.json cannot be written: No space left on device"):
+        write_json(file, {"more": 1})
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.write(tmp_path / "job.npz", checkpoint.Checkpoint(Round(), checkpoint.Progress([], [])), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["resources.json"]
+    assert file.read_text() == "{}"
+
+
+def test_a_file_has_the_mode_that_it_is_given_whatever_the_umask(tmp_path, open_to_all):
+    for mode, expected in ((0o600, 0o600), (0o644, 0o644), (None, 0o666)):
+        with write_atomically(tmp_path / "a", mode=mode) as out:
+            out.write("b")
+        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == expected

@@ -111,6 +111,10 @@ def test_resources_that_jobs_would_stumble_over_are_an_error(kit):
     plain(kit)
     (kit / "local" / "resources.json").write_text('{"class_allow_list": [],\n "class_allow_list": ["*"]}')
     wrong(kit, "north has a file that cannot be read: .*resources.json has the key 'class_allow_list' twice, .* line 2")
+    found = check(kit)
+    assert found.facts["classes"] == "unknown (resources.json cannot be read)"
+    assert found.facts["error texts"] == "unknown"
+    assert not hinted(kit, "are not listed")
 
 
 def test_fewer_rows_than_the_policy_asks_for_and_columns_without_bounds_are_errors(kit):

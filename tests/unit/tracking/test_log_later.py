@@ -73,6 +73,16 @@ def test_a_folder_is_logged_as_its_run_was(store, other, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == f"out is already in MLflow as run {first.run_id}"
 
 
+def test_comparing_and_scaling_columns_are_no_rounds_of_a_run(store):
+    settings = {"scale": "robust", "compare": "names"}
+    plain, more = (run_tracked(tol=0.0, **given) for given in ({}, settings))
+    assert more.rounds == plain.rounds == 4
+    first, *_ = [record for record in more.outcome.rounds if record["step"] == "cluster"]
+    histories = contents(store, more.run_id)[3]
+    assert [step for step, _ in histories["round/bytes_up"]] == [0, 1, 2, 3]
+    assert histories["round/bytes_up"][0] == (0, first["bytes_up"])
+
+
 @pytest.mark.parametrize("settings", [{"k": "2..3"}, {"min_sites": 2, "columns": None}])
 def test_a_folder_of_a_run_that_was_not_tracked_is_logged_too(store, tmp_path, settings):
     result = flareclust.run("feca", data="iris", n_sites=3, out="plain", **settings)

@@ -29,7 +29,7 @@ from flareclust._foundation.errors import BadMessage
 from flareclust.aggregators.base import unpack
 from flareclust.flare.controller import ClusteringController
 from flareclust.flare.message_limits import check_message
-from flareclust.flare.receiver import MOST_BYTES, Intake
+from flareclust.flare.receiver import MOST_BYTES, ReplyAdapter
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import CLUSTER, ROUND, STEP
@@ -69,7 +69,7 @@ def taken_in(arrived: Arrived, *, working: bool = True) -> list[CellMessage]:
     engine = SimpleNamespace(get_clients=lambda: [Client("west", "secret")])
     fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
     fl_ctx.set_prop(FLContextKey.CURRENT_RUN, "job", private=False, sticky=False)
-    receiver = Intake(cell, handed.append, fl_ctx, lambda site: ("cluster", f"of {site}") if working else None)
+    receiver = ReplyAdapter(cell, handed.append, fl_ctx, lambda site: ("cluster", f"of {site}") if working else None)
     receiver.call(arrived)
     return handed
 

@@ -1,0 +1,124 @@
+"""Following a job in NVFlare's simulator: its rounds, the sites that it loses, why it failed, and the end of its processes."""
+
+import logging
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.interrupts import deferred_signals
+from flareclust.engines.console import Console
+from flareclust.engines.options import JobOptions
+from flareclust.engines.process_tree import end_all, working_in
+from flareclust.executors.nvflare_executor import TRACEBACK_FILE
+from flareclust.federation import OnRound
+from flareclust.federation.checkpoint import CheckpointFile
+from flareclust.flare.controller import SIMULATED, checkpoint_at
+from flareclust.flare.diagnostics import FATAL, beyond, log_text
+from flareclust.protocol.outcome import SUMMARY, read_rounds
+
+#: What the simulator's log says when it lost a site's process, mostly while starting, in a race for a network port.
+LOST_SITE = re.compile(
+    r"Communication error with client (\S+?):|Failed to create connection to the child process|"
+    r"Could not connect to the server cell"
+)
+
+POLL_SECONDS = 0.1
+#: Seconds in which killed processes must be gone.
+LONGEST_END = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class LostSite(Exception):
+    """The simulator lost a site's process before the first round was over."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a simulator's job is followed.
+
+    Attributes:
+        scratch: its folder.
+        options: of the job.
+        on_round: gets a record per exchange.
+        checkpoint: gets the server's state; None for nowhere.
+        before: how many exchanges a resumed job had before.
+        last: whether this is the last attempt.
+    """
+
+    scratch: Path
+    options: JobOptions
+    on_round: OnRound
+    checkpoint: CheckpointFile | None
+    before: int
+    last: bool
+
+
+def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:
+    """Follow the job until it ends and pass on its rounds.
+
+    Unless this is the last attempt, a site lost before the first round ends it at once; in the last one, such a site
+    is one that did not answer in time, and the quorum decides.
+    """
+    scratch, options = watch.scratch, watch.options
+    root = scratch / "workspace" / "server"
+    server = root / SIMULATED
+    end = time.monotonic() + options.deadline
+    seen, console = 0, Console(scratch / "console.txt")
+    while True:
+        ended = _wait(process)
+        console.pass_on()
+        records = read_rounds(server)
+        for record in records[seen:]:
+            watch.on_round(record)
+        if watch.checkpoint is not None:
+            watch.checkpoint.copy(checkpoint_at(root, SIMULATED))
+        seen = max(seen, len(records))  # the file is written anew at the end, and may be caught half way
+        if (server / SUMMARY).exists():
+            return  # what the simulator still does is wind up
+        if (
+            not watch.last
+            and len(records) <= watch.before
+            and (lost := LOST_SITE.search(log_text(scratch / "console.txt")))
+        ):
+            raise LostSite(lost.group(1) or "a site")
+        if ended:
+            raise _failure(scratch)
+        if time.monotonic() > end:
+            raise beyond(options.deadline)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(POLL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _failure(scratch: Path) -> JobFailed:
+    """Return why the job ended without a result: the controller's own words, or the end of the console."""
+    for traceback in sorted((scratch / "workspace").glob(f"*/*/{TRACEBACK_FILE}")):
+        log.error("traceback of %s:\n%s", traceback.parts[-3], log_text(traceback))
+    console = log_text(scratch / "console.txt")
+    fatal = FATAL.search(console)
+    if fatal:
+        return JobFailed(fatal.group("reason").strip())
+    errors = [line for line in console.splitlines() if "ERROR" in line or "Error" in line]
+    tail = "\n".join((errors or console.splitlines())[-5:])
+    return JobFailed(f"the simulator ended without a result. Last log lines:\n{tail}", transient=True)
+
+
+def end_simulator(process: subprocess.Popen[bytes], scratch: Path) -> None:
+    """End the simulator and every process it started.
+
+    Sites sit in sessions of their own and outlive a simulator that died first, so they are known by their command
+    lines, which all name the scratch folder.
+    """
+    with deferred_signals():
+        process.kill()
+        end_all(lambda: working_in(str(scratch)), LONGEST_END)
+        process.wait()
