@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from flareclust.experiment.config import Experiment
     from flareclust.experiment.result import Result
 
+#: The engines whose sites are made here, from the data of the run.
+OWN_DATA = ("inprocess", "devices", "simulator")
+
 
 def run(
     algorithm: AlgorithmName,

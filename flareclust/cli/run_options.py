@@ -9,7 +9,7 @@ AlgorithmName = Annotated[str, typer.Argument(help="See `flareclust list`.")]
 Data = Annotated[
     str | None,
     typer.Option(
-        help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder; by default digits. Not for sites that have their own."
+        help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder. Not for sites that have their own."
     ),
 ]
 K = Annotated[

@@ -80,7 +80,7 @@ def test_settings_that_cannot_be(settings, message):
 
 def test_too_few_sites_fail_with_all_reasons(own):
     bad = {site: np.full_like(X, np.nan) if site > "site-b" else X for site, X in own.items()}
-    with pytest.raises(JobFailed, match=r"2 of 4 sites .* site-c has rows with NaN .*; site-d has rows with NaN"):
+    with pytest.raises(JobFailed, match=r"2 of 4 sites .* 2 sites \(site-c, site-d\): each has rows with NaN"):
         flareclust.run("feca", bad, k=3)
 
 
