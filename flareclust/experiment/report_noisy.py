@@ -3,7 +3,7 @@
 import numpy as np
 
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
-from flareclust.evaluation.profile_words import number, percent, with_unit
+from flareclust.evaluation.profile_words import percent, value_of, with_unit
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_charts import swatch, tinted
 
@@ -55,4 +55,4 @@ def _cell(profiles: NoisyProfiles, c: int, j: int) -> Html:
 
 
 def _value(profiles: NoisyProfiles, value: float, j: int) -> str:
-    return percent(value) if profiles.shares[j] else number(value, float(profiles.overall[1][j]))
+    return percent(value) if profiles.shares[j] else value_of(profiles, j, value)

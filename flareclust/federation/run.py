@@ -25,7 +25,7 @@ from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.aggregators.base import ClusteringAggregator
-from flareclust.evaluation.agreement import batch_effects
+from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound
 from flareclust.federation.profiles import Described, describe_clusters
@@ -106,6 +106,7 @@ def run_federation(
         exchanges.record(step, replies, index, seconds, round_.diagnostics)
         on_checkpoint(Checkpoint(round_, exchanges.progress()))
     metrics = exchanges.assess(round_, aggregator) if assess else {}
+    counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
     profiles = describe_clusters(exchanges, round_, aggregator) if assess and profile else Described()
     return Outcome(
         arrays={**aggregator.result(round_), **profiles.arrays},
@@ -121,7 +122,8 @@ def run_federation(
             *exchanges.early_end(),
             *exchanges.warnings(),
             *aggregator.warnings(round_, exchanges.assessed),
-            *batch_effects({site: reply["counts"] for site, reply in exchanges.assessed.items()}),
+            *batch_effects(counts),
+            *tiny_clusters(counts),
             *profiles.warnings,
         ],
     )

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.histograms import BINS
 from flareclust.core.rounding import factor
-from flareclust.evaluation.agreement import ODDITIES
+from flareclust.evaluation.units import ODDITIES
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
 from flareclust.protocol.schema import MOST_ROWS, Schema, counts, index, real

@@ -27,7 +27,8 @@ def hospitals(seed):
 
 def said_of(sites):
     means, deviations = (np.array([f(X, axis=0) for X in sites.values()]) for f in (np.nanmean, np.nanstd))
-    return unit_warnings(list(sites), means, deviations, COLUMNS)
+    cells = np.array([(~np.isnan(X)).sum(axis=0) for X in sites.values()])
+    return unit_warnings(list(sites), cells, means, deviations, COLUMNS)
 
 
 @pytest.mark.parametrize("seed", range(10))
