@@ -60,7 +60,7 @@ def of_known(columns: Columns, replies: Mapping[str, Message]) -> Message:
     found = np.full((2, *cells.shape), np.nan)
     for i, j in np.argwhere(cells > 0).tolist():
         n = int(cells[i, j])
-        _, *found[:, i, j] = rounded(Spread(n, means[i, j], np.sqrt(m2[i, j] / n)))
+        _, *found[:, i, [j]] = rounded(Spread(n, means[i, [j]], np.sqrt(m2[i, [j]] / n)))
     return of_sites(list(replies), cells, *found)
 
 
@@ -86,9 +86,11 @@ def odd_between_sites(
         return []
     sites = arrays[SCALED_SITES].tolist()
     present = np.array([site not in absent for site in sites])
-    numbers = [arrays[name][np.ix_(present, ~left_out)] for name in (SITE_CELLS, SITE_MEANS, SITE_DEVIATIONS)]
+    cells, means, deviations = (
+        arrays[name][np.ix_(present, ~left_out)] for name in (SITE_CELLS, SITE_MEANS, SITE_DEVIATIONS)
+    )
     compared = [name for name, leave in zip(names, left_out.tolist(), strict=True) if not leave]
-    return unit_warnings([site for site in sites if site not in absent], *numbers, compared, dates)
+    return unit_warnings([site for site in sites if site not in absent], cells, means, deviations, compared, dates)
 
 
 def log_before_rounds(sentences: Sequence[str]) -> None:

@@ -29,6 +29,14 @@ _SHOWN = 8
 #: Up to so many columns that are odd in the same way have a sentence each; of more, the others are named in that of the first.
 _ONE_BY_ONE = 3
 
+#: What is said of other sites, and of the rows of a run.
+_OF_A_RUN = (
+    ("than at other sites", "than in the run"),
+    ("at some sites and Celsius at others", "here and Celsius in the run, or the reverse"),
+    ("those of other sites", "those of the run"),
+    ("elsewhere", "in the run"),
+)
+
 #: From so many sites on it is known how much they vary.
 _KNOWN_TO_VARY = 4
 
@@ -63,18 +71,45 @@ def unit_warnings(
     return [f"{sites[i]}: {said}" for (i, _), odd_ones in sorted(found.items()) for said in _together(odd_ones)]
 
 
+def unlike_columns(
+    X: FloatArray, known: tuple[IntArray, FloatArray, FloatArray], names: Sequence[str], dates: Collection[str] = ()
+) -> list[str]:
+    """Return a sentence for each column of rows that seems to be in another unit than in others, of a run before.
+
+    Args:
+        X: the rows (n, d), NaN where a cell is missing.
+        known: cells, means and deviations of the columns of the others, each (d,).
+        names: of the columns (d,).
+        dates: the columns of days since 1970-01-01.
+    """
+    found: dict[int, list[tuple[str, str]]] = {}
+    for j, name in enumerate(names):
+        values = X[:, j][~np.isnan(X[:, j])]
+        if not len(values) or not known[0][j]:
+            continue
+        own = Cells(len(values), float(values.mean()), float(values.std()))
+        others = Cells(*(float(numbers[j]) for numbers in known))
+        odd = oddity(own, others)
+        if odd is not None:
+            said = _with_numbers(odd, own, others, date=name in dates)
+            for theirs, words in _OF_A_RUN:
+                said = said.replace(theirs, words)
+            found.setdefault(odd.code, []).append((name, f"column {name!r} {said}"))
+    return [said for odd_ones in found.values() for said in _together(odd_ones)]
+
+
 def _odd_sites(columns: Sequence[Cells]) -> dict[int, tuple[Odd, Cells]]:
     """Return what is odd about one column by the place of a site, and what it was compared with."""
     if len(columns) < 2:
         return {}
     if len(columns) == 2:  # nobody can say which of the two has another unit, but who has far cells
-        first, second = oddity(*columns), oddity(*columns[::-1])
+        first, second = oddity(columns[0], columns[1]), oddity(columns[1], columns[0])
         if first is not None:
             return {0: (first, columns[1])}
         return {1: (second, columns[0])} if second is not None and second.code == FAR_CELLS else {}
     usual, varying = Cells(*np.median(columns, axis=0).tolist()), _varying(columns)
-    found = [(i, oddity(own, usual, varying)) for i, own in enumerate(columns)]
-    return {i: (odd, usual) for i, odd in found if odd is not None}
+    odd_ones = [(i, oddity(own, usual, varying)) for i, own in enumerate(columns)]
+    return {i: (odd, usual) for i, odd in odd_ones if odd is not None}
 
 
 def _varying(columns: Sequence[Cells]) -> Varying:
