@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from flareclust._foundation.typing import BoolArray, FloatArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.scaling import Spread, rounded
 from flareclust.evaluation.agreement import counted_oddities, unit_warnings
 from flareclust.features.alignment import places
@@ -17,17 +17,23 @@ from flareclust.features.columns import Columns, by_column
 
 log = logging.getLogger(__name__)
 
-#: What is kept of the sites' own columns, where their replies come one by one: names (m,), means and deviations (m, d), NaN
+#: What is kept of the sites' own columns, where their replies come one by one: names (m,), numbers of known cells,
+#: their means and deviations (m, d), NaN
 #: where a site lacks the column or knows too few cells.
-OF_SITES = SCALED_SITES, SITE_MEANS, SITE_DEVIATIONS = "scaled_sites", "site_means", "site_deviations"
+OF_SITES = SCALED_SITES, SITE_CELLS, SITE_MEANS, SITE_DEVIATIONS = (
+    "scaled_sites",
+    "site_cells",
+    "site_means",
+    "site_deviations",
+)
 
 #: With secure sums in their place: the number of sites by column and what is odd about it (d, u).
 ODD_SITES = "odd_sites"
 
 
-def of_sites(names: list[str], means: FloatArray, deviations: FloatArray) -> Message:
+def of_sites(names: list[str], cells: IntArray, means: FloatArray, deviations: FloatArray) -> Message:
     """Return what is kept of the sites' own columns, `OF_SITES`."""
-    return {SCALED_SITES: np.array(names), SITE_MEANS: means, SITE_DEVIATIONS: deviations}
+    return {SCALED_SITES: np.array(names), SITE_CELLS: cells, SITE_MEANS: means, SITE_DEVIATIONS: deviations}
 
 
 def of_described(columns: Columns, replies: Mapping[str, Message]) -> Message:
@@ -37,14 +43,15 @@ def of_described(columns: Columns, replies: Mapping[str, Message]) -> Message:
         columns: of the federation, D of them.
         replies: to the step `describe`, by site.
     """
-    means, deviations = np.full((2, *columns.masks.shape), np.nan)
+    cells = np.zeros(columns.masks.shape, dtype=np.int64)
+    means, deviations = np.full((2, *cells.shape), np.nan)
     for i, reply in enumerate(replies[site] for site in columns.sites):
         if len(reply["m2"]):
             positions = places(columns.codes, reply["codes"])
             has, own = positions >= 0, positions[positions >= 0]
-            n = int(reply["rows"])
+            n = cells[i, has] = int(reply["rows"])
             _, means[i, has], deviations[i, has] = rounded(Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n)))
-    return of_sites(list(columns.sites), means, deviations)
+    return of_sites(list(columns.sites), cells, means, deviations)
 
 
 def of_known(columns: Columns, replies: Mapping[str, Message]) -> Message:
@@ -53,12 +60,16 @@ def of_known(columns: Columns, replies: Mapping[str, Message]) -> Message:
     found = np.full((2, *cells.shape), np.nan)
     for i, j in np.argwhere(cells > 0).tolist():
         n = int(cells[i, j])
-        _, *found[:, i, j] = rounded(Spread(n, means[i, j], np.sqrt(m2[i, j] / n)))
-    return of_sites(list(replies), *found)
+        _, *found[:, i, [j]] = rounded(Spread(n, means[i, [j]], np.sqrt(m2[i, [j]] / n)))
+    return of_sites(list(replies), cells, *found)
 
 
 def odd_between_sites(
-    arrays: Message, names: Sequence[str], left_out: BoolArray, absent: Collection[str] = ()
+    arrays: Message,
+    names: Sequence[str],
+    left_out: BoolArray,
+    absent: Collection[str] = (),
+    dates: Collection[str] = (),
 ) -> list[str]:
     """Return a sentence for each column that is odd at a site, or with secure sums at a number of sites.
 
@@ -67,16 +78,19 @@ def odd_between_sites(
         names: of the columns (d,).
         left_out: columns that are not compared (d,), as those of categories: they have no units.
         absent: sites that are not compared.
+        dates: the columns of days since 1970-01-01.
     """
     if ODD_SITES in arrays:
         return counted_oddities(arrays[ODD_SITES], names)
-    if SITE_MEANS not in arrays:
+    if SITE_CELLS not in arrays:
         return []
     sites = arrays[SCALED_SITES].tolist()
     present = np.array([site not in absent for site in sites])
-    means, deviations = (arrays[name][np.ix_(present, ~left_out)] for name in (SITE_MEANS, SITE_DEVIATIONS))
+    cells, means, deviations = (
+        arrays[name][np.ix_(present, ~left_out)] for name in (SITE_CELLS, SITE_MEANS, SITE_DEVIATIONS)
+    )
     compared = [name for name, leave in zip(names, left_out.tolist(), strict=True) if not leave]
-    return unit_warnings([site for site in sites if site not in absent], means, deviations, compared)
+    return unit_warnings([site for site in sites if site not in absent], cells, means, deviations, compared, dates)
 
 
 def log_before_rounds(sentences: Sequence[str]) -> None:

@@ -201,7 +201,8 @@ def _scaling(replies: Mapping[str, Message]) -> tuple[Message, Message]:
     scaling = {"mean": spread.mean, "deviation": spread.deviation}
     if len(replies) < 2:
         return scaling, {}
-    return scaling, of_sites(list(groups), means, np.sqrt(m2 / rows[:, None]))
+    cells = np.broadcast_to(rows[:, None], means.shape).astype(np.int64)
+    return scaling, of_sites(list(groups), cells, means, np.sqrt(m2 / rows[:, None]))
 
 
 def _known(replies: Mapping[str, Message]) -> tuple[Message, Message]:
@@ -227,4 +228,4 @@ def _known(replies: Mapping[str, Message]) -> tuple[Message, Message]:
         return carried, record
     few = cells == 0
     own = np.sqrt(m2 / np.maximum(cells, 1))
-    return carried, record | of_sites(list(groups), np.where(few, np.nan, means), np.where(few, np.nan, own))
+    return carried, record | of_sites(list(groups), cells, np.where(few, np.nan, means), np.where(few, np.nan, own))

@@ -13,7 +13,8 @@ from flareclust._foundation.typing import BoolArray, Message
 from flareclust.core.rounding import rounded
 from flareclust.core.scaling import KnownSpread
 from flareclust.data.tables import Table
-from flareclust.evaluation.agreement import ODDITIES, own_oddities
+from flareclust.evaluation.agreement import own_oddities
+from flareclust.evaluation.units import ODDITIES, Odd
 from flareclust.features.alignment import names_of
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import MEAN, ROWS, SPREAD
@@ -65,12 +66,13 @@ def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -
         if len(sent[ROWS])
         else None
     )
-    found = np.full(d, -1) if own is None else own_oddities(pooled, own, context.min_count)
+    found: list[Odd | None] = [] if own is None else own_oddities(pooled, own, context.min_count)
     odd = np.zeros((d, len(ODDITIES)), dtype=np.int64)
     names = names_of(table)
-    for j in np.flatnonzero(found >= 0):
-        odd[j, found[j]] = 1
-        log.warning("%s: column %r %s", task.site, names[j], ODDITIES[found[j]])
+    for j, one in enumerate(found):
+        if one is not None:
+            odd[j, one.code] = 1
+            log.warning("%s: column %r %s", task.site, names[j], one.said)
     return {"odd": odd}
 
 

@@ -187,14 +187,14 @@ def assign(
     assert data is not None
     from flareclust._foundation.own_files import make_folder
     from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
-    from flareclust.experiment.late_rows import place_by_names, place_typed
+    from flareclust.experiment.late_rows import notes_on, place_by_names, place_typed
 
     ids = id_name = None
     if schema is None:
-        labels = place_by_names(result, data, site, split_names(columns), salt)
+        labels, table = place_by_names(result, data, site, split_names(columns), salt)
     else:
         labels, typed, id_name = place_typed(result, data, site, schema)
-        ids = typed.table.ids
+        table, ids = typed.table, typed.table.ids
         if dropped := typed.rows_read - typed.rows_kept:
             say(f"{dropped:,} of {typed.rows_read:,} rows have a missing cell and no label (missing: drop-rows)")
     try:
@@ -204,7 +204,7 @@ def assign(
         write_labels(out, labels, ids, id_name)
     except OSError as error:
         raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
-    report.print_placement(labels, out)
+    report.print_placement(labels, out, notes_on(result, table))
 
 
 @app.command()

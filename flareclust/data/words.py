@@ -1,7 +1,7 @@
 """Cells of a data frame that are words in place of numbers: values of an ordered column, and dates."""
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, timedelta
 from numbers import Real
 
 import numpy as np
@@ -11,6 +11,9 @@ from flareclust._foundation.typing import FloatArray
 
 #: The first of the days that dates are counted in.
 _START = date(1970, 1, 1)
+
+#: The unit of a date's feature.
+DAYS = "days since 1970-01-01"
 
 
 def numbers_of_words(name: str, cells: Sequence[object], values: Sequence[str]) -> FloatArray:
@@ -42,6 +45,14 @@ def numbers_of_words(name: str, cells: Sequence[object], values: Sequence[str]) 
 def takes_numbers(values: Sequence[str]) -> bool:
     """Return whether numbers in a column of words can only be features: its values do not look like numbers, or like their places."""
     return not any(_is_number(value) and value != str(place) for place, value in enumerate(values))
+
+
+def iso_date(days: float) -> str:
+    """Return the ISO date of days since 1970-01-01, to the nearest day; the number of days where there is no such date."""
+    try:
+        return (_START + timedelta(days=round(days))).isoformat()
+    except (OverflowError, ValueError):
+        return f"{days:.4g}"
 
 
 def is_missing(cell: object) -> bool:

@@ -26,7 +26,14 @@ from flareclust.protocol.task import PLACE, Task
 
 
 def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = "") -> IntArray:
-    """Return the cluster (n,) of each row of a late site's file, read by the names of the federation's columns.
+    """Return the cluster (n,) of each row of a late site's file, as `placed_file` does."""
+    return placed_file(folder, file, site, columns, salt)[0]
+
+
+def placed_file(
+    folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = ""
+) -> tuple[IntArray, Table]:
+    """Return the cluster (n,) of each row of a late site's file, read by the names of the federation's columns, and its rows.
 
     Args:
         folder: as in `place`.
@@ -52,7 +59,7 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
     table = read_table(
         file, columns, may_lack=partial, gaps=FILL in finished.arrays or about["params"].get("missing") == "drop-rows"
     )
-    return place(folder, replace(table, salt=salt) if partial else table.X, site)
+    return place(folder, replace(table, salt=salt) if partial else table.X, site), table
 
 
 def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:

@@ -1,87 +1,153 @@
-"""Whether sites mean the same by their columns, and whether a cluster is a group of rows or a site.
+"""Whether sites mean the same by their columns, and how many of their cells are missing.
 
-Sources of a beautiful wrong answer: one site has a column in another unit, or its rows differ for reasons of the site's own,
-such as another device (a batch effect). Either makes that site a cluster by itself, with excellent silhouettes.
+A source of a beautiful wrong answer: one site has a column in another unit, and becomes a cluster by itself, with excellent
+silhouettes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-
-#: Factors between units that sites mix up, and what is said of them.
-UNITS: Mapping[float, str] = {
-    **{10.0**power: f"{10**power:,}" for power in (1, 2, 3, 6)},
-    25.4: "25.4 (inches)",
-    2.54: "2.54 (inches)",
-    1 / 0.45359237: "2.2 (pounds)",
-    365.25: "365 (years)",
-}
-
-#: What can be odd about a column, in words that follow its name: a unit factor, larger or smaller, and two more.
-ODDITIES: Sequence[str] = (
-    *(
-        f"is about {word} times {how} than at other sites; is it in another unit?"
-        for word in UNITS.values()
-        for how in ("larger", "smaller")
-    ),
-    "looks like Fahrenheit at some sites and Celsius at others",
-    "has values apart from those of other sites; does it mean the same?",
+from flareclust.data.words import iso_date
+from flareclust.evaluation.units import (
+    ELSEWHERE,
+    FAR_CELLS,
+    ODDITIES,
+    Cells,
+    Odd,
+    Varying,
+    may_be_mixed,
+    oddity,
+    says_smaller,
 )
-_FAHRENHEIT, _ELSEWHERE = len(ODDITIES) - 2, len(ODDITIES) - 1
-
-#: Means and deviations agree with a factor where their logarithms are so near to its own.
-_NEAR = 0.2
-
-#: From this factor on they may be farther from it, since patients differ from site to site, but not by so much.
-_LARGE, _NEAR_MEAN, _NEAR_DEVIATION = 10.0, 0.6, 0.3
-
-#: Where other sites' deviation, over their mean, is so many times a site's own, their values are in several units.
-_MIXED = 1.25
-
-#: Columns lie apart where means differ by more than so many deviations of both sites together.
-_APART = 4.0
-
-#: A cluster may be a batch effect where it is this share of a site's rows, and the site has this share of its own.
-_ALONE = 0.95
 
 #: So many columns are named in a sentence.
 _SHOWN = 8
 
-#: Smaller clusters are not looked at.
-_LEAST = 10
+#: Up to so many columns that are odd in the same way have a sentence each; of more, the others are named in that of the first.
+_ONE_BY_ONE = 3
+
+#: What is said of other sites, and of the rows of a run.
+_OF_A_RUN = (
+    ("than at other sites", "than in the run"),
+    ("at some sites and Celsius at others", "here and Celsius in the run, or the reverse"),
+    ("those of other sites", "those of the run"),
+    ("elsewhere", "in the run"),
+)
+
+#: From so many sites on it is known how much they vary.
+_KNOWN_TO_VARY = 4
 
 
-def unit_warnings(sites: Sequence[str], means: FloatArray, deviations: FloatArray, names: Sequence[str]) -> list[str]:
+def unit_warnings(
+    sites: Sequence[str],
+    cells: FloatArray,
+    means: FloatArray,
+    deviations: FloatArray,
+    names: Sequence[str],
+    dates: Collection[str] = (),
+) -> list[str]:
     """Return a sentence for each site and column whose unit, or whose rows, seem to be others than at the other sites.
 
     NaN stands for what a site does not know of a column.
 
     Args:
         sites: their names (m,); with fewer than two there is nothing to compare.
-        means: of their columns (m, d).
-        deviations: of their columns (m, d).
+        cells: known cells of their columns (m, d).
+        means: of these (m, d).
+        deviations: of these (m, d).
         names: of the columns (d,).
+        dates: the columns of days since 1970-01-01.
     """
-    found = []
+    found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for j, name in enumerate(names):
-        known = np.flatnonzero(~(np.isnan(means[:, j]) | np.isnan(deviations[:, j])))
-        if len(known) < 2:
+        known = np.flatnonzero(~np.isnan(means[:, j]) & (deviations[:, j] > 0))  # equal cells say nothing of a unit
+        columns = [Cells(*(float(values[i, j]) for values in (cells, means, deviations))) for i in known]
+        for i, (odd, others) in _odd_sites(columns).items():
+            said = f"column {name!r} {_with_numbers(odd, columns[i], others, date=name in dates)}"
+            found.setdefault((int(known[i]), odd.code), []).append((name, said))
+    return [f"{sites[i]}: {said}" for (i, _), odd_ones in sorted(found.items()) for said in _together(odd_ones)]
+
+
+def unlike_columns(
+    X: FloatArray, known: tuple[IntArray, FloatArray, FloatArray], names: Sequence[str], dates: Collection[str] = ()
+) -> list[str]:
+    """Return a sentence for each column of rows that seems to be in another unit than in others, of a run before.
+
+    Args:
+        X: the rows (n, d), NaN where a cell is missing.
+        known: cells, means and deviations of the columns of the others, each (d,).
+        names: of the columns (d,).
+        dates: the columns of days since 1970-01-01.
+    """
+    found: dict[int, list[tuple[str, str]]] = {}
+    for j, name in enumerate(names):
+        values = X[:, j][~np.isnan(X[:, j])]
+        if not len(values) or not known[0][j]:
             continue
-        pair = len(known) == 2  # nobody can say which of the two is right
-        usual, spread = (np.median(values[known[1:] if pair else known, j]) for values in (means, deviations))
-        for i in known[:1] if pair else known:
-            odd = _oddity(means[i, j], deviations[i, j], usual, spread)
-            if odd is not None:
-                where = f" (mean {means[i, j]:.4g}, elsewhere {usual:.4g})" if odd == _ELSEWHERE else ""
-                found.append((i, f"{sites[i]}: column {name!r} {ODDITIES[odd].replace(';', where + ';', 1)}"))
-    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+        own = Cells(len(values), float(values.mean()), float(values.std()))
+        others = Cells(*(float(numbers[j]) for numbers in known))
+        odd = oddity(own, others)
+        if odd is not None:
+            said = _with_numbers(odd, own, others, date=name in dates)
+            for theirs, words in _OF_A_RUN:
+                said = said.replace(theirs, words)
+            found.setdefault(odd.code, []).append((name, f"column {name!r} {said}"))
+    return [said for odd_ones in found.values() for said in _together(odd_ones)]
 
 
-def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> IntArray:
-    """Return what is odd about a site's columns beside those of the other sites together: which of `ODDITIES` (d,), -1 for nothing.
+def _odd_sites(columns: Sequence[Cells]) -> dict[int, tuple[Odd, Cells]]:
+    """Return what is odd about one column by the place of a site, and what it was compared with."""
+    if len(columns) < 2:
+        return {}
+    if len(columns) == 2:  # nobody can say which of the two has another unit, but who has far cells
+        first, second = oddity(columns[0], columns[1]), oddity(columns[1], columns[0])
+        if first is not None:
+            return {0: (first, columns[1])}
+        return {1: (second, columns[0])} if second is not None and second.code == FAR_CELLS else {}
+    usual, varying = Cells(*np.median(columns, axis=0).tolist()), _varying(columns)
+    odd_ones = [(i, oddity(own, usual, varying)) for i, own in enumerate(columns)]
+    return {i: (odd, usual) for i, odd in odd_ones if odd is not None}
+
+
+def _varying(columns: Sequence[Cells]) -> Varying:
+    """Return how much sites vary: median absolute deviations, so that those in another unit count little."""
+    if len(columns) < _KNOWN_TO_VARY:
+        return Varying()
+    table = np.array(columns)
+    values = table[:, 1], np.log(table[:, 2])
+    return Varying(*(1.4826 * float(np.median(np.abs(x - np.median(x)))) for x in values))
+
+
+def _with_numbers(odd: Odd, own: Cells, others: Cells, *, date: bool) -> str:
+    """Return what is said of an oddity, with the numbers that show it where a ratio does not."""
+    if odd.code == ELSEWHERE:
+        mean, usual = (iso_date(x) if date else f"{x:.4g}" for x in (own.mean, others.mean))
+        where = f"mean {mean}, elsewhere {usual}"
+    elif odd.code == FAR_CELLS:
+        where = f"standard deviation {own.deviation:.4g}, elsewhere {others.deviation:.4g}"
+    else:
+        return odd.said
+    return odd.said.replace(";", f" ({where});", 1)
+
+
+def _together(said: Sequence[tuple[str, str]]) -> list[str]:
+    """Return sentences of columns that are odd in the same way: each its own, or that of the first with the names of others."""
+    if len(said) <= _ONE_BY_ONE:
+        return [text for _, text in said]
+    others = [name for name, _ in said[1:]]
+    shown = ", ".join(map(repr, others[: _ONE_BY_ONE - 1]))
+    left = len(others) - _ONE_BY_ONE + 1
+    text = said[0][1]
+    return [
+        f"{text}{'' if text.endswith('?') else '.'} Likewise {shown} and {left} more column{'s' if left > 1 else ''}"
+    ]
+
+
+def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> list[Odd | None]:
+    """Return what is odd about a site's columns beside those of the other sites together, d of them; None for nothing.
 
     Args:
         pooled: the columns over all sites.
@@ -89,11 +155,11 @@ def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> IntArra
         minimum: smallest number of cells, here and elsewhere, that are compared.
     """
     others = without(pooled, own)
-    found = np.full(len(own.mean), -1, dtype=np.int64)
+    found: list[Odd | None] = [None] * len(own.mean)
     for j in np.flatnonzero(np.minimum(own.counts, others.counts) >= max(minimum, 1)):
-        mean, deviation, usual, spread = own.mean[j], own.deviation[j], others.mean[j], others.deviation[j]
-        odd = _oddity(mean, deviation, usual, spread)
-        if odd is not None and not (_says_smaller(odd) and _may_be_mixed(mean, deviation, usual, spread)):
+        here, there = (Cells(*(float(values[j]) for values in part)) for part in (own, others))
+        odd = oddity(here, there)
+        if odd is not None and not (says_smaller(odd) and may_be_mixed(here, there)):
             found[j] = odd
     return found
 
@@ -105,14 +171,15 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
         numbers: of sites by column and oddity (d, u).
         names: of the columns (d,).
     """
-    found = []
+    found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for j, odd in zip(*np.nonzero(numbers), strict=True):
         n, said = int(numbers[j, odd]), ODDITIES[odd]
         who, whose = (
             ("1 site has", "The log of that site names it") if n == 1 else (f"{n} sites have", "Their logs name them")
         )
-        found.append(f"{who} a column {names[j]!r} that {said}{'' if said.endswith('?') else '.'} {whose}")
-    return found
+        text = f"{who} a column {names[j]!r} that {said}{'' if said.endswith('?') else '.'} {whose}"
+        found.setdefault((int(odd), n), []).append((names[j], text))
+    return [text for odd_ones in found.values() for text in _together(odd_ones)]
 
 
 def missing_cells(names: Sequence[str], missing: IntArray, rows: IntArray, *, left_open: bool = False) -> str:
@@ -132,65 +199,3 @@ def missing_cells(names: Sequence[str], missing: IntArray, rows: IntArray, *, le
     more = f" and of {len(order) - _SHOWN} more columns" if len(order) > _SHOWN else ""
     how = "count neither in distances nor in means" if left_open else "were filled with the means of their columns"
     return f"missing cells {how}: {', '.join(shown)}{more}"
-
-
-def _oddity(mean: float, deviation: float, usual: float, spread: float) -> int | None:
-    """Return which of `ODDITIES` is that of a column; None for none."""
-    if not deviation > 0 or not spread > 0:
-        return None
-    for i, factor in enumerate(UNITS):
-        within, around = (_NEAR_DEVIATION, _NEAR_MEAN) if factor >= _LARGE else (_NEAR, _NEAR)
-        for smaller, ratio in enumerate((factor, 1 / factor)):
-            if _near(deviation / spread, ratio, within) and (
-                _near(mean, ratio * usual, around) or _flat(mean, deviation, usual, spread)
-            ):
-                return 2 * i + smaller
-    fahrenheit = _near(deviation / spread, 1.8) and abs((mean - 32) / 1.8 - usual) < 0.5 * spread
-    if fahrenheit or (_near(spread / deviation, 1.8) and abs((usual - 32) / 1.8 - mean) < 0.5 * deviation):
-        return _FAHRENHEIT
-    if abs(mean - usual) > _APART * (deviation + spread):
-        return _ELSEWHERE
-    return None
-
-
-def _says_smaller(odd: int) -> bool:
-    return odd < _FAHRENHEIT and odd % 2 == 1
-
-
-def _may_be_mixed(mean: float, deviation: float, usual: float, spread: float) -> bool:
-    """Return whether the values of other sites together may be large because those of one of them are in another unit.
-
-    Their deviation then grows more than their mean does; of columns about 0 nobody can say it.
-    """
-    return _flat(mean, deviation, usual, spread) or spread * abs(mean) > _MIXED * deviation * abs(usual)
-
-
-def _near(value: float, expected: float, within: float = _NEAR) -> bool:
-    return value * expected > 0 and abs(np.log(value / expected)) < within
-
-
-def _flat(mean: float, deviation: float, usual: float, spread: float) -> bool:
-    """Return whether both means are 0 within what deviates, so that they say nothing about a unit."""
-    return abs(mean) < 0.5 * deviation and abs(usual) < 0.5 * spread
-
-
-def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
-    """Return a sentence for each cluster that is nearly one site's rows, and nearly all of them.
-
-    Args:
-        counts: rows of each cluster (k,) by site.
-    """
-    if len(counts) < 2:
-        return []
-    table = np.array(list(counts.values()), dtype=np.float64)
-    found = []
-    for c in np.flatnonzero(table.sum(axis=0) >= _LEAST):
-        i = int(table[:, c].argmax())
-        own = table[i, c]
-        if table.shape[1] > 1 and own >= _ALONE * table[:, c].sum() and own >= _ALONE * table[i].sum():
-            site = list(counts)[i]
-            found.append(
-                f"cluster {c} may be a batch effect: {100 * own / table[:, c].sum():.0f} % of its rows are those of {site}, and they "
-                f"are {100 * own / table[i].sum():.0f} % of that site's"
-            )
-    return found

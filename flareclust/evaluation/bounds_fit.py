@@ -9,7 +9,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.tables import Table
-from flareclust.evaluation.agreement import UNITS
+from flareclust.evaluation.units import UNITS
 from flareclust.schema.columns import TableSchema
 
 #: With fewer values nothing is said of a column.

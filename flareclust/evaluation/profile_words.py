@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.data.words import DAYS, iso_date
 from flareclust.evaluation.profiles import Profiles
 
 #: The condition of a tree without a split.
@@ -131,7 +132,14 @@ def name_of(profiles: Described, j: int) -> str:
 def with_unit(profiles: Described, j: int) -> str:
     """Return the name of a column, and its unit where it has one."""
     unit = profiles.unit(j)
-    return f"{name_of(profiles, j)} ({unit})" if unit else name_of(profiles, j)
+    return f"{name_of(profiles, j)} ({unit})" if unit not in ("", DAYS) else name_of(profiles, j)
+
+
+def value_of(profiles: Described, j: int, value: float) -> str:
+    """Return a value of a column with the digits that it needs; of dates the ISO date."""
+    if profiles.unit(j) == DAYS and np.isfinite(value):
+        return iso_date(value)
+    return number(value, float(profiles.overall[1][j]))
 
 
 def telling(profiles: Described, cluster: int, most: int = MOST_TELLING) -> list[Telling]:
@@ -154,12 +162,12 @@ def telling(profiles: Described, cluster: int, most: int = MOST_TELLING) -> list
 
 
 def _said(profiles: Described, cluster: int, j: int) -> str:
-    name, value, (center, deviation) = name_of(profiles, j), profiles.mean[cluster, j], profiles.overall
+    name, value, center = name_of(profiles, j), profiles.mean[cluster, j], profiles.overall[0]
     if profiles.shares[j]:
         return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
     z = profiles.apart[cluster, j]
     how = f"{'much ' if abs(z) >= _MUCH else ''}{'higher' if z > 0 else 'lower'}"
-    return f"{with_unit(profiles, j)} {how}: {number(value, deviation[j])} (all {number(center[j], deviation[j])})"
+    return f"{with_unit(profiles, j)} {how}: {value_of(profiles, j, value)} (all {value_of(profiles, j, center[j])})"
 
 
 def sentence(profiles: Described, cluster: int) -> str:
@@ -236,12 +244,14 @@ def _condition(profiles: Profiles, j: int, low: float | None, high: float | None
                 return f"{column} is {other.split('=', 1)[1]}"
             return f"{column} is {category}" if low is not None else f"{column} is not {category}"
         return f"{name} is {1 if low is not None else 0}"
-    first, second = (None if edge is None else _edge(edge) for edge in (low, high))
+    first, second = (None if edge is None else _edge(profiles, j, edge) for edge in (low, high))
     if first is not None and second is not None:
         return f"{first} < {name} ≤ {second}"
     return f"{name} > {first}" if first is not None else f"{name} ≤ {second}"
 
 
-def _edge(value: float) -> str:
-    """Return an edge with the digits that it was rounded to."""
+def _edge(profiles: Profiles, j: int, value: float) -> str:
+    """Return an edge with the digits that it was rounded to; of dates the last day below it."""
+    if profiles.unit(j) == DAYS:
+        return iso_date(floor(value))
     return f"{value:.10g}"

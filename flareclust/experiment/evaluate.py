@@ -12,6 +12,7 @@ from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.odd_columns import odd_between_sites
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
 from flareclust.data.datasets import Dataset
+from flareclust.data.words import DAYS
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells
 from flareclust.evaluation.criteria import USUAL, current_rule
@@ -199,7 +200,9 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
     # Columns of categories go by number, or by name where sites have different columns.
     valued = {column for group in prepared.params.get("categories") or () for column in group}
     categories = np.array([j in valued or name in valued for j, name in enumerate(names)])
-    found += odd_between_sites(arrays, names, categories, left_out(outcome))
+    if not prepared.parted:
+        dates = [name for name, unit in zip(names, prepared.units, strict=False) if unit == DAYS]
+        found += odd_between_sites(arrays, names, categories, left_out(outcome), dates)
     return found + _outweighing(experiment, prepared, outcome)
 
 

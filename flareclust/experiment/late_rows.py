@@ -7,8 +7,11 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.engines.late_sites import place, place_file, read_finished
+from flareclust.data.tables import Table
+from flareclust.engines.late_sites import place, placed_file, read_finished
+from flareclust.experiment.new_rows import columns_unlike_those_of, far_rows
 from flareclust.experiment.typed_files import typed_file
+from flareclust.features import result as partial
 from flareclust.protocol import registry
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.reading import TypedTable, without
@@ -45,15 +48,28 @@ def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntA
     return place(folder, typed.table if partial else typed.table.X, site), typed, known.id
 
 
-def place_by_names(folder: Path, file: Path, site: str, columns: Sequence[str] | None, salt: str) -> IntArray:
-    """Do as `place_file` of the engines does; where the run had a schema, an error names it."""
+def place_by_names(
+    folder: Path, file: Path, site: str, columns: Sequence[str] | None, salt: str
+) -> tuple[IntArray, Table]:
+    """Do as `placed_file` of the engines does; where the run had a schema, an error names it."""
     try:
-        return place_file(folder, file, site, columns, salt)
+        return placed_file(folder, file, site, columns, salt)
     except UserError as error:
         schema = None if columns is not None else _setting(read_finished(folder)[1], "table_schema")
         if schema is None:
             raise
         raise UserError(f"{error}; the run read its tables by a schema: --schema {schema}") from None
+
+
+def notes_on(folder: Path, table: Table) -> list[str]:
+    """Return what is to be said of a late site's rows: columns in another unit than in the run, and how many rows are far."""
+    finished, about = read_finished(folder)
+    arrays, columns = {**finished.arrays, "centroids": finished.centroids}, about.get("columns")
+    if partial.is_partial(arrays) and (table.columns is None or list(table.columns) != columns):
+        return []  # it has other columns, or hidden ones
+    notes = columns_unlike_those_of(arrays, about["params"], columns, table.X)
+    far = far_rows(arrays, about, table.X)
+    return [*notes, far] if far else notes
 
 
 def _setting(about: Mapping[str, Any], name: str) -> str | None:

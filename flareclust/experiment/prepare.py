@@ -17,7 +17,7 @@ from flareclust.data.feature_partition import split_features
 from flareclust.data.frames import table_of
 from flareclust.data.ids import Ids
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
-from flareclust.data.partition_specs import parse
+from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import File, Rows, Table, column_names
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
@@ -102,11 +102,17 @@ def _split(experiment: Experiment, dataset: Dataset) -> Prepared:
     """Assign the rows of a data set to sites."""
     rng = stream(experiment.seed, 0, "partition")
     spec, algorithm = parse(experiment.partition), registry.get(experiment.algorithm)
+    parted = not SPECS[spec.name].needs_owners  # owners may have units of their own
     if spec.splits_columns:
         split = split_features(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
         k = split.k if experiment.k is None and split.k is not None else known_k(experiment, dataset)
         return Prepared(
-            k, _assigned(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns
+            k,
+            _assigned(dataset, split.rows, split.columns, algorithm),
+            split.rows,
+            dataset,
+            dataset.columns,
+            parted=parted,
         )
     k = known_k(experiment, dataset)
     if experiment.engine == "devices":
@@ -120,7 +126,7 @@ def _split(experiment: Experiment, dataset: Dataset) -> Prepared:
     sites = _assigned(dataset, index, every, algorithm)
     if (column := experiment.params.get("class_column")) is not None:
         sites = _with_classes(dataset, index, str(column))
-    return Prepared(k, sites, index, dataset, dataset.columns)
+    return Prepared(k, sites, index, dataset, dataset.columns, parted=parted)
 
 
 def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:

@@ -34,6 +34,7 @@ class Prepared:
         ids: of each site's rows, where they have any and were read here.
         schema: fingerprint of the schema by which all rows were read, "" for none or several.
         words: by that schema, the columns whose cells are words, see `TableSchema.words`.
+        parted: whether the sites are parts of one table that were made here, so that none has units of its own.
         devices: the rows of the sites of the engine devices, which are in none of `sites` and `index`; None for others.
     """
 
@@ -48,6 +49,7 @@ class Prepared:
     units: tuple[str, ...] = ()
     schema: str = ""
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parted: bool = False
     devices: Devices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

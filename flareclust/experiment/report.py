@@ -1,7 +1,7 @@
 """What the command line shows a person."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -256,10 +256,12 @@ def print_budget(found: Budget) -> None:
         console.print(printable(words), highlight=False, soft_wrap=True, markup=False)
 
 
-def print_placement(labels: IntArray, folder: Path) -> None:
-    """Print how many of a late site's rows went to which cluster."""
+def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = ()) -> None:
+    """Print how many of a late site's rows went to which cluster, and notes on them."""
     clusters, counts = np.unique(labels, return_counts=True)
     print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
+    for note in notes:
+        Console().print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
     Console().print(f"labels: {escape(str(folder.absolute() / LABELS_FILE))}", highlight=False, soft_wrap=True)
 
 

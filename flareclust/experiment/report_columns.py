@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust.evaluation.profile_words import number, percent, with_unit
+from flareclust.evaluation.profile_words import number, percent, value_of, with_unit
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_charts import meter, swatch, tinted
@@ -69,7 +69,9 @@ def _cells(profiles: Profiles, j: int, dense: bool) -> list[Html]:
         value = _value(profiles, profiles.mean[c, j], j)
         hint = f"{profiles.columns[j]}, cluster {c}: {value}"
         if not profiles.shares[j] and np.isfinite(profiles.sd[c, j]):
-            low, middle, high = (number(profiles.quantiles[name][c, j], deviation) for name in ("q25", "median", "q75"))
+            low, middle, high = (
+                value_of(profiles, j, profiles.quantiles[name][c, j]) for name in ("q25", "median", "q75")
+            )
             hint += f", standard deviation {number(profiles.sd[c, j], deviation)}, median {middle} ({low} to {high})"
         cells.append(tinted("" if dense else value, z if profiles.rows[c] else np.nan, hint))
     return cells
@@ -78,7 +80,7 @@ def _cells(profiles: Profiles, j: int, dense: bool) -> list[Html]:
 def _value(profiles: Profiles, value: float, j: int) -> str:
     if not np.isfinite(value):
         return "–"  # noqa: RUF001
-    return percent(value) if profiles.shares[j] else number(value, profiles.overall[1][j])
+    return percent(value) if profiles.shares[j] else value_of(profiles, j, value)
 
 
 def _between(profiles: Profiles, j: int) -> Html:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
-from flareclust.evaluation.profile_words import number, percent, with_unit
+from flareclust.evaluation.profile_words import percent, value_of, with_unit
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_charts import swatch, tinted
 from flareclust.experiment.report_columns import WITH_NUMBERS, heat_class
@@ -74,4 +74,4 @@ def _nothing() -> Html:
 
 
 def _value(profiles: NoisyProfiles, value: float, j: int) -> str:
-    return percent(value) if profiles.shares[j] else number(value, float(profiles.overall[1][j]))
+    return percent(value) if profiles.shares[j] else value_of(profiles, j, value)

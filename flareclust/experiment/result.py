@@ -1,5 +1,6 @@
 """What a user gets: the recovered centroids, what they are worth and what they cost."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment import export, matching, result_picture
+from flareclust.experiment.new_rows import columns_unlike_those_of
 from flareclust.experiment.result_values import ResultValues, why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
@@ -24,6 +26,8 @@ from flareclust.schema.reading import check_read_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
 
 
 class Result(ResultValues):
@@ -110,6 +114,8 @@ class Result(ResultValues):
             far: the threshold of a cluster is so many times the root mean square distance of its rows to its centroid, where the
                 run has a profile; else that of all rows. Both columns are None where the run disclosed neither.
 
+        A warning is logged of a column that seems to be in another unit than in the run.
+
         Raises:
             UserError: X is not as `predict` takes it, `far` is not above 0, or sites had different columns.
         """
@@ -117,7 +123,10 @@ class Result(ResultValues):
             raise UserError(
                 "placements are not for sites with different columns, whose distances are over different columns"
             )
-        found = placements({**self.arrays, "centroids": self.centroids}, self._complete(X), self.thresholds(far))
+        rows = self._complete(X)
+        for note in columns_unlike_those_of(self.arrays, self.params, self.columns, rows):
+            log.warning("%s", note)
+        found = placements({**self.arrays, "centroids": self.centroids}, rows, self.thresholds(far))
         return frame_of(found.table())
 
     def thresholds(self, far: float = FAR) -> FloatArray | None:

@@ -26,7 +26,7 @@ from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.evaluation.agreement import batch_effects
+from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound
 from flareclust.federation.profiles import Described, describe_clusters
@@ -143,6 +143,7 @@ def _outcome(
     metrics: dict[str, float | None],
     profiles: Described,
 ) -> Outcome:
+    counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
     return Outcome(
         arrays={**aggregator.result(round_), **profiles.arrays},
         metrics=metrics,
@@ -157,7 +158,8 @@ def _outcome(
             *exchanges.early_end(),
             *exchanges.warnings(),
             *aggregator.warnings(round_, exchanges.assessed),
-            *batch_effects({site: reply["counts"] for site, reply in exchanges.assessed.items()}),
+            *batch_effects(counts),
+            *tiny_clusters(counts),
             *profiles.warnings,
         ],
     )

@@ -39,8 +39,8 @@ BINNED, FINER_BINNED = "bins", "finer_bins"
 #: What jobs with secure sums ask after either: what each site finds odd about its columns beside those of the others.
 ODD_COLUMNS = "odd_columns"
 
-#: How many things may be odd about a column: the length of `flareclust.evaluation.agreement.ODDITIES`.
-ODD_KINDS = 18
+#: How many things may be odd about a column: the length of `flareclust.evaluation.units.ODDITIES`.
+ODD_KINDS = 27
 
 #: The steps that are no rounds.
 BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, KNOWN_MOMENTS, NAMES, SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)

@@ -24,6 +24,7 @@ from pydantic import Field, field_validator, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
+from flareclust.data.words import DAYS
 
 Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
 Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
@@ -195,8 +196,9 @@ class TableSchema(Settings):
 
     @property
     def feature_units(self) -> tuple[str, ...]:
-        """Return the unit of each feature (d), "" where it has none."""
-        return tuple(one.unit or "" for name, one in self.used.items() for _ in features_of(name, one))
+        """Return the unit of each feature (d), "" where it has none; `DAYS` of dates."""
+        units = {name: DAYS if one.type == "date" else one.unit or "" for name, one in self.used.items()}
+        return tuple(units[name] for name, one in self.used.items() for _ in features_of(name, one))
 
     @property
     def words(self) -> dict[str, tuple[str, ...]]:

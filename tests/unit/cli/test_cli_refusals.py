@@ -235,7 +235,12 @@ def test_one_bad_site_is_named_and_the_others_are_as_without_it(command, tmp_pat
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == FILES
     command(*common, "--data", "without", "--out", "b")
     with np.load(tmp_path / "a/result.npz") as a, np.load(tmp_path / "b/result.npz") as b:
-        compared = {"scaled_sites", "site_means", "site_deviations"}  # also of a site that then takes no part
+        compared = {
+            "scaled_sites",
+            "site_cells",
+            "site_means",
+            "site_deviations",
+        }  # also of a site that then takes no part
         assert {name: a[name].tolist() for name in {*a} - compared} == {
             name: b[name].tolist() for name in {*b} - compared
         }

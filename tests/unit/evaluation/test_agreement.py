@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import flareclust
+from flareclust.core.scaling import rounded_spread
 from flareclust.evaluation.agreement import unit_warnings
 from tests.paths import ROOT
 
@@ -27,7 +28,8 @@ def hospitals(seed):
 
 def said_of(sites):
     means, deviations = (np.array([f(X, axis=0) for X in sites.values()]) for f in (np.nanmean, np.nanstd))
-    return unit_warnings(list(sites), means, deviations, COLUMNS)
+    cells = np.array([(~np.isnan(X)).sum(axis=0) for X in sites.values()])
+    return unit_warnings(list(sites), cells, means, deviations, COLUMNS)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -58,3 +60,98 @@ def test_two_hospitals_of_which_one_has_centimetres_are_told(tmp_path):
     sites["south"][:, 2] /= 10
     result = flareclust.run("pooled", sites, k=3, scale="standard", policy={"min_count": 10})
     assert any("column 3" in text and "10 times" in text for text in result.warnings)
+
+
+# ---- which ratio, and what chance explains ----
+
+
+def compared(sites):
+    """What is said of sites that send rounded means and deviations."""
+    spreads = [rounded_spread(X) for X in sites.values()]
+    cells = np.array([np.full(X.shape[1], len(X)) for X in sites.values()])
+    means, deviations = (np.array([getattr(one, name) for one in spreads]) for name in ("mean", "deviation"))
+    return unit_warnings(list(sites), cells, means, deviations, [f"x{j}" for j in range(means.shape[1])])
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (2.2046, "2.2 (pounds)"),
+        *((factor, factor) for factor in (3, 5, 7, 60)),
+        (18.02, "18 (glucose in mg/dl)"),
+        (30, 30),
+        (38.67, "38.7 (cholesterol in mg/dl)"),
+        (88.4, "88.4 (creatinine in µmol/l)"),
+    ],
+)
+def test_any_ratio_is_named_and_a_known_one_only_where_it_fits(factor, words):
+    rng = np.random.default_rng(1)
+    sites = {
+        site: np.c_[np.exp(rng.normal(1.8, 0.25, n)), rng.normal(60, 12, n)]
+        for site, n in (("a", 900), ("b", 800), ("c", 700))
+    }
+    sites["b"][:, 0] *= factor
+    [text] = compared(sites)
+    ratio, rest = text.removeprefix("b: column 'x0' is about ").split(" times ")
+    assert rest == "larger than at other sites; is it in another unit?"
+    assert ratio == words or float(ratio) == pytest.approx(float(words), rel=0.05)
+
+
+def test_pounds_and_degrees_are_told_apart():
+    rng = np.random.default_rng(0)
+    sites = {site: rng.normal([70, 36.9, 150], [12, 0.6, 100], (400, 3)) for site in "abc"}
+    sites["b"][:, 0] /= 0.45359237
+    sites["b"][:, 1] = 1.8 * sites["b"][:, 1] + 32
+    sites["c"][:, 2] *= 1.9  # of values that vary this much other patients explain it as well
+    pounds, degrees = sorted(compared(sites))
+    assert "'x0' is about 2.2 (pounds)" in pounds
+    assert "'x1' looks like Fahrenheit" in degrees
+
+
+@pytest.mark.parametrize("rows", [3, 5, 8, 15])
+@pytest.mark.parametrize("kind", ["normal", "centred", "lognormal"])
+def test_a_few_rows_are_in_no_other_unit(kind, rows):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        sites = {site: rng.normal(size=(n, 20)) for site, n in (("tiny", rows), ("big", 500), ("other", 200))}
+        if kind != "centred":
+            sites = {site: 50 + 10 * X if kind == "normal" else np.exp(3 + X) for site, X in sites.items()}
+        assert compared(sites) == []
+        assert compared({"tiny": sites["tiny"], "big": sites["big"]}) == []
+
+
+def test_a_few_cells_far_from_all_others_may_be_a_code():
+    rng = np.random.default_rng(0)
+    sites = {site: rng.normal([5, 60], [1, 12], (n, 2)) for site, n in (("a", 400), ("b", 150), ("c", 90))}
+    sites["b"][:2, 0] = 9999
+    assert "b: column 'x0' has a few cells far from all others (standard deviation 1" in compared(sites)[0]
+    [text] = compared({site: sites[site] for site in "ab"})
+    assert text.startswith("b: column 'x0' has a few cells")
+    assert text.endswith("are they a code for missing ones?")
+
+
+def test_columns_that_are_odd_in_the_same_way_are_one_sentence():
+    rng = np.random.default_rng(0)
+    sites = {site: rng.normal(50, 10, (200, 54)) for site in "abc"}
+    sites["b"][:, 3:] *= 10
+    [text] = compared(sites)
+    assert text.endswith("is it in another unit? Likewise 'x4', 'x5' and 48 more columns")
+    assert len(compared({site: X[:, :6] for site, X in sites.items()})) == 3
+
+
+def test_dates_are_said_as_dates():
+    cells, deviations = np.full((3, 1), 100), np.full((3, 1), 9.0)
+    means = np.array([[19_700.0], [19_700.0], [12_000.0]])
+    [text] = unit_warnings(["a", "b", "c"], cells, means, deviations, ["seen"], dates=["seen"])
+    assert "(mean 2002-11-09, elsewhere 2023-12-09)" in text
+
+
+def test_parts_of_one_table_have_no_units_of_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(10, 1, (60, 2)), rng.normal(1000, 1, (60, 2))])
+    np.savez(tmp_path / "rows.npz", X=X, y=np.repeat([0, 1], 60), owners=np.repeat([0, 1], 60))
+    run = {"k": 2, "scale": "standard", "seed": 0}
+    parted = flareclust.run("pooled", str(tmp_path / "rows.npz"), n_sites=2, partition="clusters:1", **run)
+    assert not any("column" in text for text in parted.warnings)
+    owned = flareclust.run("pooled", str(tmp_path / "rows.npz"), partition="owners", **run)
+    assert any("has values apart" in text for text in owned.warnings)

@@ -1,0 +1,63 @@
+"""Whether clusters are groups of rows or a site: the mark of its device, a column in another unit, or a few wrong cells."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from flareclust._foundation.typing import IntArray
+
+#: Clusters may be a batch effect where this share of their rows is one site's, this share of its rows is in them, and of the
+#: other sites' rows this share is elsewhere.
+_ALONE = 0.95
+
+#: With fewer rows nothing is said of a batch effect, and a cluster is tiny if it has less than this part of the mean size.
+_LEAST, _TINY = 10, 0.01
+
+
+def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
+    """Return a sentence for each site whose rows are nearly all in clusters that have nearly no others.
+
+    Args:
+        counts: rows of each cluster (k,) by site.
+    """
+    if len(counts) < 2:
+        return []
+    table = np.array(list(counts.values()), dtype=np.float64)
+    sizes = table.sum(axis=0)
+    found = []
+    for site, own in zip(counts, table, strict=True):
+        alone = (sizes > 0) & (own >= _ALONE * sizes)
+        here, rows, total = own[alone].sum(), own.sum(), sizes[alone].sum()
+        elsewhere = sizes.sum() - rows
+        if total < _LEAST or here < _ALONE * rows or total - here > (1 - _ALONE) * elsewhere or not elsewhere:
+            continue
+        numbers = [str(c) for c in np.flatnonzero(alone)]
+        which = (
+            f"cluster {numbers[0]}" if len(numbers) == 1 else f"clusters {', '.join(numbers[:-1])} and {numbers[-1]}"
+        )
+        whose = "its" if len(numbers) == 1 else "their"
+        found.append(
+            f"{which} may be a batch effect: {100 * here / total:.0f} % of {whose} rows are those of {site}, and they are "
+            f"{100 * here / rows:.0f} % of that site's"
+        )
+    return found
+
+
+def tiny_clusters(counts: Mapping[str, IntArray]) -> list[str]:
+    """Return a sentence about clusters of a few rows, which may be errors; empty where there are none.
+
+    Args:
+        counts: rows of each cluster (k,) by site, or of all sites together.
+    """
+    sizes = np.sum(list(counts.values()), axis=0) if counts else np.zeros(0)
+    total = float(np.sum(sizes))
+    small = [
+        f"cluster {c} ({sizes[c]:.0f} row{'' if sizes[c] == 1 else 's'})"
+        for c in np.flatnonzero((sizes > 0) & (sizes < _LEAST) & (sizes < _TINY * total / max(len(sizes), 1)))
+    ]
+    if not small:
+        return []
+    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+    return [
+        f"few of {total:,.0f} rows are in {', '.join(small[:5])}{more}: a rare group, or errors such as a code for missing cells?"
+    ]

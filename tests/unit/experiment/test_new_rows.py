@@ -1,0 +1,88 @@
+"""Rows that come after a run: columns in another unit than in the run, and how many rows are far from every cluster."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import flareclust
+from flareclust.cli.main import app
+from flareclust.evaluation.profile_words import branches, sentence
+from flareclust.evaluation.profiles import profiles_of
+from flareclust.experiment.new_rows import columns_unlike_those_of
+from flareclust.experiment.report_html import report_page
+
+SCHEMA = "columns:\n  seen: {type: date}\n  crp: {type: number}\n"
+
+
+def patients(n, seed):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 2, n)
+    return pd.DataFrame(rng.normal(np.array([[40, 5.0], [65, 20.0]])[kind], [4, 1]), columns=["age", "glucose"])
+
+
+def late(n=150, seed=9, factor=18.0):
+    frame = patients(n, seed)
+    frame["glucose"] *= factor
+    return frame
+
+
+@pytest.mark.parametrize("settings", [{}, {"scale": "standard"}, {"scale": "standard", "profile": False}], ids=str)
+def test_a_column_in_another_unit_than_in_the_run_is_named(settings, caplog):
+    result = flareclust.run("lloyd", {site: patients(200, i) for i, site in enumerate("ab")}, k=2, **settings)
+    with caplog.at_level(logging.WARNING):
+        result.placements(late())
+        assert caplog.messages == [
+            "column 'glucose' is about 18 (glucose in mg/dl) times larger than in the run; is it in another unit?"
+        ]
+        caplog.clear()
+        result.placements(late(factor=1))
+        result.placements(late(3))  # so few rows say nothing
+        assert not caplog.messages
+    values = patients(50, 8).to_numpy(copy=True)
+    values[:, 0] += 500
+    [text] = columns_unlike_those_of(result.arrays, result.params, result.columns, values)
+    assert "has values apart from those of the run (mean 5" in text
+    assert ", in the run 5" in text
+
+
+def test_the_command_says_so_and_how_many_rows_are_far(tmp_path):
+    result = flareclust.run("lloyd", {site: patients(200, i) for i, site in enumerate("ab")}, k=2)
+    result.save(tmp_path / "out")
+    late(100).to_csv(tmp_path / "late.csv", index=False)
+    patients(100, 9).to_csv(tmp_path / "good.csv", index=False)
+    said = {}
+    for name in ("late", "good"):
+        files = [str(tmp_path / "out"), "--data", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / name)]
+        ran = CliRunner().invoke(app, ["assign", *files])
+        assert ran.exit_code == 0, ran.output
+        said[name] = ran.output
+    assert "note: column 'glucose' is about 18 (glucose in mg/dl) times larger than in the run" in said["late"]
+    assert "note: 100 of 100 rows (100.0%) are far from every cluster" in said["late"]
+    assert "column" not in said["good"]
+    assert " of 100 rows (0.0%) are far from every cluster" in said["good"]
+
+
+def test_dates_are_dates_in_words_tree_and_report(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    for site in "ab":
+        kind = rng.integers(0, 2, 120)
+        days = np.datetime64("2020-01-01") + rng.integers(0, 30, 120) + 1000 * kind
+        frame = pd.DataFrame({"seen": days.astype(str), "crp": rng.normal(5 + 20 * kind, 1)})
+        frame.to_csv(tmp_path / "data" / f"{site}.csv", index=False)
+    result = flareclust.run(
+        "lloyd", str(tmp_path / "data"), partition="none", schema=str(tmp_path / "schema.yaml"), k=2, seed=0
+    )
+    profiles = profiles_of(result.arrays, result.columns)
+    words = " | ".join(sentence(profiles, c) for c in range(2))
+    assert "seen higher: 2022-10-" in words
+    assert "(all 2021-" in words
+    tree = " | ".join(one.text for one in branches(profiles))
+    assert "seen > 202" in tree or "crp" in tree
+    page = report_page(result)
+    assert "2022-10-" in page
+    assert "19,2" not in page
