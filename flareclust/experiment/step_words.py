@@ -12,6 +12,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "describe": "names of columns, numbers of rows and, where the job needs them, means and spread of the columns",
         "names": "names of columns, in hashed form",
         "moments": "means and spread of the columns",
+        "known_moments": "known cells of the columns, with their means and spread",
         "scales": "location and spread of the columns",
         "known_scales": "location and spread of the columns, over the known cells",
         "odd_columns": "columns that are unlike those of the other sites: how many sites have such",

@@ -148,7 +148,7 @@ def test_sites_that_drop_out_while_a_solution_is_refined_cost_no_result(secure):
     assert inertia(rows(sites), whole.centroids) <= inertia(rows(sites), found.centroids) * (1 + 1e-12)
     assert inertia(rows(sites), found.centroids) < inertia(rows(sites), start)
     assert "the result is that of the last round before this: round " in found.warnings[0]
-    assert "site-1 did not answer in time" in found.warnings[0]
+    assert "3 sites (site-1, site-2, site-3): each did not answer in time" in found.warnings[0]
 
 
 def test_a_polish_that_loses_is_taken_back():

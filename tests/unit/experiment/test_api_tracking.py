@@ -91,7 +91,7 @@ def test_a_failing_job_gives_a_failed_run_with_the_reason(runs, tmp_path):
     (run,) = runs()
     assert run.info.status == "FAILED"
     assert run.data.tags["flareclust.error"] == str(failed.value)
-    assert "site-1 has fewer rows than k=25" in run.data.tags["flareclust.error"]
+    assert "2 sites (site-1, site-2): each has fewer rows than k=25" in run.data.tags["flareclust.error"]
     assert list(tmp_path.rglob("*")) == []
 
 
