@@ -18,7 +18,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.odd_columns import OF_SITES, log_before_rounds, odd_between_sites, of_described, of_known
 from flareclust.aggregators.scaled import MISSING_CELLS
 from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
-from flareclust.core.categories import category_variance, number_variance
+from flareclust.core.categories import category_divisor, number_variance
 from flareclust.core.missing.alone import enough_alone, left_alone
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
@@ -114,6 +114,8 @@ class DescribedAggregator(ClusteringAggregator):
         if ALL not in replies:
             record |= self._compared(columns, of_known(columns, replies))
         if self.params.missing == "mean":
+            if ALL not in replies:  # a site that has refused since gave no cells
+                record[ROWS_BY_SITE] = record[ROWS_BY_SITE] * np.isin(columns.sites, list(replies))
             record[MISSING_CELLS] = np.maximum(record[ROWS_BY_SITE] @ columns.masks - spread.counts, 0)
             columns = replace(columns, fill=columns.mean)
         if self.params.scale in BY_BINS:
@@ -162,7 +164,6 @@ class DescribedAggregator(ClusteringAggregator):
         if self.params.scale == "none" or columns.mean is None or columns.deviation is None:
             return columns
         shares, spread = columns.mean if mean is None else mean, columns.deviation if deviation is None else deviation
-        variances = np.where((shares == 0) | (shares == 1), 0.0, spread**2)  # of a value that never or always occurs
         location, divisor = columns.mean.copy(), columns.deviation.copy()
         numbers = ~np.isin(columns.names, [name for group in self.params.categories or [] for name in group])
         of_number = number_variance(spread[numbers], divisor[numbers])
@@ -173,8 +174,7 @@ class DescribedAggregator(ClusteringAggregator):
                     f"no site has a column {' or '.join(map(repr, group))}, which categories name; correct them"
                 )
             location[own] = shares[own]
-            variance = variances[own].sum() / (of_number * category_variance(shares[own])) if own else 1.0
-            divisor[own] = float(np.sqrt(variance)) or 1.0
+            divisor[own] = category_divisor(shares[own], spread[own], of_number) if own else 1.0
         return replace(columns, mean=location, deviation=divisor)
 
     @abstractmethod

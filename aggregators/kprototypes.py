@@ -19,7 +19,6 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd import UpdatesAggregator
 from flareclust.core.categories import divisor, huang_gamma, in_categories, with_modes
 from flareclust.core.rounds import HISTORY
-from flareclust.core.scaling import divisors_of
 from flareclust.executors.kprototypes import KPrototypesExecutor, KPrototypesParams
 
 #: Key of what a category that differs adds to the squared distance.
@@ -50,7 +49,7 @@ class KPrototypesAggregator(UpdatesAggregator):
         categories = in_categories(self.category_groups(len(mean)), len(mean))
         location = np.where(categories, 0.0, carried.get("mean", np.zeros_like(mean)))
         divisors = carried.get("deviation", np.ones_like(mean)).copy()
-        gamma = self.params.gamma or huang_gamma((divisors_of(deviation) / divisors)[~categories])
+        gamma = self.params.gamma or huang_gamma((deviation / divisors)[~categories])
         divisors[categories] = divisor(gamma)
         return {**carried, "mean": location, "deviation": divisors}, {**record, GAMMA: np.array(gamma)}
 

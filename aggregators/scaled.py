@@ -15,11 +15,11 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.compared import ComparedAggregator
 from flareclust.aggregators.odd_columns import ODD_SITES, OF_SITES, log_before_rounds, odd_between_sites, of_sites
 from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
-from flareclust.core.categories import category_variance, in_categories, number_variance
+from flareclust.core.categories import category_divisor, in_categories, number_variance
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import divisors_of, pooled_known_spread, pooled_spread
 from flareclust.executors.odd_columns import pooled_message
-from flareclust.executors.parameters import COSINE, ScaledParams
+from flareclust.executors.parameters import BY_BINS, COSINE, ScaledParams
 from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.features.scaling import FILL
@@ -79,7 +79,7 @@ class ScaledAggregator(ComparedAggregator):
         self._warn_of_columns(spread["deviation"], record)
         record = {**record, MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
         spread = {**spread, "deviation": divisors_of(spread["deviation"])}
-        if self.params.scale in ("robust", "range"):
+        if self.params.scale in BY_BINS:
             return self._after_bins(begun(self.params.scale, self.params.table_ranges, spread, record))
         kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
         carried = {name: spread[name] for name in kept if name in spread}
@@ -137,10 +137,8 @@ class ScaledAggregator(ComparedAggregator):
         together = in_categories(self.category_groups(len(mean)), len(mean))
         divisor = carried["deviation"].copy()
         of_number = number_variance(deviation[~together], divisor[~together])
-        spread = divisors_of(deviation)
         for group in self.params.categories:
-            variance = np.square(spread[group]).sum() / (of_number * category_variance(mean[group]))
-            divisor[group] = float(np.sqrt(variance)) or 1.0
+            divisor[group] = category_divisor(mean[group], deviation[group], of_number)
         return {**carried, "mean": np.where(together, mean, carried["mean"]), "deviation": divisor}, record
 
     def category_groups(self, d: int) -> list[list[int]]:

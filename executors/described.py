@@ -20,7 +20,7 @@ from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import BY_BINS, ColumnsParams
-from flareclust.executors.scaled import GRID, IN_BINS
+from flareclust.executors.scaled import GRID, IN_BINS, check_asked_once
 from flareclust.features.alignment import DESCRIPTION, FILL, describe, moments, moments_of_known, own_view
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.privacy.context import SiteContext
@@ -99,6 +99,8 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the names of the columns, and their sums where the algorithm needs means and variances."""
+        if self.params.missing == "drop-rows":
+            self._check_enough(table.X, context)
         sums = self.sends_sums and not context.secure and self.params.missing != "mean"
         message = describe(table, sums=sums, min_count=context.min_count)
         # So that mean squares stay what they are.
@@ -109,6 +111,8 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return mean and squared deviations of each column."""
+        if not self.sends_sums:  # whose clusters are not held back for it
+            raise Refusal("was asked for exact sums of its columns, which this job's settings do without")
         message = moments(table, task.arrays["columns"], context.min_count)
         return rounded_spread(message, context.round_counts, context.min_count)
 
@@ -116,7 +120,9 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return mean and squared deviations of the known cells of each column, rounded where numbers of cells in bins follow."""
-        repeats = None if self.params.scale not in BY_BINS else context.repeats
+        if not (self.sends_sums or self.params.scale in BY_BINS):
+            raise Refusal("was asked for sums of its columns, which this job's settings do without")
+        repeats = None if self.sends_sums else context.repeats
         message = moments_of_known(table, task.arrays["columns"], context.min_count, repeats)
         return rounded_spread(message, context.round_counts, context.min_count)
 
@@ -124,6 +130,7 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
+        check_asked_once(task, self.params.scale)
         D = len(task.arrays["columns"])
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": D})

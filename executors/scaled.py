@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flareclust._foundation.errors import Refusal
+from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.histograms import Grid, binned
 from flareclust.core.missing.gaps import Completed
@@ -19,7 +19,7 @@ from flareclust.data.tables import Table
 from flareclust.executors import partwise
 from flareclust.executors.compared import ComparedExecutor
 from flareclust.executors.odd_columns import ODD, odd_columns
-from flareclust.executors.parameters import ScaledParams
+from flareclust.executors.parameters import BY_BINS, ScaledParams
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL, filled
 from flareclust.privacy.context import SiteContext
@@ -52,6 +52,17 @@ IN_BINS = Schema(counts=counts("d b"))
 
 #: The steps about the columns as they are, before they are filled and scaled.
 _BEFORE_SCALING = (SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
+
+
+def check_asked_once(task: Task, scale: str) -> None:
+    """Raise BadMessage where numbers of cells in bins are asked for later than before the rounds, or without need.
+
+    With a grid for every round, a server could move the edge of a bin over a single cell.
+    """
+    if scale not in BY_BINS:
+        raise BadMessage(f"was asked for cells in bins, which scale={scale} does without")
+    if task.round:
+        raise BadMessage("was asked for cells in bins again; a job asks for them before the rounds")
 
 
 class ScaledExecutor(ComparedExecutor):
@@ -118,6 +129,7 @@ class ScaledExecutor(ComparedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how many known cells of each column of the rows (n, d) lie in each bin."""
+        check_asked_once(task, self.params.scale)
         self._check_enough(data, context)
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": data.shape[1]})

@@ -157,7 +157,7 @@ def assign(
     schema: Annotated[
         Path | None,
         typer.Option(
-            help="The schema of the run, by which the file is read; FILE.mapping.yaml beside it says how it differs."
+            help="The schema of the run, by which the file is read; NAME.mapping.yaml beside it says how it differs."
         ),
     ] = None,
     salt: Annotated[

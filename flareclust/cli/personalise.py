@@ -38,7 +38,7 @@ def personalise(
     partition: Annotated[
         str, typer.Option(help="How rows are assigned to devices: iid, dirichlet:0.3, clusters:2, owners ...")
     ] = "iid",
-    rounds: Annotated[int, typer.Option(help="How often all devices train.")] = 50,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 50,
     select: Annotated[
         str,
         typer.Option(help="Which devices train in a round: all, or --per-round of them by random, pow-d, pow-d-kfed."),

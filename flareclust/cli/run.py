@@ -39,9 +39,6 @@ from flareclust.cli.run_options import (
 from flareclust.cli.settings import AsJson, InExperiment, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
 from flareclust.cli.sweep import Interrupted
 
-#: The engines whose sites are made here, from the data of the run.
-OWN_DATA = ("inprocess", "devices", "simulator")
-
 if TYPE_CHECKING:
     from flareclust.experiment.config import Experiment
     from flareclust.experiment.result import Result

@@ -35,7 +35,7 @@ Columns = Annotated[str | None, typer.Option(help="Columns of the files to use, 
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
-        help="Schema by which your own tables are read (flareclust schema draft); FILE.mapping.yaml beside a table says how it differs."
+        help="Schema by which your own tables are read (flareclust schema draft); NAME.mapping.yaml beside a table says how it differs."
     ),
 ]
 IdColumn = Annotated[

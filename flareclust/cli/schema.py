@@ -12,7 +12,7 @@ schema_app = typer.Typer(no_args_is_help=True, help="The schema of the sites' ta
 
 TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="A csv, parquet, arrow or feather file.")]
 Mapped = Annotated[
-    Path | None, typer.Option(help="How the file differs from the schema; by default FILE.mapping.yaml beside it.")
+    Path | None, typer.Option(help="How the file differs from the schema; by default NAME.mapping.yaml beside it.")
 ]
 
 

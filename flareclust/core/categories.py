@@ -71,6 +71,18 @@ def number_variance(deviation: FloatArray, divisors: FloatArray) -> float:
     return float(np.median(np.square(deviation[varying] / divisors[varying]))) if varying.any() else 1.0
 
 
+def category_divisor(shares: FloatArray, deviation: FloatArray, of_number: float) -> float:
+    """Return what the columns of a category are divided by; 1 where it has one value only.
+
+    Args:
+        shares: of the rows with each value (p,).
+        deviation: standard deviations of its columns (p,); those of a value that never or always occurs do not count.
+        of_number: the `number_variance` beside it.
+    """
+    variances = np.where((shares == 0) | (shares == 1), 0.0, np.square(deviation))
+    return float(np.sqrt(variances.sum() / (of_number * category_variance(shares)))) or 1.0
+
+
 def huang_gamma(deviations: FloatArray) -> float:
     """Return half the average standard deviation of the numeric columns (c,) (Huang 1997, section 3.4); 1 where that is nothing."""
     gamma = 0.5 * float(deviations.mean()) if len(deviations) else 0.0

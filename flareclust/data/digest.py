@@ -19,7 +19,7 @@ def digest_of(about: str, tables: Iterable[Array | Table | Path]) -> str:
     """Return the digest of a text and of rows: of arrays their shapes and values, of files and folders the names and contents.
 
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file is not there, or cannot be read.
     """
     total = hashlib.sha256(about.encode())
     for rows in tables:
@@ -35,11 +35,14 @@ def digest_of(about: str, tables: Iterable[Array | Table | Path]) -> str:
 
 def _parts(place: Path) -> Iterator[bytes]:
     """Yield a file, or all files below a folder: each one's name there, and its content piece by piece."""
+    if not place.exists():
+        raise UserError(f"{place}: no such file or folder")
     for path in [place] if place.is_file() else sorted(place.rglob("*")):
         if not path.is_file():
             continue
-        yield (path.name if path == place else path.relative_to(place).as_posix()).encode() + b"\0"
+        name = path.name if path == place else path.relative_to(place).as_posix()
         try:
+            yield f"{name}\0{path.stat().st_size}\0".encode()
             with path.open("rb") as stream:
                 while chunk := stream.read(_CHUNK):
                     yield chunk

@@ -20,11 +20,9 @@ _ID, _NVFLARE = "auto_log_streamer", f"{JobLogStreamer.__module__}.{JobLogStream
 
 
 class LogStreamer(JobLogStreamer):
-    """NVFlare's streamer of a job's log, held to the logs themselves."""
+    """NVFlare's streamer of a job's log, held to the error log: `log.txt` names columns that masks and noise hide."""
 
-    _LOGS: ClassVar[frozenset[str]] = frozenset(
-        {WorkspaceConstants.LOG_FILE_NAME, WorkspaceConstants.ERROR_LOG_FILE_NAME}
-    )
+    _LOGS: ClassVar[frozenset[str]] = frozenset({WorkspaceConstants.ERROR_LOG_FILE_NAME})
 
     def __init__(
         self,

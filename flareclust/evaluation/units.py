@@ -63,8 +63,8 @@ _FAR, _FEW = 10.0, 0.1
 #: Beyond so many standard errors a difference is not by chance.
 _ERRORS = 3.0
 
-#: Fourth moment over the squared variance (kurtosis) up to which errors of deviations are allowed for: that of exponential
-#: values, and of a column that is mostly 0 so many times the squared deviation over the mean, as if the rest were exponential.
+#: Kurtosis assumed for the sampling error of a deviation: 9, as for exponential values; for a column that is mostly 0 it is
+#: 3 (deviation / mean)^2.
 _KURTOSIS, _OF_RARE = 9.0, 3.0
 
 #: Values have several signs where their deviation over the mean is so many times the root of their number.
@@ -125,7 +125,7 @@ def says_smaller(odd: Odd) -> bool:
 
 
 def may_be_mixed(own: Cells, others: Cells) -> bool:
-    """Return whether the values of others together may be large because those of one site among them are in another unit.
+    """Return whether one of the other sites, not this one, may have the other unit.
 
     Their deviation then grows more than their mean does; of columns about 0 nobody can say it.
     """

@@ -67,7 +67,9 @@ def notes_on(folder: Path, table: Table) -> list[str]:
     arrays, columns = {**finished.arrays, "centroids": finished.centroids}, about.get("columns")
     if partial.is_partial(arrays) and (table.columns is None or list(table.columns) != columns):
         return []  # it has other columns, or hidden ones
-    notes = columns_unlike_those_of(arrays, about["params"], columns, table.X)
+    notes = columns_unlike_those_of(
+        arrays, about["params"], columns, table.X, (about.get("assessed") or {}).get("rows")
+    )
     far = far_rows(arrays, about, table.X)
     return [*notes, far] if far else notes
 

@@ -16,7 +16,11 @@ from flareclust.protocol.profile_arrays import UNITS
 
 
 def columns_unlike_those_of(
-    arrays: Mapping[str, Array], params: Mapping[str, Any], columns: Sequence[str] | None, X: FloatArray
+    arrays: Mapping[str, Array],
+    params: Mapping[str, Any],
+    columns: Sequence[str] | None,
+    X: FloatArray,
+    rows: int | None = None,
 ) -> list[str]:
     """Return a sentence for each column of new rows (n, d) that seems to be in another unit than in the rows of a run.
 
@@ -27,6 +31,7 @@ def columns_unlike_those_of(
         params: of its algorithm.
         columns: names (d,), None where there are none.
         X: NaN where a cell is missing.
+        rows: of the run, that its means and deviations are of; None where it does not say.
     """
     profiles, d = profiles_of(arrays, columns), X.shape[1]
     if profiles is not None and profiles.mean.shape[1] == d:
@@ -34,7 +39,9 @@ def columns_unlike_those_of(
         center, deviation = profiles.overall
         valued = ~profiles.shares
     elif params.get("scale") == "standard" and len(arrays.get("mean", ())) == d and not params.get("categories"):
-        cells, valued = np.full(d, len(X)), np.ones(d, dtype=bool)  # it has as many rows, at least
+        if not rows:
+            return []
+        cells, valued = np.full(d, rows), np.ones(d, dtype=bool)
         center, deviation = arrays["mean"], arrays["deviation"]
     else:
         return []

@@ -124,7 +124,9 @@ class Result(ResultValues):
                 "placements are not for sites with different columns, whose distances are over different columns"
             )
         rows = self._complete(X)
-        for note in columns_unlike_those_of(self.arrays, self.params, self.columns, rows):
+        for note in columns_unlike_those_of(
+            self.arrays, self.params, self.columns, rows, (self.assessed or {}).get("rows")
+        ):
             log.warning("%s", note)
         found = placements({**self.arrays, "centroids": self.centroids}, rows, self.thresholds(far))
         return frame_of(found.table())

@@ -106,8 +106,10 @@ def schema_of(experiment: Experiment) -> TableSchema:
 
 
 def _names(path: Path) -> tuple[str, ...]:
-    """Return the names of the columns of a table that no schema describes; raise UserError where it has none."""
+    """Return the names of the columns of a table that no schema describes, as its mapping has them; raise UserError without any."""
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMATS or not path.is_file():
         raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(FORMATS)} files")
-    return names_of(path, form, (mapping_of(path) or TableMapping()).encoding, str(path))
+    mapping = mapping_of(path) or TableMapping()
+    agreed = {own.from_: name for name, own in mapping.columns.items() if own.from_ is not None}
+    return tuple(agreed.get(name, name) for name in names_of(path, form, mapping.encoding, str(path)))

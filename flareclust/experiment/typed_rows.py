@@ -88,7 +88,7 @@ def exported_settings(algorithm: str, params: Mapping[str, Any], schema: Path, *
 
 
 def required_schema(file: str | None) -> dict[str, Any]:
-    """Return the setting with which sites refuse that have read their rows by another schema than that of a file, if there is one."""
+    """Return the setting that makes a site refuse if it used another schema than that of a file; none without a file."""
     return {} if file is None else {"table_schema": read_schema(file).fingerprint}
 
 

@@ -143,7 +143,7 @@ class Exchanges:
         own_sizes: Mapping[str, Mapping[str, int]],
         limits: Mapping[str, int],
     ) -> Mapping[str, Message]:
-        """Return the replies of those asked, `of` so many that a round has; a site that was not asked stays in the job."""
+        """Return the replies of those asked, `of` being the number drawn for the round; a site that was not asked stays in the job."""
         replies: Mapping[str, Message] = {}
         if asked:
             sizes = reply_sizes(round_.step, round_.task)

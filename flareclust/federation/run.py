@@ -60,7 +60,7 @@ class FederationOptions:
     secure_min_sites: int | None = None
 
 
-#: The settings of a federation for which none are given.
+#: The default settings.
 USUAL = FederationOptions()
 
 

@@ -137,8 +137,10 @@ class FedAvgExecutor(ClusteringExecutor):
     steps = MappingProxyType(
         {
             SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes"),
-            ROWS: Step(_Sizes(columns=whole(""), classes=whole(""), rows=counts("")), "sizes_and_rows"),
-            LOSSES: Step(Schema(loss=real("", minimum=0)), "losses"),
+            ROWS: Step(_Sizes(columns=whole(""), classes=whole(""), rows=counts("")), "sizes_and_rows", jobs="plain"),
+            LOSSES: Step(
+                Schema(loss=real("", minimum=0)), "losses", jobs="plain"
+            ),  # of rows that a crafted model singles out
             TRAIN: Step(
                 Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
             ),

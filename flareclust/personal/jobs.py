@@ -28,8 +28,9 @@ from flareclust.personal.rows import CLASS_COLUMN, Split
 from flareclust.personal.settings import TRAINED_BY, PersonalSettings
 from flareclust.protocol.algorithm import Algorithm
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.task import LOSSES, TRAIN
 
-#: No algorithm of the registry, since it makes no clusters.
+#: Neither is an algorithm of the registry, since they make no clusters.
 FEDAVG = Algorithm(
     "fedavg",
     "Federated averaging of one model",
@@ -37,7 +38,6 @@ FEDAVG = Algorithm(
     "flareclust.personal.aggregator.FedAvgAggregator",
     source="McMahan et al. (2017), Algorithm 1",
 )
-from flareclust.protocol.task import LOSSES, TRAIN
 
 IFCA = Algorithm(
     "ifca",

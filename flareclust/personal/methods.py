@@ -106,7 +106,7 @@ def train_models(
         method: one of `METHODS`.
         learner: the kind of model.
         split: the devices' rows.
-        k: number of clusters; the methods global and local do not use it.
+        k: number of clusters, of kfed, ifca and the selection pow-d-kfed.
         rounds: how often the devices train.
         seed: of everything random; methods with the same seed draw the same rows for the same parts.
         k_local: k', local clusters of a device, of k-FED.

@@ -116,7 +116,7 @@ def check_fewer(per_round: int | None, candidates: int | None, sizes: Sequence[i
             f"per_round is {per_round} without effect: {among}, so all would train; use a smaller one, or leave out select"
         )
     if candidates is not None and candidates > most:
-        raise UserError(f"candidates is {candidates}, and {among}; ask at most so many")
+        raise UserError(f"candidates is {candidates}, and {among}; ask at most {most}")
 
 
 @dataclass(frozen=True)

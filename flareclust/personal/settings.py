@@ -35,8 +35,8 @@ class TrainingSettings(SelectionSettings):
     )
     method: Annotated[str, OneOf(METHODS)] = Field(default="kfed", description="kfed, ifca, global or local.")
     model: Annotated[str, OneOf(MODELS)] = Field(default="mlp", description="mlp, or linear, which needs no extra.")
-    k: int | None = Field(default=None, ge=1, description="Number of clusters, for kfed and ifca.")
-    rounds: int = Field(default=50, ge=1, le=100_000, description="How often all devices train.")
+    k: int | None = Field(default=None, ge=1, description="Number of clusters, for kfed, ifca and pow-d-kfed.")
+    rounds: int = Field(default=50, ge=1, le=100_000, description="Number of rounds.")
     hidden: int = Field(default=200, ge=1, le=100_000, description="Hidden units of mlp.")
     lr: float = Field(default=0.01, gt=0, description="Step size.")
     updates: int = Field(default=10, ge=1, description="Local updates of a round; of linear, passes over the rows.")
@@ -79,7 +79,7 @@ class PersonalSettings(TrainingSettings):
     data: str = Field(default="digits", description="A data set with classes, or a file.")
     partition: str = Field(default="iid", description="How the rows are assigned to devices.")
     devices: int = Field(default=10, ge=1, description="Number of devices.")
-    k_local: int = Field(default=1, ge=1, description="k', clusters of a device, for kfed.")
+    k_local: int = Field(default=1, ge=1, description="k', clusters of a device, for kfed and pow-d-kfed.")
     scale: Annotated[str, OneOf(SCALES)] = Field(
         default="none", description="How columns are scaled over all devices first: standard, or none."
     )

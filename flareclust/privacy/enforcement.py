@@ -20,7 +20,7 @@ from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field
 from flareclust.protocol.sizes import policy_sizes
-from flareclust.protocol.task import ASSESS, DESCRIBE, OF_CLASSES, PLACE, PROFILING
+from flareclust.protocol.task import ASSESS, DESCRIBE, KNOWN_MOMENTS, OF_CLASSES, PLACE, PROFILING
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -140,7 +140,7 @@ class PolicyEnforcer:
         if spec.sums is None or (self.policy.secure_sums and (spec.sums or _sums_of_columns(question, message))):
             raise _against("lets out sums masked only; submit with secure_sums", "secure_sums")
         for name, form in spec.schema.fields.items():
-            self._check_size(name, form, message[name])
+            self._check_size(question.step, name, form, message[name])
             if form.rows and not private:
                 self._check_rows(name, message[name])
         seconds = _seconds(arrays.get(SECONDS))
@@ -160,7 +160,9 @@ class PolicyEnforcer:
             raise _against("got another policy while the job was under way; the next job will do")
         return str(algorithm), private is True
 
-    def _check_size(self, name: str, field: Field, value: Array) -> None:
+    def _check_size(self, step: str, name: str, field: Field, value: Array) -> None:
+        if step == KNOWN_MOMENTS and value.shape[-1] == 1:  # each group is a column
+            return
         if field.axes[-1:] == ("d",) and len(field.axes) > 1:
             d = 1 if name == "centroids" else max(1, value.shape[-1])
             if value.shape[0] > self.policy.max_centroids * d:

@@ -48,7 +48,7 @@ class Outcome:
         metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` over the rows of all sites that answered the
             assessment (None where undefined); empty without assessment.
         rounds: one record per exchange: round, step, sites, refused, bytes, seconds and the algorithm's diagnostics. Of the
-            engine devices, `sites` and `refused` are numbers, and `newly_refused` names those that the exchange was too much for.
+            engine devices, `sites` and `refused` are numbers, and `newly_refused` names those refused in this exchange.
         sites: all sites of the job.
         refused: why a site was left out, by site, in words that follow its name.
         bytes_up: bytes of arrays sent by all sites.

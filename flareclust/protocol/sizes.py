@@ -21,7 +21,7 @@ from flareclust.protocol.task import (
 def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     """Return the sizes that a site's reply must respect, as the server knows them.
 
-    K, the number of centroids sent; c and t of the scores; p, the number of weights of a model that is trained, or of k models; c and f of a
+    K, the number of centroids sent; c candidate solutions with t centroids in all; p, the number of weights of a model that is trained, or of k models; c and f of a
     linear classifier's coefficients, f also of second moments.
     """
     if step in (SCALES, KNOWN_SCALES):
@@ -34,7 +34,7 @@ def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
 
 
 def policy_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
-    """Return the sizes that a site's policy holds a reply to, whatever arrays a server sent: K, k, and c and t of the scores."""
+    """Return the sizes that a site's policy holds a reply to, whatever arrays a server sent: K, k, and c candidate solutions with t centroids in all."""
     sizes = _centroid_sizes(arrays)
     if sizes and step in (ASSESS, PROFILE_BINS, PROFILE_KNOWN_BINS):
         sizes["k"] = sizes["K"]

@@ -26,7 +26,7 @@ def personalise(
     Args:
         data: a data set with classes, a file (an npz with `y`, or a table whose column `label` holds the class), rows and
             classes (X, y), or such pairs by device name, which are not partitioned.
-        k: number of clusters, for the methods kfed and ifca.
+        k: number of clusters, for the methods kfed and ifca and for `select="pow-d-kfed"`.
         out: folder for the result's files; None for none, unless tracked.
         track: whether to log an MLflow run.
         on_round: called after each round with its number, the accuracy of each device and the bytes up and down so far.

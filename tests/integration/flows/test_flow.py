@@ -94,7 +94,7 @@ def test_a_failed_job_is_shown_as_failed_with_its_reason(server, folder):
         flareclust.run("feca", data="iris", k=100, n_sites=3, engine="simulator", track=True, out="out")
     _, (run,) = runs()
     assert run.info.status == "FAILED"
-    assert "site-1 has fewer rows than k=100" in run.data.tags["flareclust.error"]
+    assert "each has fewer rows than k=100" in run.data.tags["flareclust.error"]
     assert not (folder / "out").exists()
 
 

@@ -28,7 +28,7 @@ def test_a_killed_sweep_in_processes_leaves_none_and_the_same_command_goes_on(tm
         'name = "s"\ndata = "iris"\nn_sites = 3\nseeds = 6\nalgorithms = ["kfed"]\nrunner = "processes"\nworkers = 2\n'
     )
     trials = tmp_path / "out" / "trials.jsonl"
-    command = [sys.executable, "-m", "flareclust.cli", "sweep", "s.toml", "--no-track", "--out", "out", "--json"]
+    command = [sys.executable, "-m", "flareclust", "sweep", "s.toml", "--no-track", "--out", "out", "--json"]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT")}
     where = {"cwd": tmp_path, "env": own | {"PREFECT_HOME": str(tmp_path / "prefect")}}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **where)

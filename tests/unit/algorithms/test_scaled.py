@@ -303,6 +303,19 @@ def test_the_columns_of_a_category_count_as_one_column(rng, scale, secure):
         assert len(set(result.arrays["deviation"][group])) == 1
 
 
+@pytest.mark.parametrize("scale", ["standard", "robust", "range"])
+@pytest.mark.parametrize("secure", [False, True])
+def test_values_that_never_occur_do_not_change_how_much_a_category_counts(rng, scale, secure):
+    numbers, two = rng.normal(size=(900, 2)), np.eye(2)[rng.integers(0, 2, 900)]
+    found = []
+    for unused in (0, 3):
+        X = np.concatenate([numbers, two, np.zeros((900, unused))], axis=1)
+        settings = {"scale": scale, "categories": [list(range(2, 4 + unused))], "secure_sums": secure}
+        sites = {name: X[start::3] for start, name in enumerate("abc")}
+        found.append(flareclust.run("lloyd", sites, k=3, **settings).arrays["deviation"][2])
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
 @pytest.mark.parametrize("name", ["portfolio", "masked"])
 @pytest.mark.parametrize("scale", ["standard", "robust", "range"])
 def test_a_category_that_tells_nothing_does_not_decide_the_clusters(name, scale, rng):

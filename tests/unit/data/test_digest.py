@@ -28,6 +28,18 @@ def test_files_below_a_folder_count_by_name_and_content(tmp_path):
     assert digest_of("", [tmp_path]) == seen[-2]
 
 
+def test_a_content_that_looks_like_a_name_is_another(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+    (one / "x").write_bytes(b"1y\x002")
+    (two / "x").write_bytes(b"1")
+    (two / "y").write_bytes(b"2")
+    assert digest_of("", [one]) != digest_of("", [two])
+    with pytest.raises(UserError, match="none: no such file or folder"):
+        digest_of("", [tmp_path / "none"])
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     (tmp_path / "x").touch()
 

@@ -82,6 +82,14 @@ def test_without_a_schema_each_file_has_the_columns_that_it_has(different, name)
     assert result.metrics["ari"] == 1
 
 
+def test_without_a_schema_a_mapping_gives_a_file_the_names_of_the_others(different):
+    south = different / "south.csv"
+    south.write_text(south.read_text().replace("who,a,", "who,Wert A,"))
+    (different / "south.mapping.yaml").write_text("columns:\n  a: {from: Wert A}\n")
+    result = flareclust.run("masked", str(different), k=2, partition="none", truth="class", id_column="who")
+    assert list(result.columns) == ["a", "b", "c"]
+
+
 def test_without_a_schema_algorithms_for_the_same_columns_name_what_a_file_lacks(different):
     with pytest.raises(UserError, match=r"^south lacks b, and portfolio needs the same columns"):
         flareclust.run("portfolio", str(different), k=2, partition="none", truth="class", id_column="who")

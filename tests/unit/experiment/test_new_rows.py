@@ -41,9 +41,13 @@ def test_a_column_in_another_unit_than_in_the_run_is_named(settings, caplog):
         result.placements(late(factor=1))
         result.placements(late(3))  # so few rows say nothing
         assert not caplog.messages
+    late_ones = {"arrays": {"mean": np.zeros(1), "deviation": np.ones(1)}, "params": {"scale": "standard"}}
+    many = np.random.default_rng(0).lognormal(0, 2.5, size=(20_000, 1))
+    for rows in (12, None):  # of which the run's few say little
+        assert not columns_unlike_those_of(**late_ones, columns=["x"], X=many, rows=rows)
     values = patients(50, 8).to_numpy(copy=True)
     values[:, 0] += 500
-    [text] = columns_unlike_those_of(result.arrays, result.params, result.columns, values)
+    [text] = columns_unlike_those_of(result.arrays, result.params, result.columns, values, 400)
     assert "has values apart from those of the run (mean 5" in text
     assert ", in the run 5" in text
 

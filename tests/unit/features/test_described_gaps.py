@@ -9,9 +9,11 @@ import pytest
 
 import flareclust
 from flareclust import JobFailed
+from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place_file
+from flareclust.executors.masked import MaskedExecutor
 from flareclust.features import result as partial
 from flareclust.features.alignment import codes_of, moments_of_known
 from flareclust.protocol import registry
@@ -52,6 +54,24 @@ def test_rows_that_were_dropped_are_labelled_only(name):
     (text,) = [text for text in result.warnings if "missing: drop-rows" in text]
     assert text.startswith(f"{sum(gone.values())} of 800 rows were left out")
     assert all(f"{site} {number} of " in text for site, number in gone.items())
+
+
+def test_missing_cells_are_counted_without_a_site_that_refuses_after_its_description(monkeypatch):
+    others = {site: {*pd.concat([one for name, one in GAPS.items() if name != site])} for site in GAPS}
+    lost = next(site for site, frame in GAPS.items() if {*frame} <= others[site])
+
+    def refuses(self, task, *arguments, known_moments=MaskedExecutor.known_moments):
+        if task.site == lost:
+            raise Refusal("has lost its disk")
+        return known_moments(self, task, *arguments)
+
+    without = {site: frame for site, frame in GAPS.items() if site != lost}
+    expected = flareclust.run("masked", without, k=4, missing="mean").arrays
+    monkeypatch.setattr(MaskedExecutor, "known_moments", refuses)
+    found = flareclust.run("masked", GAPS, k=4, missing="mean").arrays
+    counts = dict(zip(found["column_names"].tolist(), found["missing_cells"].tolist(), strict=True))
+    for name, number in zip(expected["column_names"].tolist(), expected["missing_cells"].tolist(), strict=True):
+        assert counts[name] == number
 
 
 def test_missing_cells_are_counted_over_the_sites_that_have_the_column():
