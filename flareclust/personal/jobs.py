@@ -98,7 +98,7 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
     up, down = spent[0] + np.cumsum(bytes_up), spent[1] + np.cumsum(bytes_down)
     for index in range(settings.rounds):
         on_round(index + 1, accuracy[index], int(up[index]), int(down[index]))
-    by_round = [] if selection is None else [sorted(names) for names in selected]
+    by_round = () if selection is None else [sorted(names) for names in selected]
     return Course(models, parts, group, accuracy, bytes_up, bytes_down, *spent, by_round, lost)
 
 
