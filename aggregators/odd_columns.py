@@ -1,7 +1,7 @@
-"""What the server keeps and says of columns that one site seems to mean otherwise than the others.
+"""The server's side of comparing columns: what it keeps of the sites' means and deviations, and warnings of odd columns.
 
-Where it knows location and spread of each site's columns it compares them itself. With secure sums it knows of how many sites
-found their own columns odd (`flareclust.executors.odd_columns`).
+Where it knows these of each site it compares them itself. With secure sums it knows how many sites found a column of their own
+odd (`flareclust.executors.odd_columns`).
 """
 
 import logging
@@ -17,9 +17,8 @@ from flareclust.features.columns import Columns, by_column
 
 log = logging.getLogger(__name__)
 
-#: What is kept of the sites' own columns, where their replies come one by one: names (m,), numbers of known cells,
-#: their means and deviations (m, d), NaN
-#: where a site lacks the column or knows too few cells.
+#: What is kept of the sites' own columns, where their replies come one by one: names (m,); numbers of known cells, means and
+#: deviations (m, d), the latter two NaN where a site lacks the column or knows too few cells.
 OF_SITES = SCALED_SITES, SITE_CELLS, SITE_MEANS, SITE_DEVIATIONS = (
     "scaled_sites",
     "site_cells",

@@ -20,7 +20,7 @@ from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import BY_BINS, ColumnsParams
-from flareclust.executors.scaled import GRID, IN_BINS, check_asked_once
+from flareclust.executors.scaled import GRID, IN_BINS, check_bins
 from flareclust.features.alignment import DESCRIPTION, FILL, describe, moments, moments_of_known, own_view
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.privacy.context import SiteContext
@@ -130,7 +130,7 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
-        check_asked_once(task, self.params.scale)
+        check_bins(task, self.params.scale)
         D = len(task.arrays["columns"])
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": D})

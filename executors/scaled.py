@@ -54,7 +54,7 @@ IN_BINS = Schema(counts=counts("d b"))
 _BEFORE_SCALING = (SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
 
 
-def check_asked_once(task: Task, scale: str) -> None:
+def check_bins(task: Task, scale: str) -> None:
     """Raise BadMessage where numbers of cells in bins are asked for later than before the rounds, or without need.
 
     With a grid for every round, a server could move the edge of a bin over a single cell.
@@ -71,7 +71,7 @@ class ScaledExecutor(ComparedExecutor):
     params: ScaledParams
 
     steps = {
-        # Algorithms for different columns, describe and scale columns in steps of their own.
+        # Algorithms for different columns have other steps for this, and no `compare`.
         SCALES: Step(GROUPS, "scales", summed=True, parameter="compare"),
         KNOWN_SCALES: Step(KNOWN, "known_scales", summed=True, parameter="compare"),
         ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="compare"),
@@ -129,7 +129,7 @@ class ScaledExecutor(ComparedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how many known cells of each column of the rows (n, d) lie in each bin."""
-        check_asked_once(task, self.params.scale)
+        check_bins(task, self.params.scale)
         self._check_enough(data, context)
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": data.shape[1]})

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Factors between units that sites mix up, and what is said of them.
+#: Factors between units that sites mix up, and what is said of them; powers of ten come first.
+_TENS = {10.0**power: f"{10**power:,}" for power in (1, 2, 3, 6)}
 UNITS: Mapping[float, str] = {
-    **{10.0**power: f"{10**power:,}" for power in (1, 2, 3, 6)},
+    **_TENS,
     25.4: "25.4 (inches)",
     2.54: "2.54 (inches)",
     1 / 0.45359237: "2.2 (pounds)",
@@ -158,7 +159,9 @@ def _known(own: Cells, others: Cells) -> int | None:
     if off[best] <= (_NEAR_SAME if best == _FAHRENHEIT else _NAMED):
         return best
     around = _NEAR_SAME if abs(spread - center) <= _SAME else _NEAR_DEVIATION
-    powers = [i for i in range(8) if abs(spread - _factor(i)) < around and abs(center - _factor(i)) < _NEAR_MEAN]
+    powers = [
+        i for i in range(2 * len(_TENS)) if abs(spread - _factor(i)) < around and abs(center - _factor(i)) < _NEAR_MEAN
+    ]
     return min(powers, key=lambda i: off[i]) if powers else None
 
 

@@ -21,6 +21,17 @@ from tests.patience import PATIENCE
 pytestmark = pytest.mark.slow
 
 
+def gone_on(command, where, trials, total):
+    """Return the trials that a killed sweep has done, after the same command has done the rest."""
+    before = trials.read_text().splitlines()
+    assert 1 <= len(before) < total
+    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE, **where)
+    assert again.returncode == 0, again.stderr
+    reported = json.loads(again.stdout)
+    assert (reported["resumed"], reported["done"]) == (len(before), total)
+    return before
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_killed_sweep_in_processes_leaves_none_and_the_same_command_goes_on(tmp_path):
@@ -41,12 +52,7 @@ def test_a_killed_sweep_in_processes_leaves_none_and_the_same_command_goes_on(tm
         process.kill()
         process.wait()
         assert psutil.wait_procs(started, timeout=PATIENCE)[1] == []
-        before = trials.read_text().splitlines()
-        assert 1 <= len(before) < 6
-        again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE, **where)
-        assert again.returncode == 0, again.stderr
-        reported = json.loads(again.stdout)
-        assert (reported["resumed"], reported["done"]) == (len(before), 6)
+        before = gone_on(command, where, trials, 6)
         assert set(before) <= set(trials.read_text().splitlines())
     finally:
         for left in (process, *naming(tmp_path)):
@@ -151,12 +157,7 @@ def test_a_killed_sweep_goes_on_with_the_same_command_and_leaves_no_federation(t
             psutil.wait_procs([psutil.Process(process.pid)], timeout=0.05)
         process.kill()
         process.wait()
-        before = trials.read_text().splitlines()
-        assert 1 <= len(before) < 3
-        again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE, **where)
-        assert again.returncode == 0, again.stderr
-        reported = json.loads(again.stdout)
-        assert (reported["resumed"], reported["done"]) == (len(before), 3)
+        before = gone_on(command, where, trials, 3)
         assert trials.read_text().splitlines()[: len(before)] == before
         assert naming(temporary) == []
         assert list(temporary.iterdir()) == []
