@@ -14,14 +14,14 @@ from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_path
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.artifacts import check_out, check_resume, keep
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
-from flareclust.experiment.evaluate import evaluate
-from flareclust.experiment.in_memory import in_memory, of_named_sites
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.artifacts import check_out, check_resume, keep
+from flareclust.experiment.results.evaluate import evaluate
+from flareclust.experiment.results.result import Result
 from flareclust.experiment.submit import Kept, submit, submit_again
+from flareclust.experiment.tables.in_memory import in_memory, of_named_sites
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
@@ -161,9 +161,9 @@ def run(
     if not progress:
         shown = on_round or (lambda record: None)
         return run_experiment(experiment, loaded, track=track, out=folder, on_round=shown, resume=again)
-    from flareclust.experiment import report
+    from flareclust.experiment.reports import terminal
 
-    with report.progress(experiment) as show:
+    with terminal.progress(experiment) as show:
         return run_experiment(experiment, loaded, track=track, out=folder, on_round=show, resume=again)
 
 

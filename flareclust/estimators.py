@@ -19,7 +19,7 @@ from flareclust.data.cells import check_rows
 from flareclust.data.one_hot import rows_of
 from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.result import Result
 from flareclust.features.scaling import filled
 from flareclust.features.space import as_clustered
 from flareclust.protocol import registry

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from flareclust.api import run_experiment
 from flareclust.experiment.config import Experiment, make_experiment
-from flareclust.experiment.report import progress
-from flareclust.experiment.result import Result
+from flareclust.experiment.reports.terminal import progress
+from flareclust.experiment.results.result import Result
 from flareclust.tracking.store import resolve_uri
 
 FOLDER = Path("flareclust-runs") / "demo"

@@ -17,12 +17,12 @@ from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.experiment.artifacts import check_out, keep
 from flareclust.experiment.config import Experiment, folder_name
-from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.artifacts import check_out, keep
+from flareclust.experiment.results.evaluate import evaluate
+from flareclust.experiment.results.result import Result
 from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
 from flareclust.flows.pages import RunPage

@@ -19,7 +19,7 @@ from prefect.runtime import flow_run
 
 from flareclust._foundation.errors import FlareclustError, JobFailed
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.result import Result
 from flareclust.tracking.promotion import ALIAS, METRIC, check_alias, check_metric
 from flareclust.tracking.store import NoAnswer
 

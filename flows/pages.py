@@ -24,10 +24,10 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
-from flareclust.experiment.artifacts import PICTURE
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.result import Result
-from flareclust.experiment.trials import TrialRun, by_cell
+from flareclust.experiment.results.artifacts import PICTURE
+from flareclust.experiment.results.result import Result
+from flareclust.experiment.sweeps.trials import TrialRun, by_cell
 from flareclust.federation import OnRound
 from flareclust.protocol.outcome import numbers_of_sites
 from flareclust.tracking.note import describe

@@ -1,7 +1,7 @@
 """The flow of a study: every trial is a task, a few at a time; MLflow has a parent run and a run per trial.
 
 Trials are tasks and not flows of their own, because a flow takes a second even where it does nothing. What a trial
-does is in `flareclust.experiment.trials`, what is logged in `flareclust.tracking.sweep_runs`.
+does is in `flareclust.experiment.sweeps.trials`, what is logged in `flareclust.tracking.sweep_runs`.
 """
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
@@ -22,11 +22,11 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flareclust._foundation.errors import FlareclustError
-from flareclust.experiment.sweep import Sweep
-from flareclust.experiment.sweep import trials as trials_of
-from flareclust.experiment.sweep_runner import THREADS, SweepRunner, parse_runner
-from flareclust.experiment.trials import OnDone, Trial, TrialRun
-from flareclust.experiment.trials_file import TRIALS, TrialFile, run_in_threads, study_folder
+from flareclust.experiment.sweeps.runner import THREADS, SweepRunner, parse_runner
+from flareclust.experiment.sweeps.sweep import Sweep
+from flareclust.experiment.sweeps.sweep import trials as trials_of
+from flareclust.experiment.sweeps.trials import OnDone, Trial, TrialRun
+from flareclust.experiment.sweeps.trials_file import TRIALS, TrialFile, run_in_threads, study_folder
 from flareclust.flows.configured import server_configured
 from flareclust.flows.pages import StudyPage, show_study
 from flareclust.flows.runners import attempts
@@ -186,7 +186,7 @@ def tracked_runner(
     later: str = "",
     runner: SweepRunner = THREADS,
 ) -> TrackedRunner:
-    """Return a `flareclust.experiment.trials.Runner` whose trials are tasks of a Prefect flow and runs in MLflow.
+    """Return a `flareclust.experiment.sweeps.trials.Runner` whose trials are tasks of a Prefect flow and runs in MLflow.
 
     Called again with the same trials, it takes from MLflow and from the file what was finished and runs the rest. Every
     trial is run and answered, failed ones among them; the state of the flow and of the parent run says how many failed.

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import flareclust
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.result import Result
 
 SCHEMA = """
 missing: mean

@@ -14,7 +14,7 @@ from benchmarks.pages import ROOT
 from flareclust._foundation.setting_text import as_text
 from flareclust.data.partition_specs import SPECS
 from flareclust.executors.profiles import PROFILES
-from flareclust.experiment.report import parameter_rows
+from flareclust.experiment.reports.terminal import parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.steps import Step

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flareclust.experiment.trials import Cell, Runner, Trial, TrialRun, by_cell, run_plain
+from flareclust.experiment.sweeps.trials import Cell, Runner, Trial, TrialRun, by_cell, run_plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

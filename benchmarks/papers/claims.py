@@ -5,7 +5,7 @@ from math import hypot, isnan, sqrt
 from typing import Literal
 
 from benchmarks.papers.base import find_cell, reading
-from flareclust.experiment.trials import Cell
+from flareclust.experiment.sweeps.trials import Cell
 
 #: Where a mean is said to be: near another, below it or above it; None where nothing is said.
 Side = Literal["near", "below", "above"] | None

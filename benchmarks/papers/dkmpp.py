@@ -18,7 +18,7 @@ from benchmarks.papers.measures import solve
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.separability import covered, mse_bound, separability, uncovered_bound
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import IntArray
 from flareclust.data.partition import partition
 from flareclust.engines.options import JobOptions
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from benchmarks.papers.feca_rounds import IMAGES, TEST, evaluate, images, train_
 from flareclust._foundation.seeding import stream
 from flareclust.data.partition import partition
 from flareclust.engines.options import JobOptions
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -37,7 +37,7 @@ from flareclust.executors.feca import (
     remove_one_fit_many,
 )
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.trials import Trial, TrialResult, experiment_trial
+from flareclust.experiment.sweeps.trials import Trial, TrialResult, experiment_trial
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both, site
 from flareclust.protocol.registry import Algorithm

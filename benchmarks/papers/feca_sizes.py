@@ -28,7 +28,7 @@ from flareclust._foundation.seeding import stream
 from flareclust.core.lloyd import kmeans
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
 

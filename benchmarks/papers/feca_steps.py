@@ -27,7 +27,7 @@ from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import sigma
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.submit import submit
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 #: True centroids of the S-sets.
 K = 15

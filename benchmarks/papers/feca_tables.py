@@ -26,7 +26,7 @@ from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import UserError
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell, Trial
+from flareclust.experiment.sweeps.trials import Cell, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

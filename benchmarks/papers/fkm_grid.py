@@ -16,7 +16,7 @@ from benchmarks.papers.generators import Federation, deal, grid, nested
 from benchmarks.papers.measures import history, nearest, solve, truth
 from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import load
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,7 +22,7 @@ from benchmarks.papers.fkm_grid import (
     by_location,
     trials_of,
 )
-from flareclust.experiment.trials import Cell, Trial
+from flareclust.experiment.sweeps.trials import Cell, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from benchmarks.papers.fkm_grid import CENTRAL, FKM, FKM_SETTINGS, KFED_SETTINGS
 from benchmarks.papers.generators import Federation, deal
 from benchmarks.papers.measures import silhouettes, solve
 from flareclust.data.datasets import load
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

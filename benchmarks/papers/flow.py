@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.papers.base import WORKERS, Report
 from benchmarks.papers.report import FIGURE, SUMMARY, TABLE
 from benchmarks.papers.running import EXPERIMENT, FolderRunner, OnSaved
-from flareclust.experiment.trials import OnDone, Runner, Trial, TrialRun
+from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
 from flareclust.flows.sweep import TrackedRunner, tracked_runner
 from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
 

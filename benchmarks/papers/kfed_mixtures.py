@@ -10,7 +10,7 @@ from benchmarks.papers.claims import spread, value
 from benchmarks.papers.generators import gaussian_groups
 from benchmarks.papers.measures import solve, truth
 from flareclust._foundation.seeding import stream
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

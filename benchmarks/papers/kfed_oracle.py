@@ -18,7 +18,7 @@ from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import kmeans
 from flareclust.data.datasets import Dataset, load
 from flareclust.evaluation.scores import separation_ratios
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

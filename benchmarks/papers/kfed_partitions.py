@@ -14,7 +14,7 @@ from benchmarks.papers.kfed_oracle import C0, chosen, oracle, rule_cell, rule_tr
 from benchmarks.papers.measures import clustering_cost, inertia, solve
 from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

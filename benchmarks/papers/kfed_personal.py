@@ -12,7 +12,7 @@ from benchmarks.papers.base import NOTHING, Line, Report, Study, Value, agreemen
 from benchmarks.papers.claims import spread, value
 from benchmarks.papers.rotated import ROTATIONS, mnist_by_writer, purity_of_rotations, rotated_mnist
 from flareclust._foundation.extras import require
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 from flareclust.personal.methods import train_models
 from flareclust.personal.rows import Split
 

@@ -18,7 +18,7 @@ from benchmarks.papers.kfed_partitions import (
 )
 from benchmarks.papers.measures import history, inertia, solve
 from flareclust._foundation.seeding import stream
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

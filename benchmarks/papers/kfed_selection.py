@@ -16,7 +16,7 @@ from benchmarks.papers.selection_settings import CLASSES, Setting, Settings, set
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.client_selection import METHODS, POW_D, POW_D_KFED, RANDOM
-from flareclust.experiment.trials import Trial, TrialResult, TrialRun, by_cell
+from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun, by_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

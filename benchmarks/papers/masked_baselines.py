@@ -12,7 +12,7 @@ from benchmarks.papers.masked_setups import ACCURACY, CENTRAL, MEGABYTES, SECOND
 from benchmarks.papers.masked_setups import trials as trials_of
 from benchmarks.papers.masked_values import ACCURACY as PRINTED
 from benchmarks.papers.masked_values import QMNIST, SetUp, set_ups
-from flareclust.experiment.trials import Cell, Trial
+from flareclust.experiment.sweeps.trials import Cell, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import accuracy, optimal_centroids
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared, tables_of
-from flareclust.experiment.trials import Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Trial, TrialResult
 
 TRUE, ALONE = "true-centroids", "alone"
 #: Rows of a cluster below which a site says nothing of it: the default of the algorithms.

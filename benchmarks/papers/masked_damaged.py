@@ -32,7 +32,7 @@ from flareclust.evaluation.metrics import optimal_centroids, relative_distance
 from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared, names_of
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 from flareclust.features.columns import Columns
 from flareclust.features.result import columns_of
 from flareclust.protocol.outcome import Outcome

@@ -9,7 +9,7 @@ from benchmarks.papers.claims import spread, value
 from benchmarks.papers.masked_setups import ACCURACY, PERFECT, SECONDS, loaded, masked_as_printed, proxy_as_printed
 from benchmarks.papers.masked_setups import trials as trials_of
 from benchmarks.papers.masked_values import SetUp, dim
-from flareclust.experiment.trials import Cell, Trial
+from flareclust.experiment.sweeps.trials import Cell, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

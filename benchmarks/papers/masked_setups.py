@@ -11,7 +11,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.datasets import Dataset, load
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, in_places, names_of, tables_of
-from flareclust.experiment.trials import Trial, TrialResult, experiment_trial
+from flareclust.experiment.sweeps.trials import Trial, TrialResult, experiment_trial
 
 #: Rows of the larger data sets in the quick form.
 QUICK_ROWS = 3_000

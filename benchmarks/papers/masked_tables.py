@@ -30,7 +30,7 @@ from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import Dataset
 from flareclust.data.feature_partition import split_features
 from flareclust.evaluation.metrics import assumption_8_rate
-from flareclust.experiment.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

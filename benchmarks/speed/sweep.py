@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.speed import page
 from benchmarks.speed.samples import PARTS, sampled
-from flareclust.experiment.sweep import read_sweep, trials
-from flareclust.experiment.trials import Trial, attempt
+from flareclust.experiment.sweeps.sweep import read_sweep, trials
+from flareclust.experiment.sweeps.trials import Trial, attempt
 
 BENCHMARKS = Path(__file__).resolve().parent.parent
 STUDY, RECORD = BENCHMARKS / "s1_sweep.toml", BENCHMARKS / "records" / "speed_sweep.json"

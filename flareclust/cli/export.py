@@ -13,6 +13,6 @@ def export(
     to: Annotated[Path, typer.Option(help="The file to write: NAME.skops for scikit-learn, NAME.onnx for ONNX.")],
 ) -> None:
     """Write the model of a finished run, which assigns rows to the clusters, for scikit-learn or ONNX."""
-    from flareclust.experiment.saved_result import read_result
+    from flareclust.experiment.results.saved import read_result
 
     say(read_result(result).export(to))

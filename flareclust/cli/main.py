@@ -63,27 +63,29 @@ def list_algorithms(
     as_json: AsJson = False,
 ) -> None:
     """List the algorithms, or the parameters of one."""
-    from flareclust.experiment import report
+    from flareclust.experiment.reports import terminal
     from flareclust.protocol import registry
 
     table = registry.algorithms() if name is None else {name: registry.get(name)}
     if name is not None and as_json:
-        typer.echo(json.dumps(report.algorithm_row(table[name]) | {"parameters": report.parameter_rows(table[name])}))
+        typer.echo(
+            json.dumps(terminal.algorithm_row(table[name]) | {"parameters": terminal.parameter_rows(table[name])})
+        )
     elif name is not None:
-        report.print_parameters(table[name])
+        terminal.print_parameters(table[name])
     elif as_json:
-        typer.echo(json.dumps([report.algorithm_row(algorithm) for algorithm in table.values()], default=str))
+        typer.echo(json.dumps([terminal.algorithm_row(algorithm) for algorithm in table.values()], default=str))
     else:
-        report.print_algorithms(table.values())
+        terminal.print_algorithms(table.values())
 
 
 @data_app.command("list")
 def data_list() -> None:
     """List the data sets."""
     from flareclust.data import datasets
-    from flareclust.experiment import report
+    from flareclust.experiment.reports import terminal
 
-    report.print_pairs("data set", datasets.describe())
+    terminal.print_pairs("data set", datasets.describe())
 
 
 @data_app.command("get")
@@ -120,7 +122,7 @@ def jobs_export(
     """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
     from flareclust.engines.job import build_job, export_job
     from flareclust.engines.options import JobOptions
-    from flareclust.experiment.typed_rows import exported_settings
+    from flareclust.experiment.tables.typed_rows import exported_settings
     from flareclust.protocol import registry
 
     options = JobOptions(
@@ -170,7 +172,7 @@ def assign(
     out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
-    from flareclust.experiment import report
+    from flareclust.experiment.reports import terminal
 
     if (data is None) == (kit is None):
         raise UserError("say either --data FILE, for a file that is here, or --kit KIT, for a site of the federation")
@@ -182,12 +184,12 @@ def assign(
         from flareclust.engines.late_jobs import place_at, placed_rows
 
         placed = place_at(result, kit, split_names(site) or ())
-        report.print_placed(placed, placed_rows(placed))
+        terminal.print_placed(placed, placed_rows(placed))
         return
     assert data is not None
     from flareclust._foundation.own_files import make_folder
     from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
-    from flareclust.experiment.late_rows import notes_on, place_by_names, place_typed
+    from flareclust.experiment.tables.late_rows import notes_on, place_by_names, place_typed
 
     ids = id_name = None
     if schema is None:
@@ -204,7 +206,7 @@ def assign(
         write_labels(out, labels, ids, id_name)
     except OSError as error:
         raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
-    report.print_placement(labels, out, notes_on(result, table))
+    terminal.print_placement(labels, out, notes_on(result, table))
 
 
 @app.command()

@@ -51,7 +51,7 @@ def poc_status(
     from rich.table import Table
 
     from flareclust.engines.poc import federation as poc
-    from flareclust.experiment.report import escape
+    from flareclust.experiment.reports.terminal import escape
     from flareclust.flare.job_monitor import lost_words
 
     with redirect_stdout(sys.stderr):

@@ -41,7 +41,7 @@ from flareclust.cli.sweep import Interrupted
 
 if TYPE_CHECKING:
     from flareclust.experiment.config import Experiment
-    from flareclust.experiment.result import Result
+    from flareclust.experiment.results.result import Result
 
 #: The engines whose sites are made here, from the data of the run.
 OWN_DATA = ("inprocess", "devices", "simulator")
@@ -80,8 +80,8 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Cluster data that are spread over sites, and say how well it went."""
-    from flareclust.experiment import report
     from flareclust.experiment.config import make_experiment
+    from flareclust.experiment.reports import terminal
     from flareclust.privacy.policy import read_policy
     from flareclust.protocol import registry
 
@@ -120,7 +120,7 @@ def run(
     if data is None and experiment.engine in OWN_DATA:
         raise UserError(no_data("run"))
     if dry_run:
-        from flareclust.experiment.table_report import print_tables
+        from flareclust.experiment.reports.tables import print_tables
 
         print_tables(experiment)
         return
@@ -128,7 +128,7 @@ def run(
     if as_json:
         typer.echo(json.dumps(result.to_json(), allow_nan=False))
     else:
-        report.print_result(result)
+        terminal.print_result(result)
 
 
 def _result_of(
@@ -136,18 +136,18 @@ def _result_of(
 ) -> "Result":
     """Run the experiment in its folder; where it ends early, say how it goes on."""
     from flareclust.api import LOCAL, run_experiment
-    from flareclust.experiment import report
-    from flareclust.experiment.artifacts import check_unused
+    from flareclust.experiment.reports import terminal
+    from flareclust.experiment.results.artifacts import check_unused
     from flareclust.federation.checkpoint import CHECKPOINT
 
     local = resume is not None and experiment.engine in LOCAL
-    folder = out or (None if local else report.default_out(experiment))
+    folder = out or (None if local else terminal.default_out(experiment))
     where = folder or Path(resume or "")
     if not local and not overwrite:
         check_unused(where)
     before = _written(where)
     try:
-        with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
+        with redirect_stdout(sys.stderr), terminal.progress(experiment) as on_round:
             return run_experiment(experiment, track=track, out=folder, on_round=on_round, resume=resume)
     except (KeyboardInterrupt, JobFailed) as error:
         if not (where / CHECKPOINT).exists():

@@ -28,7 +28,7 @@ def schema_draft(
 ) -> None:
     """Write a first schema from one site's table, to be corrected by hand and agreed by all sites."""
     from flareclust._foundation.own_files import create
-    from flareclust.experiment.typed_files import mapping_file, mapping_of
+    from flareclust.experiment.tables.typed_files import mapping_file, mapping_of
     from flareclust.schema.draft import draft
     from flareclust.schema.mapping import TableMapping, read_mapping
 
@@ -63,8 +63,8 @@ def schema_check(
 ) -> None:
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
     from flareclust.data.tables import File
-    from flareclust.experiment.table_report import print_typed
-    from flareclust.experiment.typed_files import mapping_file
+    from flareclust.experiment.reports.tables import print_typed
+    from flareclust.experiment.tables.typed_files import mapping_file
     from flareclust.schema.columns import read_schema
     from flareclust.schema.mapping import read_mapping
     from flareclust.schema.reading import read_typed

@@ -61,11 +61,11 @@ def site_check(
     kit: AnyKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
 ) -> None:
     """Say what the kit lets jobs do, read a site's rows as a job would, and name what is wrong or odd. Nothing is sent."""
-    from flareclust.experiment import report
+    from flareclust.experiment.reports import terminal
     from flareclust.sites.check import check
 
     checked = check(kit, site)
-    report.print_checked(checked)
+    terminal.print_checked(checked)
     if checked.errors:
         raise typer.Exit(2)
 
@@ -77,7 +77,7 @@ def site_budget(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """List what jobs have spent of the budget of the site's rows. Nothing leaves the site."""
-    from flareclust.experiment import report
+    from flareclust.experiment.reports import terminal
     from flareclust.sites.budget import budget_of
     from flareclust.sites.check import local_of
 
@@ -85,7 +85,7 @@ def site_budget(
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
-        report.print_budget(found)
+        terminal.print_budget(found)
 
 
 @site_app.command("allow")

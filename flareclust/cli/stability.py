@@ -59,7 +59,7 @@ def stability(
     as_json: AsJson = False,
 ) -> None:
     """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
-    from flareclust.experiment.artifacts import REPORT, check_unused
+    from flareclust.experiment.results.artifacts import REPORT, check_unused
     from flareclust.studies.stability import stability as repeat
     from flareclust.studies.stability_report import print_stability, repeats_progress
 

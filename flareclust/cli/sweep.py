@@ -31,9 +31,9 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Run a grid of experiments; the same command goes on where it was stopped."""
-    from flareclust.experiment.report import run_lines
-    from flareclust.experiment.sweep import read_sweep
-    from flareclust.experiment.sweep_report import print_sweep, sweep_progress
+    from flareclust.experiment.reports.terminal import run_lines
+    from flareclust.experiment.sweeps.report import print_sweep, sweep_progress
+    from flareclust.experiment.sweeps.sweep import read_sweep
     from flareclust.studies.sweeps import run_sweep
 
     if in_experiment is not None and not track:

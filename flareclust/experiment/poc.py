@@ -24,8 +24,8 @@ from flareclust.engines.process_tree import ended
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.site_rows import site_files
-from flareclust.experiment.typed_files import mapping_file
+from flareclust.experiment.tables.site_rows import site_files
+from flareclust.experiment.tables.typed_files import mapping_file
 from flareclust.flare.session import connected_sites, open_session
 
 CONNECT_SECONDS = 90.0

@@ -24,7 +24,7 @@ from flareclust.evaluation.null_reference import (
 from flareclust.evaluation.selection import CHOOSER, parse_k, selection_of, settings
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.result import Result
 from flareclust.experiment.submit import submit
 from flareclust.protocol import registry
 from flareclust.studies.repeats import experiment_of, repeatable

@@ -6,10 +6,10 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.evaluate import evaluate
-from flareclust.experiment.image_results import is_embedded
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.evaluate import evaluate
+from flareclust.experiment.results.images import is_embedded
+from flareclust.experiment.results.result import Result
 from flareclust.experiment.submit import submit
 from flareclust.protocol import registry
 

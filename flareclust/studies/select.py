@@ -10,7 +10,7 @@ from flareclust.api import run
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.selection import parse_k, selection_of, summary
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.result import Result
 from flareclust.studies.null_test import check_null, null_test, with_null_test
 from flareclust.studies.repeats import check_repeatable
 

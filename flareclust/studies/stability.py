@@ -16,8 +16,8 @@ from flareclust.data.frames import frame_of
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.stability import KINDS, ClusterStability, jaccard, word
-from flareclust.experiment.artifacts import check_out, keep
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.artifacts import check_out, keep
+from flareclust.experiment.results.result import Result
 from flareclust.studies.null_test import check_null, null_test, with_null_test
 from flareclust.studies.repeats import check_repeatable, repeatable, run_again
 

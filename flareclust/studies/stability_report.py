@@ -9,7 +9,7 @@ from rich.table import Table
 
 from flareclust._foundation.display import number_or_dash
 from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
-from flareclust.experiment.report import escape
+from flareclust.experiment.reports.terminal import escape
 from flareclust.studies.stability import Stability
 
 _COLOURS = {"stable": "green", "uncertain": "yellow", "unstable": "red"}

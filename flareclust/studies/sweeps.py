@@ -8,13 +8,13 @@ from typing import Any
 
 from flareclust._foundation.extras import require
 from flareclust._foundation.own_files import check_target
-from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
-from flareclust.experiment.sweep_compare import COMPARE
-from flareclust.experiment.sweep_files import CSV, FIGURE, TABLE, write_files
-from flareclust.experiment.sweep_report import markdown, summary
-from flareclust.experiment.sweep_runner import SweepRunner, parse_runner
-from flareclust.experiment.trials import Attempt, OnDone, Trial, TrialRun, attempt_any, by_cell
-from flareclust.experiment.trials_file import TRIALS, FileRunner, TrialFile, read_trials, study_folder
+from flareclust.experiment.sweeps.compare import COMPARE
+from flareclust.experiment.sweeps.files import CSV, FIGURE, TABLE, write_files
+from flareclust.experiment.sweeps.report import markdown, summary
+from flareclust.experiment.sweeps.runner import SweepRunner, parse_runner
+from flareclust.experiment.sweeps.sweep import Sweep, make_sweep, read_sweep, trials
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRun, attempt_any, by_cell
+from flareclust.experiment.sweeps.trials_file import TRIALS, FileRunner, TrialFile, read_trials, study_folder
 
 
 @dataclass(frozen=True)

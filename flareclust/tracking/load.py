@@ -6,8 +6,8 @@ from pathlib import Path
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
-from flareclust.experiment.result import Result
-from flareclust.experiment.saved_result import read_result
+from flareclust.experiment.results.result import Result
+from flareclust.experiment.results.saved import read_result
 from flareclust.protocol.outcome import ARRAYS, ROUNDS, SUMMARY
 
 #: How the names of results in MLflow begin: of runs, and of registered models.

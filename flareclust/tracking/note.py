@@ -13,10 +13,10 @@ from flareclust.evaluation.continuity_words import summary
 from flareclust.evaluation.profile_words import Described, sentence
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.profiled import shown_noisy_profiles
-from flareclust.experiment.result import Result
-from flareclust.experiment.sweep_report import measures, reasons, spread
-from flareclust.experiment.trials import TrialRun, by_cell
+from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.experiment.results.result import Result
+from flareclust.experiment.sweeps.report import measures, reasons, spread
+from flareclust.experiment.sweeps.trials import TrialRun, by_cell
 from flareclust.tracking.origin import data_name
 from flareclust.tracking.run_numbers import in_units
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.result import Result
 from flareclust.tracking.load import MODEL, RUN, load_result
 from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
 

@@ -12,8 +12,8 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.profiled import shown_noisy_profiles
-from flareclust.experiment.result import Result
+from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 from flareclust.features.scaling import filling_of, scaling_of
 from flareclust.features.space import of_directions

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust._foundation.errors import FlareclustError
-from flareclust.experiment.sweep_files import write_files
-from flareclust.experiment.trials import Attempt, OnDone, Trial, TrialRun, attempt_any
-from flareclust.experiment.trials_file import TrialFile
+from flareclust.experiment.sweeps.files import write_files
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRun, attempt_any
+from flareclust.experiment.sweeps.trials_file import TrialFile
 from flareclust.tracking.store import store_errors
 from flareclust.tracking.sweep_runs import SweepTracker
 

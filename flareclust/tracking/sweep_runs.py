@@ -14,8 +14,8 @@ from threading import Lock
 from typing import Any
 
 from flareclust._foundation.version import __version__
-from flareclust.experiment.trials import Trial, TrialResult, TrialRun, cell_of
-from flareclust.experiment.trials_file import study_key, trial_keys
+from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun, cell_of
+from flareclust.experiment.sweeps.trials_file import study_key, trial_keys
 from flareclust.tracking.note import NOTE_TAG, describe_study
 from flareclust.tracking.origin import source_tags
 from flareclust.tracking.run_values import PARAM_LENGTH, TAG_LENGTH, finite

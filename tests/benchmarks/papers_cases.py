@@ -5,7 +5,7 @@ import math
 from benchmarks.papers import base, figures
 from benchmarks.papers.base import Entry, Line, Report
 from flareclust._foundation.errors import JobFailed
-from flareclust.experiment.trials import Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Trial, TrialResult
 
 
 def toy_trial(seed, value=1.0, cell="a", fail=False, calls=None):

@@ -12,7 +12,7 @@ from benchmarks.papers.base import Entry, Report, Study, Value, agreement, agree
 from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell
+from flareclust.experiment.sweeps.trials import Cell
 from tests.benchmarks.papers_cases import toy_entry
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,10 @@ from benchmarks.papers import (
 from benchmarks.papers.masked_damaged import DAMAGED, errors_by_round, expected, with_noise
 from benchmarks.papers.masked_setups import experiment, masked_as_printed
 from benchmarks.papers.masked_values import har
-from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare
+from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.submit import submit
-from flareclust.experiment.trials import Cell
+from flareclust.experiment.sweeps.trials import Cell
 
 pytestmark = pytest.mark.slow
 from tests.benchmarks.masked_cases import STAND_INS

@@ -17,7 +17,7 @@ from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.experiment.trials import Cell, TrialResult, TrialRun
+from flareclust.experiment.sweeps.trials import Cell, TrialResult, TrialRun
 from flareclust.protocol import registry
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing import iid_sites

@@ -23,7 +23,7 @@ from benchmarks.papers.masked_values import SetUp, dim, har, qmnist, set_ups
 from benchmarks.papers.report import to_json
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.submit import submit
-from flareclust.experiment.trials import Cell, TrialRun, attempt
+from flareclust.experiment.sweeps.trials import Cell, TrialRun, attempt
 from tests.benchmarks.masked_cases import STAND_INS
 
 pytestmark = pytest.mark.slow

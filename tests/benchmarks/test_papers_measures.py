@@ -12,7 +12,7 @@ from benchmarks.papers.generators import Federation, bounded, bounded_variance, 
 from benchmarks.papers.measures import clustering_cost, history, nearest, silhouettes, solve, truth
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell
+from flareclust.experiment.sweeps.trials import Cell
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from benchmarks.papers.base import Study, run_entry
 from benchmarks.papers.claims import best_of, compare, verdict
 from benchmarks.papers.report import to_json
 from flareclust.data.datasets import load
-from flareclust.experiment.trials import Cell, TrialRun, attempt, by_cell
+from flareclust.experiment.sweeps.trials import Cell, TrialRun, attempt, by_cell
 
 pytestmark = pytest.mark.slow
 

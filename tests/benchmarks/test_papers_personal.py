@@ -7,7 +7,7 @@ from benchmarks.papers import kfed_personal, rotated
 from benchmarks.papers.base import Study
 from benchmarks.papers.kfed_personal import GROUPS, METHODS, RATES, shown, table2
 from benchmarks.papers.rotated import purity_of_rotations, rotated_mnist
-from flareclust.experiment.trials import TrialResult, TrialRun
+from flareclust.experiment.sweeps.trials import TrialResult, TrialRun
 
 
 @pytest.fixture

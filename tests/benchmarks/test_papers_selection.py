@@ -15,7 +15,7 @@ from benchmarks.papers.selection_data import CONTEXT, HELD_OUT, STRIDE, Populati
 from benchmarks.papers.selection_settings import Settings
 from flareclust._foundation.errors import UserError
 from flareclust.core.client_selection import METHODS, POW_D, POW_D_KFED, RANDOM
-from flareclust.experiment.trials import Trial, TrialResult, TrialRun, attempt
+from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun, attempt
 
 SMALL = Settings(rounds=8, m=2, d=4, updates=4, batch=8, lr=0.5, k=3, k_local=1)
 

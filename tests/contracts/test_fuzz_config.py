@@ -18,7 +18,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust.cli.settings import parse_settings
 from flareclust.data.tables import File, Table, read_files, read_table
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.sweep import make_sweep, read_sweep
+from flareclust.experiment.sweeps.sweep import make_sweep, read_sweep
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.rows import SiteData
 from tests.fuzz.files import MEMORY, check_config, check_table

@@ -10,7 +10,7 @@ from flareclust.cli.main import run as run_command
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.recipe import recipe
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.sweep import Sweep
+from flareclust.experiment.sweeps.sweep import Sweep
 
 DEFAULTS = {name: field.default for name, field in RunSettings.model_fields.items()}
 

@@ -9,7 +9,7 @@ from flareclust.cli.settings import parse_settings
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.sweep import read_sweep
+from flareclust.experiment.sweeps.sweep import read_sweep
 from flareclust.protocol import registry
 from tests.fuzz.choices import Choices, spoiled
 from tests.fuzz.watch import limited

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.trials import Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Trial, TrialResult
 from tests.integration.flows.sweep_runs import parent_and_children
 from tests.patience import PATIENCE
 

@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 COMMAND = """
 import contextlib, os, signal, sqlite3, sys
 import psutil
-from flareclust.experiment import report, sweep_report
+from flareclust.experiment.reports import terminal
+from flareclust.experiment.sweeps import report as sweep_report
 
 held = []
 
@@ -61,7 +62,7 @@ def sweep_progress(n):
     fault.n, fault.failed = 0, 0
     yield fault
 
-report.progress, sweep_report.sweep_progress = progress, sweep_progress
+terminal.progress, sweep_report.sweep_progress = progress, sweep_progress
 from flareclust.cli.main import main
 main(sys.argv[1:])
 """

@@ -8,7 +8,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.typed_rows import compared
+from flareclust.experiment.tables.typed_rows import compared
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from tests.unit.algorithms.dp_cases import policy

@@ -17,7 +17,7 @@ import yaml
 from flareclust import doctor
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.sweep import make_sweep, read_sweep, trials
+from flareclust.experiment.sweeps.sweep import make_sweep, read_sweep, trials
 
 
 # --- init ---

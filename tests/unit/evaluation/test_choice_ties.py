@@ -7,7 +7,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed
 from flareclust.evaluation.criteria import decides, nearly_tied, tied
 from flareclust.evaluation.selection import at_end, summary, tie
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.page import report_page
 from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
 
 

@@ -2,8 +2,8 @@
 
 import re
 
-from flareclust.experiment.sweep import make_sweep
-from flareclust.experiment.trials import Trial, TrialResult
+from flareclust.experiment.sweeps.sweep import make_sweep
+from flareclust.experiment.sweeps.trials import Trial, TrialResult
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment import artifacts
+from flareclust.experiment.results import artifacts
 from tests.unit.experiment.api_cases import rows
 
 # --- requests that cannot be carried out ---

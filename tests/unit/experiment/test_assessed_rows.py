@@ -8,11 +8,11 @@ import pytest
 
 import flareclust
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare_sites
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.report import print_result
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.terminal import print_result
+from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.submit import submit
 from flareclust.federation import ASSESSED
 

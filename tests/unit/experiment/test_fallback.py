@@ -6,8 +6,8 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.trials import TrialResult
-from flareclust.experiment.trials_file import FileRunner
+from flareclust.experiment.sweeps.trials import TrialResult
+from flareclust.experiment.sweeps.trials_file import FileRunner
 from tests.unit.experiment.sweep_cases import trial
 
 
@@ -57,7 +57,7 @@ def test_a_result_that_can_be_kept_nowhere_is_a_failure_that_says_so(state, tmp_
 def test_the_job_of_a_result_that_can_be_kept_nowhere_is_named(state, tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from flareclust.experiment.artifacts import keep
+    from flareclust.experiment.results.artifacts import keep
 
     result = replace(flareclust.run("kfed", data="iris", n_sites=3), job="1234")
     state.touch()

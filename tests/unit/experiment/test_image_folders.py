@@ -13,7 +13,7 @@ from flareclust.engines.poc import kits
 from flareclust.evaluation.metrics import truth_metrics
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.site_rows import site_files
+from flareclust.experiment.tables.site_rows import site_files
 from flareclust.sites.rows import SiteData
 from tests.unit.data.image_cases import colour, grey, patterns, write
 

@@ -12,8 +12,8 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.main import app
 from flareclust.evaluation.profile_words import branches
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.experiment.matching import renumbered
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.results.matching import renumbered
 
 CENTERS = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0], [12.0, 12.0]])
 ORDER = [2, 0, 3, 1]

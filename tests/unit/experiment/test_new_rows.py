@@ -11,8 +11,8 @@ import flareclust
 from flareclust.cli.main import app
 from flareclust.evaluation.profile_words import branches, sentence
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.experiment.new_rows import columns_unlike_those_of
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.tables.new_rows import columns_unlike_those_of
 
 SCHEMA = "columns:\n  seen: {type: date}\n  crp: {type: number}\n"
 

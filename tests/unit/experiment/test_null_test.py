@@ -7,7 +7,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.page import report_page
 from tests.command_line import call
 from tests.unit.experiment.stability_cases import blobs
 

@@ -14,9 +14,9 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.profile_words import branches, sentence, telling
 from flareclust.evaluation.profiles import Profiles, profiles_of
-from flareclust.experiment.profile_report import profile_lines
-from flareclust.experiment.report_command import command_of
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.command import command_of
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.profiles import profile_lines
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer

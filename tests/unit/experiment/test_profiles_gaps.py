@@ -10,7 +10,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.evaluation.profile_words import sentence
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry

@@ -10,9 +10,9 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles, noisy_profiles_of
 from flareclust.evaluation.profile_words import sentence, telling
-from flareclust.experiment.profile_report import profile_lines
-from flareclust.experiment.report_html import report_page
-from flareclust.experiment.report_noisy import noisy_map, noisy_note
+from flareclust.experiment.reports.noisy import noisy_map, noisy_note
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.profiles import profile_lines
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.tracking.note import describe

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import flareclust
-from flareclust.experiment.profile_report import profile_lines
-from flareclust.experiment.report_charts import RowMap, stacked
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.charts import RowMap, stacked
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.profiles import profile_lines
 
 
 @pytest.mark.parametrize(("k", "many"), [(3, False), (12, False), (13, True), (30, True)])

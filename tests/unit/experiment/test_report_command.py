@@ -11,7 +11,7 @@ from flareclust.cli.main import app
 from flareclust.cli.settings import parse_settings
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.report_command import command_of
+from flareclust.experiment.reports.command import command_of
 from flareclust.protocol.outcome import read
 
 SCHEMA = """

@@ -7,7 +7,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli.run import run as run_command
 from flareclust.cli.sweep import Interrupted
-from flareclust.experiment.artifacts import check_out
+from flareclust.experiment.results.artifacts import check_out
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from tests.unit.engines.checkpoint_cases import sites, stored

@@ -5,7 +5,7 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.site_rows import common_columns
+from flareclust.experiment.tables.site_rows import common_columns
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.matching import renumbered
-from flareclust.experiment.report_html import report_page
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.results.matching import renumbered
 from tests.command_line import call
 from tests.unit.experiment.stability_cases import blobs
 

@@ -9,8 +9,8 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data import datasets
-from flareclust.experiment.sweep import Sweep, read_sweep, trials
-from flareclust.experiment.trials import attempt_any
+from flareclust.experiment.sweeps.sweep import Sweep, read_sweep, trials
+from flareclust.experiment.sweeps.trials import attempt_any
 from tests.paths import ROOT
 from tests.unit.data.image_cases import grey, write
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE, sweep

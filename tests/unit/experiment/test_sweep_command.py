@@ -10,7 +10,7 @@ import pytest
 from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.main import main
 from flareclust.cli.quiet import QUIET
-from flareclust.experiment.trials import TrialResult, TrialRun
+from flareclust.experiment.sweeps.trials import TrialResult, TrialRun
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
 
 
@@ -83,7 +83,7 @@ def test_json_is_one_object_with_the_means_of_the_file(command, tmp_path):
 
 
 def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):
-    from flareclust.experiment import trials_file
+    from flareclust.experiment.sweeps import trials_file
 
     def interrupt(run, numbers, workers):
         run(0)
@@ -100,7 +100,7 @@ def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):
 
 
 def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
-    from flareclust.experiment import trials_file
+    from flareclust.experiment.sweeps import trials_file
 
     calls = []
 
@@ -122,7 +122,7 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
 
 
 def test_an_interrupt_that_a_library_turns_into_something_else_is_still_one(command, monkeypatch):
-    from flareclust.experiment import trials_file
+    from flareclust.experiment.sweeps import trials_file
 
     def swallow(run, numbers, workers):
         try:

@@ -8,11 +8,11 @@ import numpy as np
 
 import flareclust
 from flareclust.data.datasets import load
-from flareclust.experiment.cluster_means import ClusterMeans
-from flareclust.experiment.sweep import make_sweep, trials
-from flareclust.experiment.sweep_compare import compare_page
-from flareclust.experiment.trials import Trial, TrialResult, TrialRun
-from flareclust.experiment.trials_file import FileRunner
+from flareclust.experiment.sweeps.cluster_means import ClusterMeans
+from flareclust.experiment.sweeps.compare import compare_page
+from flareclust.experiment.sweeps.sweep import make_sweep, trials
+from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun
+from flareclust.experiment.sweeps.trials_file import FileRunner
 
 
 def run(cell, seed, params=None, error=None, **final):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from flareclust.experiment import sweep_report as report_sweep
-from flareclust.experiment.sweep_figure import sweep_figure
-from flareclust.experiment.trials import Cell, TrialResult, TrialRun
+from flareclust.experiment.sweeps import report as sweep_report
+from flareclust.experiment.sweeps.figure import sweep_figure
+from flareclust.experiment.sweeps.trials import Cell, TrialResult, TrialRun
 from flareclust.plotting.style import PALETTE, save
 from tests.unit.experiment.sweep_cases import trial
 
@@ -20,7 +20,7 @@ CELLS = [
 
 
 def test_the_markdown_table_has_every_quality_of_every_cell():
-    assert report_sweep.markdown(CELLS) == (
+    assert sweep_report.markdown(CELLS) == (
         "| algorithm | partition | trials | l2 | ari | extra |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
         "| feca | iid | 4 | 2.00 ± 0.25 | 0.50000 ± 0 | - |\n"
@@ -30,7 +30,7 @@ def test_the_markdown_table_has_every_quality_of_every_cell():
 
 
 def test_the_csv_table_has_full_precision():
-    head, *rows = csv.reader(report_sweep.comma_separated(CELLS).splitlines())
+    head, *rows = csv.reader(sweep_report.comma_separated(CELLS).splitlines())
     measures = ["l2_mean", "l2_std", "ari_mean", "ari_std", "extra_mean", "extra_std"]
     assert head == ["algorithm", "partition", "done", "failed", *measures]
     assert float(rows[1][head.index("extra_mean")]) == 1 / 3
@@ -39,7 +39,7 @@ def test_the_csv_table_has_full_precision():
 
 def test_cells_with_other_axes_share_a_table():
     cells = [Cell({"m": "2"}, {"x": 1.0}, {"x": 0.0}, 1, 0), Cell({"k": "3"}, {"x": 2.0}, {"x": 0.0}, 1, 0)]
-    rows = [line.split(" | ") for line in report_sweep.markdown(cells).splitlines()]
+    rows = [line.split(" | ") for line in sweep_report.markdown(cells).splitlines()]
     assert rows[0][:2] == ["| m", "k"]
     assert [row[:2] for row in rows[2:]] == [["| 2", ""], ["| ", "3"]]
 
@@ -66,30 +66,30 @@ def test_no_two_of_a_hundred_series_look_alike():
     ],
 )
 def test_means_have_as_many_digits_as_their_deviation_bears(mean, std, text):
-    assert report_sweep.spread(Cell({}, {"x": mean}, {"x": std}, 3, 0), "x") == text
+    assert sweep_report.spread(Cell({}, {"x": mean}, {"x": std}, 3, 0), "x") == text
 
 
 def test_each_reason_is_reported_once():
     errors = ["few rows", "no quorum", "few rows", None]
     done = [TrialRun(trial(seed=i), None if error else TrialResult({}), error) for i, error in enumerate(errors)]
-    assert report_sweep.reasons(done) == [("few rows", 2, "a/iid/s0"), ("no quorum", 1, "a/iid/s1")]
-    assert report_sweep.summary(done)["failed"] == 3
+    assert sweep_report.reasons(done) == [("few rows", 2, "a/iid/s0"), ("no quorum", 1, "a/iid/s1")]
+    assert sweep_report.summary(done)["failed"] == 3
 
 
 def test_reasons_and_places_have_lines_of_their_own(capsys):
     fine, bad = TrialRun(trial(seed=0), TrialResult({"l2": 1.0})), TrialRun(trial(seed=1), None, "few rows")
-    report_sweep.print_sweep([fine, bad], ["files: here"])
+    sweep_report.print_sweep([fine, bad], ["files: here"])
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "1 of 2 trials failed:",
         "- a/iid/s1: few rows",
         "files: here",
     ]
-    report_sweep.print_sweep([fine], ["files: here"])
+    sweep_report.print_sweep([fine], ["files: here"])
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_without_a_terminal_every_tenth_is_one_line(capsys):
-    with report_sweep.sweep_progress(25) as on_done:
+    with sweep_report.sweep_progress(25) as on_done:
         for i in range(25):
             on_done(
                 TrialRun(trial(seed=i), None if i == 24 else TrialResult({}), "bad" if i == 24 else None, resumed=i < 5)

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.remote_trial import attempt_elsewhere, measure_message, trial_message
-from flareclust.experiment.sweep import trials
-from flareclust.experiment.sweep_runner import RUNNERS, SweepRunner, parse_runner
-from flareclust.experiment.trials import attempt_any
+from flareclust.experiment.sweeps.remote_trial import attempt_elsewhere, measure_message, trial_message
+from flareclust.experiment.sweeps.runner import RUNNERS, SweepRunner, parse_runner
+from flareclust.experiment.sweeps.sweep import trials
+from flareclust.experiment.sweeps.trials import attempt_any
 from tests.unit.experiment.sweep_cases import sweep, trial
 
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment import trials_file
-from flareclust.experiment.sweep import trials
-from flareclust.experiment.trials import TrialResult, attempt_any, by_cell
-from flareclust.experiment.trials_file import FileRunner
+from flareclust.experiment.sweeps import trials_file
+from flareclust.experiment.sweeps.sweep import trials
+from flareclust.experiment.sweeps.trials import TrialResult, attempt_any, by_cell
+from flareclust.experiment.sweeps.trials_file import FileRunner
 from tests.unit.experiment.sweep_cases import sweep, trial
 
 

@@ -6,7 +6,7 @@ import flareclust
 from flareclust import estimators
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.sweep import make_sweep
+from flareclust.experiment.sweeps.sweep import make_sweep
 
 RUN = {
     "n_clusters": "k",

@@ -134,8 +134,8 @@ def test_a_schema_is_for_files(hospitals):
 
 
 def test_a_sweep_over_hospitals(hospitals):
-    from flareclust.experiment.sweep import read_sweep, trials
-    from flareclust.experiment.trials import run_plain
+    from flareclust.experiment.sweeps.sweep import read_sweep, trials
+    from flareclust.experiment.sweeps.trials import run_plain
 
     (hospitals / "sweep.toml").write_text(
         'name = "h"\ndata = "data"\npartitions = "none"\nschema = "schema.yaml"\ntruth = "diagnosis"\nseeds = 1\n'

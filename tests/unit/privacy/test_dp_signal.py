@@ -11,8 +11,8 @@ from flareclust.core.dp.sums import CLEAR, signal_to_noise
 from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.executors.dp_lloyd import BOUNDS
 from flareclust.executors.dp_oneshot import GRID_SHARE
-from flareclust.experiment import report
-from flareclust.experiment.budget_split import budget_split
+from flareclust.experiment.reports import terminal
+from flareclust.experiment.results.budget_split import budget_split
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.private_arrays import REACH, SIGNAL
@@ -62,7 +62,7 @@ def test_the_inertia_of_loud_clusters_stands_out_of_its_noise_in_most_runs(sites
 def test_the_split_of_the_budget_is_printed(sites, capsys):
     result = flareclust.run("dp-lloyd", sites, k=4, **LOUD)
     assert budget_split(result) == "cluster 50 %, update 3 x 15 %, assess 5 %"
-    report.print_result(result)
+    terminal.print_result(result)
     assert "privacy budget by step: cluster 50 %, update 3 x 15 %, assess 5 %" in capsys.readouterr().out
     assert budget_split(flareclust.run("pooled", sites, k=4)) == ""
 

@@ -18,8 +18,8 @@ from flareclust._foundation.own_files import write_atomically
 from flareclust.aggregators.base import Round
 from flareclust.data.ids import Ids
 from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
-from flareclust.experiment.sweep_report import comma_separated
-from flareclust.experiment.trials import Cell
+from flareclust.experiment.sweeps.report import comma_separated
+from flareclust.experiment.sweeps.trials import Cell
 from flareclust.federation import checkpoint
 from flareclust.sites.kit import write_json
 from tests.command_line import call

@@ -168,10 +168,10 @@ def test_a_tracked_federation_says_how_many_sites_took_part(store, sites, tmp_pa
     """A site without enough rows is left out, and its night does not count as one of all sites."""
     import time
 
-    from flareclust.experiment.artifacts import save
     from flareclust.experiment.config import Experiment
-    from flareclust.experiment.evaluate import evaluate
     from flareclust.experiment.prepared import Prepared
+    from flareclust.experiment.results.artifacts import save
+    from flareclust.experiment.results.evaluate import evaluate
     from flareclust.experiment.submit import submit
     from flareclust.tracking.run_logging import log_run, start_run
 

@@ -6,9 +6,9 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.saved_result import read_result
-from flareclust.experiment.trials import Trial, TrialResult
-from flareclust.experiment.trials_file import FileRunner, TrialFile
+from flareclust.experiment.results.saved import read_result
+from flareclust.experiment.sweeps.trials import Trial, TrialResult
+from flareclust.experiment.sweeps.trials_file import FileRunner, TrialFile
 from flareclust.tracking.later import log_folder, log_result
 from flareclust.tracking.run_logging import NotLogged
 from flareclust.tracking.runs import ERROR_TAG, Tracker

@@ -1,0 +1,1 @@
+"""What people read of a run: lines in a terminal, and a page."""

@@ -1,0 +1,101 @@
+"""What `--dry-run` and `flareclust schema` show of tables: how many rows, which cells are missing, what is not read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flareclust._foundation.display import printable
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust.data.partition_specs import parse
+from flareclust.data.tables import Table as Rows
+from flareclust.evaluation.bounds_fit import beside_ranges
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepared import tables_of
+from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
+from flareclust.privacy.dp.budget import bounds_of, misfitting
+from flareclust.privacy.policy import Policy
+from flareclust.schema.columns import TableSchema
+from flareclust.schema.reading import TypedTable
+
+
+def print_tables(experiment: Experiment) -> None:
+    """Read the tables of an experiment and print what they hold; nothing is trained.
+
+    Raises:
+        UserError: a table cannot be used, or the sites have rows of their own; of tables that do not fit their schema all faults.
+    """
+    if experiment.engine in ("poc", "production"):
+        raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
+    if not experiment.typed:
+        tables = tables_of(prepare(experiment), gaps=experiment.gaps)
+        gaps = experiment.gaps
+        table = _table("rows", "columns", *(["missing cells"] if gaps else []))
+        for site, one in tables.items():
+            cells = [_gaps_of(one)] if gaps else []
+            table.add_row(_shown(site), f"{len(one):,}", str(one.X.shape[1]), *cells)
+        Console().print(table)
+        _print_hints(experiment, tables)
+        return
+    path, schema = Path(experiment.data), schema_of(experiment)
+    if parse(experiment.partition).name == "none":
+        typed = typed_sites(path, schema, experiment.truth, agreed=experiment.table_schema is not None)
+    else:
+        typed = {path.name: typed_file(path, schema, experiment.truth)}
+    print_typed(typed)
+    _print_hints(experiment, {site: one.table for site, one in typed.items()}, schema)
+    prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
+
+
+def _print_hints(experiment: Experiment, tables: Mapping[str, Rows], schema: TableSchema | None = None) -> None:
+    """Print which columns seem to be in another unit than the schema's ranges, or the bounds of the policy."""
+    policy = None if experiment.policy is None else Policy.of(experiment.policy)
+    for site, table in tables.items():
+        hints = beside_ranges(schema, table)
+        if policy is not None and policy.dp is not None:
+            try:
+                hints += misfitting(bounds_of(policy.dp.bounds, table.columns, table.X.shape[1]), table)
+            except Refusal as reason:
+                hints.append(str(reason))
+        for hint in hints:
+            Console().print(f"[yellow]hint:[/] {_shown(site)}: {_shown(hint)}", highlight=False, soft_wrap=True)
+
+
+def _gaps_of(table: Rows) -> str:
+    names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
+    missing = np.isnan(table.X).sum(axis=0)
+    return _shown(
+        ", ".join(f"{name} {number:,}" for name, number in zip(names, missing, strict=True) if number) or "none"
+    )
+
+
+def print_typed(tables: Mapping[str, TypedTable]) -> None:
+    """Print what tables hold that were read by a schema."""
+    table = _table("rows", "dropped", "features", "missing cells", "columns not read")
+    for site, typed in tables.items():
+        gaps = ", ".join(f"{name} {number:,}" for name, number in typed.missing.items())
+        dropped = typed.rows_read - typed.rows_kept
+        rows = f"{typed.rows_kept:,}" + (
+            f" (count as {len(typed.table):,})" if len(typed.table) > typed.rows_kept else ""
+        )
+        width = typed.table.X.shape[1]
+        table.add_row(
+            _shown(site), rows, f"{dropped:,}", str(width), _shown(gaps or "none"),
+            _shown(", ".join(typed.unread) or "none"),
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None)
+    for heading in ("", *headings):
+        table.add_column(heading, justify="right" if heading in ("rows", "dropped", "features", "columns") else "left")
+    return table
+
+
+def _shown(text: object) -> str:
+    return escape(printable(text))

@@ -1,0 +1,153 @@
+"""The model of a result as a scikit-learn pipeline (skops) or an ONNX graph: fills gaps, scales, finds the nearest centroid."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
+from flareclust._foundation.typing import Array, FloatArray
+from flareclust.experiment.results.values import ResultValues
+from flareclust.features import result as partial
+from flareclust.features.scaling import FILL, OPEN_GAPS, Scaling, scaling_of
+from flareclust.features.space import as_clustered, of_directions
+
+#: Of the graph's operators, and of its file; onnxruntime reads them since 1.18.
+_OPSET, _IR = 18, 9
+
+
+def export(result: ResultValues, file: Path) -> Path:
+    """Write the model of a result to a new file, of the kind that its name ends in; see `Result.export`.
+
+    Raises:
+        UserError: another ending, the file is there or cannot be written, sites had different columns, or the extra is missing.
+    """
+    if file.suffix not in (".skops", ".onnx"):
+        raise UserError(f"expected a file that ends in .skops or .onnx, got {file.name!r}")
+    if partial.is_partial(result.arrays):
+        raise UserError(
+            f"{file.suffix} has no model for sites with different columns; use the model that MLflow keeps of a tracked run"
+        )
+    if OPEN_GAPS in result.arrays:
+        raise UserError(
+            f"{file.suffix} has no model for missing=partial, where gaps stay open; use the model that MLflow keeps of a tracked run, or "
+            "take missing=mean"
+        )
+    if file.exists():
+        raise UserError(f"{file} is there already; choose another name")
+    require("export", f"{file.suffix} export")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".skops":
+            from skops.io import dump
+
+            dump(pipeline(result), file)
+        else:
+            file.write_bytes(graph(result).SerializeToString())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None
+    return file
+
+
+def pipeline(result: ResultValues) -> Any:
+    """Return a fitted scikit-learn pipeline whose `predict` gives the labels of `Result.predict` and `transform` the distances.
+
+    Rows without a direction, which have the label -1 there, get the label of some cluster here.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import Normalizer, StandardScaler
+
+    directions = of_directions(result.arrays)
+    centroids = np.ascontiguousarray(as_clustered(result.arrays, result.centroids))
+    steps: list[tuple[str, Any]] = []
+    if FILL in result.arrays:
+        # The mean of a single row is that row.
+        steps.append(("fill", SimpleImputer().fit(_named(result, result.arrays[FILL][None]))))
+    if directions:
+        steps.append(("length_one", Normalizer().fit(_named(result, result.centroids))))
+    else:
+        scaling = scaling_of(result.arrays)
+        if scaling is None:  # KMeans expands squared distances, which loses digits far from the origin
+            scaling = Scaling(centroids.mean(axis=0), np.ones(centroids.shape[1]))
+            centroids = scaling(centroids)
+        scaler = StandardScaler().fit(_named(result, result.centroids))
+        scaler.mean_, scaler.scale_, scaler.var_ = scaling.mean, scaling.deviation, np.square(scaling.deviation)
+        steps.append(("scale", scaler))
+    means = KMeans(len(centroids), init=_different(centroids), n_init=1, max_iter=1).fit(_different(centroids))
+    means.cluster_centers_, means.labels_ = centroids, np.arange(len(centroids), dtype=np.int32)
+    return Pipeline([*steps, ("cluster", means)])
+
+
+def graph(result: ResultValues) -> Any:
+    """Return an ONNX model: `rows` (n, d), doubles, to `cluster` (n,) and `distance` (n,) to its centroid."""
+    from onnx import TensorProto, checker, helper, numpy_helper
+
+    nodes: list[Any] = []
+    constants: dict[str, Array] = {}
+
+    def step(kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def constant(name: str, values: Array) -> str:
+        constants[name] = values
+        return name
+
+    arrays, directions, scaling = result.arrays, of_directions(result.arrays), scaling_of(result.arrays)
+    rows = "rows"
+    last, middle = (constant(name, np.array([axis], dtype=np.int64)) for name, axis in (("last", -1), ("middle", 1)))
+    if FILL in arrays:
+        rows = step("Where", [step("IsNaN", [rows], "missing"), constant("fill", arrays[FILL]), rows], "filled")
+    if directions:
+        squares = step("ReduceSum", [step("Mul", [rows, rows], "squares"), last], "square", keepdims=1)
+        length = step("Sqrt", [squares], "length")
+        none = step("Equal", [length, constant("zero", np.array(0.0))], "none")
+        rows = step("Div", [rows, step("Where", [none, constant("one", np.array(1.0)), length], "divisor")], "unit")
+    elif scaling is not None:
+        moved = step("Sub", [rows, constant("mean", scaling.mean)], "moved")
+        rows = step("Div", [moved, constant("deviation", scaling.deviation)], "scaled")
+    centroids = constant("centroids", as_clustered(arrays, result.centroids)[None])
+    # Explicit differences, as the expanded form loses small distances far from the origin.
+    apart = step("Sub", [step("Unsqueeze", [rows, middle], "row"), centroids], "apart")
+    squared = step("ReduceSum", [step("Mul", [apart, apart], "apart_squared"), last], "squared", keepdims=0)
+    labels = step("ArgMin", [squared], "nearest" if directions else "cluster", axis=1, keepdims=0)
+    if directions:
+        at_origin = step("Squeeze", [none, last], "at_origin")
+        step("Where", [at_origin, constant("no_cluster", np.array(-1, dtype=np.int64)), labels], "cluster")
+    step("Sqrt", [step("ReduceMin", [squared, last], "least", keepdims=0)], "distance")
+
+    outputs = [("cluster", TensorProto.INT64), ("distance", TensorProto.DOUBLE)]
+    built = helper.make_graph(
+        nodes,
+        "nearest_centroid",
+        [helper.make_tensor_value_info("rows", TensorProto.DOUBLE, ["n", result.centroids.shape[1]])],
+        [helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in outputs],
+        [numpy_helper.from_array(np.ascontiguousarray(values), name) for name, values in constants.items()],
+    )
+    model = helper.make_model(
+        built, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, producer_name="flareclust"
+    )
+    if result.columns is not None:
+        helper.set_model_props(model, {"columns": "\n".join(result.columns)})
+    checker.check_model(model)
+    return model
+
+
+def _named(result: ResultValues, rows: FloatArray) -> Any:
+    """Return rows (n, d) with the names of the columns, where they have any and pandas is installed."""
+    if result.columns is None:
+        return rows
+    try:
+        import pandas as pd
+    except ImportError:
+        return rows
+    return pd.DataFrame(rows, columns=list(result.columns))
+
+
+def _different(centroids: FloatArray) -> FloatArray:
+    """Return as many rows of the same shape (k, d), no two alike, so that k-means of them finds as many clusters."""
+    found: FloatArray = np.broadcast_to(np.arange(len(centroids), dtype=np.float64)[:, None], centroids.shape).copy()
+    return found

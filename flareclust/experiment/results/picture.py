@@ -1,0 +1,59 @@
+"""The picture of a result."""
+
+from typing import TYPE_CHECKING
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
+from flareclust._foundation.typing import IntArray
+from flareclust.experiment.results.images import image_of
+from flareclust.experiment.results.values import ResultValues
+from flareclust.features import result as partial
+from flareclust.features.scaling import scaling_of
+from flareclust.features.space import as_clustered, of_directions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def picture_of(result: ResultValues) -> "Figure":
+    """Return the picture, as `Result.plot` describes it."""
+    require("plots", "a picture")
+    if partial.is_partial(result.arrays) and not result.sites:
+        from flareclust.plotting.features import coverage_picture
+
+        columns = partial.columns_of(result.arrays)
+        title = f"{result.algorithm}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
+        return coverage_picture(columns.names, columns.sites, columns.masks, None, result.centroids, title)
+    if not result.sites:
+        raise UserError(
+            "the rows of the sites are not here, so there is no picture of them; the folder of a run on this machine has "
+            "picture.png"
+        )
+    title = f"{result.algorithm}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
+    if (shape := image_of(result.arrays)) is not None:
+        from flareclust.plotting.contact_sheet import contact_sheet
+
+        return contact_sheet(result.sites, result.site_labels, shape, result.centroids_found, title=title)
+    from flareclust.plotting.federation import federation_picture
+
+    radii, sites, centroids, true = result.arrays.get("radii"), result.sites, result.centroids, result.true_centroids
+    how = "rows of length 1" if of_directions(result.arrays) else "columns scaled" if scaling_of(result.arrays) else ""
+    if how:
+        sites = {site: as_clustered(result.arrays, X) for site, X in sites.items()}
+        centroids = as_clustered(result.arrays, centroids)
+        true, title = None if true is None else as_clustered(result.arrays, true), f"{title}, {how}"
+    return federation_picture(
+        sites,
+        centroids,
+        labels=_fitting(result),
+        true_centroids=true,
+        radii=radii,
+        columns=result.columns,
+        title=title,
+    )
+
+
+def _fitting(result: ResultValues) -> dict[str, IntArray]:
+    """Return the labels of the sites that have one for each of their rows here."""
+    labels = result.site_labels
+    return {site: labels[site] for site, X in result.sites.items() if site in labels and len(labels[site]) == len(X)}

@@ -1,0 +1,34 @@
+"""Which runs describe their clusters, and why others do not."""
+
+from flareclust.evaluation.noisy_profiles import NoisyProfiles, noisy_profiles_of
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.results.values import ResultValues
+from flareclust.protocol import registry
+
+#: Up to so many columns with names are described unless a run says otherwise; images have more, and pixels say nothing.
+MOST_COLUMNS = 60
+
+
+def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
+    """Return whether a run asks its sites for profiles: as it says, or where columns have names and are not too many.
+
+    Many small sites are asked for them only where it says so, since they are asked one by one.
+    """
+    params = {**prepared.params, **experiment.params}
+    if registry.get(experiment.algorithm).why_no_profile(params, secure_sums=experiment.secure_sums):
+        return False
+    if experiment.profile is not None:
+        return experiment.profile
+    if experiment.engine == "devices":
+        return False
+    columns = prepared.columns if prepared.dataset is None else prepared.dataset.columns
+    return columns is not None and len(columns) <= MOST_COLUMNS
+
+
+def shown_noisy_profiles(result: ResultValues) -> NoisyProfiles | None:
+    """Return the profiles of a result under differential privacy where they are shown; None where not, and of other results."""
+    asked = result.experiment.get("profile")
+    if asked is False or (asked is None and not (result.columns and len(result.columns) <= MOST_COLUMNS)):
+        return None
+    return noisy_profiles_of(result.arrays, result.centroids, result.columns)

@@ -1,0 +1,245 @@
+"""What a user gets: the recovered centroids, what they are worth and what they cost."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.data.cells import as_numbers, check_rows
+from flareclust.data.frames import frame_of, is_frame
+from flareclust.data.one_hot import rows_of
+from flareclust.data.tables import Table
+from flareclust.evaluation.noisy_profiles import noisy_profiles_of
+from flareclust.evaluation.profile_words import tree_table
+from flareclust.evaluation.profiles import profiles_of
+from flareclust.experiment.results import export, matching
+from flareclust.experiment.results import picture as result_picture
+from flareclust.experiment.results.values import ResultValues, why_no_profiles
+from flareclust.experiment.tables.new_rows import columns_unlike_those_of
+from flareclust.features import result as partial
+from flareclust.features.placement import FAR, placements, thresholds_of
+from flareclust.features.scaling import FILL, filled
+from flareclust.features.space import nearest
+from flareclust.schema.reading import check_read_by
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+log = logging.getLogger(__name__)
+
+
+class Result(ResultValues):
+    """The result of `flareclust.run`.
+
+    Attributes:
+        algorithm: its name.
+        engine: where it ran.
+        seed: of the job.
+        k: number of clusters asked for.
+        n_sites: number of sites.
+        params: the algorithm's own settings.
+        rounds: clustering rounds, the assessment not counted.
+        seconds: `total`; `local_max`, the longest local computation of each exchange added up; `merge`, on the server.
+        bytes: arrays sent `up` by and `down` to all sites; for a baseline that is not federated, the rows themselves.
+        centroids_found: how many centroids there are; can be fewer than k.
+        metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` (None where undefined); with true centroids `l2`
+            (the data's unit) and `mse_matched` (its square), with true labels `ari`, `nmi`, `purity`, `accuracy`;
+            for FeCA with true centroids also `sigma_max` (its Appendix B; at most 0.5 where the radii are right);
+            under differential privacy also `inertia_signal_to_noise` and `clipped_share`, of rows beyond the sites' bounds
+            (None where noise alone explains it).
+        centroids_file: the npz with the centroids, None if nothing was written.
+        warnings: what the user should know, a sentence each.
+        left_out: why a site took no part, in words that follow its name; also among the warnings.
+        centroids: (k, d); NaN for entries that no site could observe, where sites had different columns.
+        labels: cluster of each row (n,), in the order of the data (of the sites' names, where sites brought their own
+            rows); -1 for rows of sites that gave none, unless their rows are in files.
+        site_labels: the same by site.
+        arrays: the algorithm's other arrays, e.g. FeCA's `radii`.
+        site_rows: the places of each site's rows in the data, and in `labels`; of sites that brought their own, by their names.
+        sites: rows of each site, kept for pictures; empty where they are not in this process.
+        true_centroids: (k*, d) where they are known.
+        columns: names of the columns (d), where they have any.
+        ids: of each site's rows, where they have any and were read in this process; they are in labels.csv.
+        run_id: the MLflow run, None if not tracked.
+        run_page: the address of its page, once MLflow's pages are started.
+        job: the id of the job at its NVFlare server, by which sites find their labels; None where there was none.
+        experiment: what was asked, as plain values.
+        outcome: what the engine returned: the sites, the exchanges, and the arrays of the server.
+        tracking: of a tracked run, how its MLflow run is found and dated: `key`, `tags`, and `started` (s since 1970).
+        saved_rows: rows of each cluster, of a loaded result; see `cluster_rows`.
+        matched_to: the earlier result whose numbers the clusters have, see `match_to`; None for those of the job.
+        continuity: what became of the clusters of that result.
+        job_numbers: the number of each cluster in the job, which the sites' own files have; None for the same.
+        stability: of each cluster, where `flareclust.stability` has repeated the run; else empty.
+        repeated: of the same study, the settings `asked` for and how many repeats were `done`, by what was changed.
+        null: how the rows compare with rows without clusters, where `flareclust.stability` or `select_k` was asked for it; else None.
+        schema: fingerprint of the schema by which all rows were read, "" for none; `predict` and `placements` refuse tables of another.
+        words: by that schema, the columns whose cells are words: an ordered one with its values, a date with none. Data frames may
+            have either words or features in them.
+        assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
+            that took part, None where that is not known; None where it is not disclosed.
+    """
+
+    def predict(self, X: object) -> IntArray:
+        """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
+
+        X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
+        has no direction then, and the label -1. NaN is filled where the run filled gaps. A data frame is read by the names of
+        the columns, where the data of the run had names; a category may be one column, `sex` in the place of `sex=f` and `sex=m`, and where the run had a schema, ordered columns may hold their values, and dates ISO dates. Of algorithms for sites
+        with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
+        can be compared with no centroid has the label -1.
+
+        Raises:
+            UserError: X is not a finite table with as many columns as the centroids, or is one that `read_table` has read by
+                another schema than the run's.
+        """
+        if partial.is_partial(self.arrays):
+            self.check_read_by(X)
+            rows = partial.with_gaps(X, partial.columns_of(self.arrays).names, self.arrays.get(FILL))
+            return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
+        return nearest({**self.arrays, "centroids": self.centroids}, self._complete(X))
+
+    def placements(self, X: object, far: float = FAR) -> Any:
+        """Return where each row of X (n, d) is among the clusters, as a data frame (pandas, where it is installed).
+
+        Columns: `cluster` (as `predict` says), `distance` to its centroid, `second` (the second nearest cluster; -1 for none) and
+        `second_distance`, `silhouette` (simplified: 0 between two clusters, 1 at the centroid), `threshold` and `far`: whether
+        the row is farther from every centroid than the threshold of that cluster. `threshold` is that of the row's cluster.
+        Distances are in the space in which the run clustered: of scaled columns, or of rows of length 1.
+
+        Args:
+            X: as `predict` takes it.
+            far: the threshold of a cluster is so many times the root mean square distance of its rows to its centroid, where the
+                run has a profile; else that of all rows. Both columns are None where the run disclosed neither.
+
+        A warning is logged of a column that seems to be in another unit than in the run.
+
+        Raises:
+            UserError: X is not as `predict` takes it, `far` is not above 0, or sites had different columns.
+        """
+        if partial.is_partial(self.arrays):
+            raise UserError(
+                "placements are not for sites with different columns, whose distances are over different columns"
+            )
+        rows = self._complete(X)
+        for note in columns_unlike_those_of(
+            self.arrays, self.params, self.columns, rows, (self.assessed or {}).get("rows")
+        ):
+            log.warning("%s", note)
+        found = placements({**self.arrays, "centroids": self.centroids}, rows, self.thresholds(far))
+        return frame_of(found.table())
+
+    def thresholds(self, far: float = FAR) -> FloatArray | None:
+        """Return the distance from each centroid (k,) beyond which `placements` calls a row far from it; None if unknown."""
+        if not (far > 0 and np.isfinite(far)):
+            raise UserError(f"far: expected a number above 0, got {far!r}")
+        found = self.metrics.get("inertia"), (self.assessed or {}).get("rows")
+        return thresholds_of({**self.arrays, "centroids": self.centroids}, *found, far)
+
+    def export(self, file: str | Path) -> Path:
+        """Write the model to a new file: NAME.skops, a scikit-learn pipeline, or NAME.onnx, a graph in double precision.
+
+        Raises:
+            UserError: another ending, the file is there, sites had different columns, or the extra `export` is missing.
+        """
+        return export.export(self, Path(file))
+
+    def check_read_by(self, X: object) -> None:
+        """Raise UserError where X is a table that `read_table` has read by another schema than that of the run, or by none.
+
+        A run without a schema takes any table. So does one on sites with different columns where X has other columns than the
+        run, which the run's schema cannot read.
+        """
+        if not self.schema or not isinstance(X, Table):
+            return
+        if partial.is_partial(self.arrays) and set(X.columns or ()) != set(self.columns or ()):
+            return
+        check_read_by({"X": X.schema}, self.schema)
+
+    def _complete(self, X: object) -> FloatArray:
+        """Return rows (n, d) of the result's columns, gaps filled."""
+        self.check_read_by(X)
+        if is_frame(X) and self.columns is not None:
+            X = rows_of(X, self.columns, self.words)
+        return check_rows(
+            filled({**self.arrays, "centroids": self.centroids}, as_numbers(np.asarray(X), None, "X")), where="X"
+        )
+
+    def plot(self) -> "Figure":
+        """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
+
+        Where sites had different columns: of who has which, and of what is known of the centroids. Where a network embedded
+        images: a contact sheet, a row of images for each cluster.
+
+        Raises:
+            UserError: the rows are not here, as in a result of provisioned sites or of `load_result`; or there is no matplotlib.
+        """
+        return result_picture.picture_of(self)
+
+    def profiles(self, of: Literal["columns", "sites", "tree"] = "columns") -> Any:
+        """Return what describes the clusters, as a data frame (pandas, where it is installed), in the units of the columns.
+
+        Args:
+            of: "columns", a line per cluster and column: rows, share, mean, sd, z (distance of the mean from that of all rows,
+                in standard deviations of these), q25, median and q75 (NaN for shares), eta_squared, cramers_v;
+                "sites", a line per cluster and site: rows, share_of_cluster, share_of_site; none with secure sums;
+                "tree", a line per leaf of a shallow tree: cluster, conditions, rows, purity (share of them that are of the
+                cluster), share_of_cluster.
+
+        Under differential privacy there are columns only, from released numbers: rows, share, signal_to_noise, mean, of_range
+        (distance of the mean from that of all clusters, in parts of the column's declared range).
+
+        Raises:
+            UserError: the result has no profiles; the text says why.
+        """
+        if (noisy := noisy_profiles_of(self.arrays, self.centroids, self.columns)) is not None:
+            if of != "columns":
+                raise UserError(
+                    f"a result under differential privacy has no profiles of {of}: they would be further queries, which cost "
+                    "budget; it has those of columns"
+                )
+            return frame_of(noisy.table())
+        found = profiles_of(self.arrays, self.columns)
+        if found is None:
+            raise UserError(why_no_profiles(self))
+        if of == "columns":
+            return frame_of(found.table())
+        if of == "sites":
+            return frame_of(found.site_table())
+        if of == "tree":
+            return frame_of(tree_table(found))
+        raise UserError(f"expected profiles of columns, sites or tree; got {of!r}")
+
+    def match_to(self, earlier: "Result", name: str = "the earlier run") -> "Result":
+        """Return the result with the clusters under their numbers in an earlier one; see docs/schedules.md.
+
+        Everything that names clusters follows: centroids, labels, arrays, profiles. `continuity` says which clusters are kept,
+        new, gone, split or merged, and how far they have moved; warnings say what changed.
+
+        Args:
+            earlier: such as `flareclust.load_result("models:/clinics@champion")`.
+            name: of the earlier one, for texts.
+
+        Raises:
+            UserError: the two have different columns, or cannot be compared for another reason.
+        """
+        return matching.matched(self, earlier, name)
+
+    def save(self, folder: str | Path) -> "Result":
+        """Write the result to a folder, as `run(out=...)` does; return it with `centroids_file` set.
+
+        Raises:
+            UserError: the folder cannot be written to, or holds other files than an older result.
+        """
+        from flareclust.experiment.results.artifacts import save  # which loads NVFlare, as the next one does
+
+        return save(self, Path(folder))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from flareclust.experiment.results.notebook import page
+
+        return page(self)

@@ -1,0 +1,97 @@
+"""A saved result, read again."""
+
+import csv
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import IntArray
+from flareclust._foundation.version import __version__
+from flareclust.data.labels import LABELS_FILE
+from flareclust.evaluation.continuity import Continuity
+from flareclust.evaluation.null_reference import NullTest
+from flareclust.evaluation.stability import ClusterStability
+from flareclust.experiment.results.coverage import left_out
+from flareclust.experiment.results.result import Result
+from flareclust.experiment.results.values import JSON_FIELDS
+from flareclust.protocol import outcome as outcome_files
+
+
+def read_result(folder: Path) -> Result:
+    """Return a saved result; the rows of sites, the true centroids and the pictures are not among it.
+
+    Raises:
+        UserError: the folder holds no complete result.
+    """
+    try:
+        outcome, about = outcome_files.read(folder)
+        site_labels, site_rows = _read_labels(folder / LABELS_FILE)
+        columns = about["columns"]
+        plain = {name: about[name] for name in JSON_FIELDS}
+        experiment, n_rows = about["experiment"], int(about["rows"])
+        rows, matched = about.get("cluster_rows"), about.get("matched")  # of older versions there are none
+        more = {} if matched is None else _continuity(matched)
+    except (JobFailed, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
+        ) from error
+    outcome = replace(outcome, labels=site_labels, job=about.get("job") or "")
+    return Result(
+        **plain | {"centroids_file": str(folder.absolute() / outcome_files.ARRAYS)},
+        centroids=outcome.centroids,
+        labels=_in_order(site_labels, site_rows, n_rows),
+        site_labels=site_labels,
+        site_rows=site_rows,
+        arrays=outcome.arrays,
+        columns=None if columns is None else tuple(columns),
+        left_out=left_out(outcome),
+        job=about.get("job"),
+        experiment=experiment,
+        outcome=outcome,
+        tracking=about.get("tracking", {}),
+        assessed=about.get("assessed"),
+        saved_rows=None if rows is None else tuple(map(int, rows)),
+        stability=tuple(map(ClusterStability.from_json, about.get("stability", ()))),
+        repeated=about.get("repeated", {}),
+        null=None if about.get("null") is None else NullTest.from_json(about["null"]),
+        schema=about.get("schema", ""),
+        words={name: tuple(values) for name, values in about.get("words", {}).items()},
+        **more,
+    )
+
+
+def _continuity(matched: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a result says of an earlier one, whose numbers it has."""
+    values = dict(matched)
+    numbers = values.pop("job_numbers")
+    return {
+        "matched_to": str(values.pop("to")),
+        "job_numbers": None if numbers is None else tuple(map(int, numbers)),
+        "continuity": Continuity.from_json(values),
+    }
+
+
+def _read_labels(file: Path) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
+    """Return the labels by site, and which rows of the data each site has; both empty where there is no file."""
+    labels: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}
+    if file.exists():
+        with file.open(newline="", encoding="utf-8") as lines:
+            for line in csv.DictReader(lines):
+                labels.setdefault(line["site"], []).append(int(line["label"]))
+                rows.setdefault(line["site"], []).append(int(line["data_row"]))
+    by_site = ({site: np.array(values, dtype=np.int64) for site, values in one.items()} for one in (labels, rows))
+    return next(by_site), next(by_site)
+
+
+def _in_order(labels: Mapping[str, IntArray], rows: Mapping[str, IntArray], n: int) -> IntArray:
+    """Return the labels (n,) as `Result.labels` has them, -1 for rows of sites that gave none."""
+    found = np.full(n, -1, dtype=np.int64)
+    for site, own in rows.items():
+        found[own] = labels[site]
+    return found

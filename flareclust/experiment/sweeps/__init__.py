@@ -1,0 +1,1 @@
+"""Studies of many runs: the grid, its trials, where they run, and what they come to."""

@@ -1,0 +1,90 @@
+"""What a trial keeps of its clusters, so that cells of a study can be compared: means of their rows, in the units of the columns."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray
+from flareclust.evaluation.continuity import Clusters
+from flareclust.experiment.results.images import is_embedded
+from flareclust.experiment.results.result import Result
+from flareclust.features import result as partial
+
+#: A trial keeps no more numbers than that: each is on its line of the file of trials.
+MOST_NUMBERS = 3000
+
+
+@dataclass(frozen=True)
+class ClusterMeans:
+    """Means of the rows of k clusters in d columns.
+
+    Attributes:
+        columns: their names (d,).
+        rows: of each cluster (k,).
+        means: of their rows (k, d).
+        spread: root mean square distance of each cluster's rows to their mean (k,), in standard deviations of the columns.
+        center, deviation: mean and standard deviation of all rows (d,); the latter 1 for constant columns.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[int]
+    means: list[list[float]]
+    spread: list[float]
+    center: list[float]
+    deviation: list[float]
+
+    @property
+    def z(self) -> FloatArray:
+        """Return how many standard deviations each mean is from that of all rows (k, d)."""
+        found: FloatArray = (np.array(self.means) - self.center) / self.deviation
+        return found
+
+    def clusters(self) -> Clusters:
+        """Return the clusters in the space in which cells are compared: of columns in standard deviations."""
+        return Clusters(self.z, np.array(self.rows, dtype=np.int64), np.array(self.spread))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self) | {"columns": list(self.columns)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any] | None) -> "ClusterMeans | None":
+        """Return what `to_json` gave; None for None."""
+        return None if values is None else cls(**{**values, "columns": tuple(values["columns"])})
+
+
+def cluster_means(result: Result) -> ClusterMeans | None:
+    """Return the means of a result whose rows are here; None where they are not, or are too many numbers.
+
+    Clusters without rows are left out.
+    """
+    sites = {site: X for site, X in result.sites.items() if site in result.site_labels}
+    if not sites or partial.is_partial(result.arrays) or is_embedded(result.arrays):
+        return None
+    X = np.concatenate([sites[site] for site in sorted(sites)])
+    labels = np.concatenate([result.site_labels[site] for site in sorted(sites)])
+    k, d = result.centroids_found, X.shape[1]
+    if len(X) != len(labels) or k * d > MOST_NUMBERS or not (labels >= 0).any():
+        return None
+    deviation = X.std(axis=0)
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    groups = [X[labels == r] for r in range(k) if (labels == r).any()]
+    means = [own.mean(axis=0) for own in groups]
+    spread = [
+        np.sqrt((((own - mean) / deviation) ** 2).sum(axis=1).mean()) for own, mean in zip(groups, means, strict=True)
+    ]
+    return ClusterMeans(
+        result.columns or tuple(f"column {j + 1}" for j in range(d)),
+        [len(own) for own in groups],
+        [_short(mean) for mean in means],
+        _short(np.array(spread)),
+        _short(X.mean(axis=0)),
+        _short(deviation),
+    )
+
+
+def _short(values: FloatArray) -> list[float]:
+    """Return numbers with six digits, which is more than a page shows."""
+    return [float(f"{value:.6g}") for value in values]

@@ -1,0 +1,282 @@
+"""A sweep: a grid of experiments over algorithms with their settings, data, partitions, k and seeds, in a TOML file.
+
+`read_sweep` reads and checks the file, `trials` makes the list that a `flareclust.experiment.sweeps.trials.Runner` runs.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings import Settings
+from flareclust._foundation.validation import check_choice, check_int
+from flareclust.data import datasets
+from flareclust.data.partition_specs import parse
+from flareclust.experiment.config import Experiment, make_experiment
+from flareclust.experiment.fields import Engine, usual_experiment
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.sweeps.data import data_name, is_known, load_data, own_files
+from flareclust.experiment.sweeps.grid import MOST_TRIALS, Choice, check_different, expand, listed
+from flareclust.experiment.sweeps.runner import parse_runner
+from flareclust.experiment.sweeps.trials import Trial, experiment_trial
+from flareclust.protocol import registry
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_WORKERS, SEEDS = 64, 2**32
+
+
+class Sweep(Settings):
+    """A sweep as its file has it. Values that are lists are tried one by one.
+
+    Attributes:
+        name: of the study; its MLflow parent run is called so.
+        data: data sets' names, table files, or with partition "none" folders with one file per site.
+        algorithms: names, or tables with `name`, maybe `label`, and settings; a setting's list is tried value by value.
+        seeds: n for 0 ... n-1, or a list.
+        n_sites: number of sites.
+        partitions: see `flareclust.data.partition`.
+        k: numbers of clusters; None for those that are known of the data sets.
+        table_schema: file with the schema by which tables are read; its key in the file is `schema`.
+        id_column, truth: the columns with ids, where no schema says it, and with known classes.
+        engine: "inprocess" or "simulator"; baselines that are not federated always run in-process.
+        min_sites: quorum of a round; None for more than half of the sites.
+        profile: whether the clusters of each trial are described, where its algorithm can.
+        mlflow_experiment: name of the MLflow experiment.
+        workers: trials that run side by side.
+        runner: where they run, see `flareclust.experiment.sweeps.runner`.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "schema": "table_schema"}
+
+    name: str
+    data: str | list[str]
+    algorithms: list[str | dict[str, Any]]
+    seeds: int | list[int] = 10
+    n_sites: int = 10
+    partitions: str | list[str] = "iid"
+    k: int | list[int] | None = None
+    table_schema: str | None = None
+    id_column: str | None = None
+    truth: str | None = None
+    engine: Engine = "inprocess"
+    min_sites: int | None = None
+    profile: bool = False
+    mlflow_experiment: str = Field(default_factory=usual_experiment)
+    workers: int = 2
+    runner: str = "threads"
+
+    @field_validator("name", "mlflow_experiment", mode="before")
+    @classmethod
+    def _name(cls, value: Any, about: Any) -> Any:
+        if not isinstance(value, str) or not value.strip() or set(value) & set("'\"`\\\n"):
+            raise UserError(f"{about.field_name} must be a text without quotes and backslashes, got {value!r}")
+        return value
+
+    @field_validator("data", "partitions", mode="before")
+    @classmethod
+    def _texts(cls, value: Any, about: Any) -> Any:
+        texts = listed(value)
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            raise UserError(f"{about.field_name} must be a text or a list of at least one, got {value!r}")
+        named = (
+            [str(parse(text)) for text in texts] if about.field_name == "partitions" else list(map(data_name, texts))
+        )
+        check_different(about.field_name, named)
+        return value
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            return check_int("seeds", value, minimum=1)
+        check_different("seeds", [check_int("each of seeds", seed, minimum=0) for seed in value])
+        if max(value) >= SEEDS:
+            raise UserError(f"each of seeds must be less than {SEEDS}, got {max(value)}")
+        return value
+
+    @field_validator("k", mode="before")
+    @classmethod
+    def _numbers_of_clusters(cls, value: Any) -> Any:
+        if value is not None:
+            check_different("k", [check_int("k", k, minimum=1) for k in listed(value)])
+        return value
+
+    @field_validator("n_sites", "min_sites", "workers", mode="before")
+    @classmethod
+    def _counts(cls, value: Any, about: Any) -> Any:
+        if about.field_name == "workers" and isinstance(value, int) and value > MOST_WORKERS:
+            raise UserError(f"workers must be at most {MOST_WORKERS}, got {value}")
+        return None if value is None else check_int(about.field_name, value, minimum=1)
+
+    @field_validator("runner", mode="before")
+    @classmethod
+    def _runner(cls, value: Any) -> Any:
+        parse_runner(value)
+        return value
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine(cls, value: Any) -> Any:
+        return check_choice("engine", value, ("inprocess", "simulator"))
+
+    @field_validator("algorithms", mode="before")
+    @classmethod
+    def _algorithms(cls, value: Any) -> Any:
+        if not isinstance(value, list) or not value:
+            raise UserError(f"algorithms must be a list of at least one name or table, got {value!r}")
+        check_different("the labels in algorithms", [choice.label for choice in expand(value)])
+        return value
+
+    @model_validator(mode="after")
+    def _as_a_whole(self) -> "Sweep":
+        if self.min_sites is not None and self.min_sites > self.n_sites and not self._own_sites:
+            raise UserError(f"min_sites={self.min_sites} is more than n_sites={self.n_sites}")
+        if self.n_trials > MOST_TRIALS:
+            raise UserError(
+                f"these lists make {self.n_trials} trials, and at most {MOST_TRIALS} can be run; shorten them"
+            )
+        return self
+
+    @property
+    def n_trials(self) -> int:
+        """Return how many trials the lists make."""
+        seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+        lists = (listed(self.data), listed(self.partitions), listed(self.k), expand(self.algorithms))
+        return seeds * math.prod(len(one) for one in lists)
+
+    @property
+    def seed_list(self) -> list[int]:
+        """Return all seeds."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def _own_sites(self) -> bool:
+        return any(parse(text).name in ("none", "owners") for text in listed(self.partitions))
+
+
+def read_sweep(
+    path: str | Path, workers: int | None = None, in_experiment: str | None = None, runner: str | None = None
+) -> Sweep:
+    """Read a sweep's TOML file; files of data are looked for beside it.
+
+    Args:
+        path: the file.
+        workers: in place of what the file says; None for that.
+        in_experiment: name of the MLflow experiment, likewise.
+        runner: where the trials run, likewise.
+
+    Raises:
+        UserError: the file cannot be read, or a key is unknown, missing or has a value that it cannot have.
+    """
+    path = Path(path)
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the sweep {path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UserError(f"{path} is not a TOML file: it is nested too deep") from None
+    except ValueError as error:  # both of TOML and of UTF-8
+        raise UserError(f"{path} is not a TOML file: {error}") from None
+    if isinstance(data := settings.get("data"), str | list):
+        beside = [_beside(path.parent, one) if isinstance(one, str) else one for one in listed(data)]
+        settings["data"] = beside if isinstance(data, list) else beside[0]
+    if isinstance(schema := settings.get("schema"), str):
+        settings["schema"] = _beside(path.parent, schema)
+    given = {"workers": workers, "mlflow_experiment": in_experiment, "runner": runner}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    try:
+        return make_sweep(settings)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def make_sweep(settings: Mapping[str, Any]) -> Sweep:
+    """Return the sweep with these settings, named as in its file.
+
+    Raises:
+        UserError: a key is unknown, missing or has a value that it cannot have.
+    """
+    return Sweep(**settings)
+
+
+def trials(sweep: Sweep) -> list[Trial]:
+    """Return the sweep's trials, all cells of one seed before the next seed; each data set is loaded once.
+
+    Everything that can be checked without running is checked here, for the first seed.
+
+    Raises:
+        UserError: data cannot be loaded or split as asked, k is not known, or an algorithm refuses a setting.
+    """
+    points = product(listed(sweep.data), listed(sweep.k), listed(sweep.partitions), expand(sweep.algorithms))
+    loaded: dict[tuple[str, bool, bool], tuple[datasets.Dataset | None, str]] = {}
+    sizes: dict[tuple[str, int | None, str], tuple[int, int]] = {}
+    by_seed: dict[int, list[Trial]] = {seed: [] for seed in sweep.seed_list}
+    for data, k, partition, choice in points:
+        cell = _cell(sweep, data, k, partition, choice)
+        try:
+            experiment = _experiment(sweep, data, k, partition, choice)
+            kept = data, own_files(experiment), experiment.gaps
+            if kept not in loaded:
+                loaded[kept] = load_data(experiment)
+            dataset, digest = loaded[kept]
+            if (data, k, partition) not in sizes:
+                prepared = prepare(experiment, dataset)
+                sizes[data, k, partition] = prepared.k, len(prepared.sites)
+            _check_settings(experiment, *sizes[data, k, partition])
+        except UserError as error:
+            raise UserError(f"{'/'.join(cell.values())}: {error}") from None
+        for seed, made in by_seed.items():
+            trial = experiment_trial(experiment.model_copy(update={"seed": seed}), cell, dataset)
+            # The same file in another folder is the same data, and a changed file of the same name is not.
+            made.append(replace(trial, params={**trial.params, "data": data_name(data), "data_digest": digest}))
+    return [trial for made in by_seed.values() for trial in made]
+
+
+def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice) -> Experiment:
+    return make_experiment(
+        algorithm=choice.name,
+        data=data,
+        k=k,
+        partition=partition,
+        n_sites=sweep.n_sites,
+        seed=sweep.seed_list[0],
+        engine=sweep.engine if registry.get(choice.name).federated else "inprocess",
+        table_schema=sweep.table_schema,
+        id_column=sweep.id_column,
+        truth=sweep.truth,
+        params=dict(choice.params),
+        min_sites=sweep.min_sites,
+        profile=sweep.profile and not registry.get(choice.name).why_no_profile(choice.params),
+        mlflow_experiment=sweep.mlflow_experiment,
+    )
+
+
+def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice) -> dict[str, str]:
+    cell = {"algorithm": choice.label, "partition": str(parse(partition))}
+    if len(listed(sweep.data)) > 1:
+        cell["data"] = data_name(data)
+    if len(listed(sweep.k)) > 1:
+        cell["k"] = str(k)
+    return cell
+
+
+def _check_settings(experiment: Experiment, k: int, m: int) -> None:
+    algorithm = registry.get(experiment.algorithm)
+    if experiment.min_sites is not None and experiment.min_sites > m:
+        raise UserError(f"min_sites={experiment.min_sites} is more than the {m} sites that there are")
+    if algorithm.federated:
+        algorithm.build(k, experiment.seed, experiment.params)
+
+
+def _beside(folder: Path, text: str) -> str:
+    return str(folder / text) if not is_known(text) and (folder / text).exists() else text

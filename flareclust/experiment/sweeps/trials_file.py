@@ -1,0 +1,251 @@
+"""A study without MLflow: trials run in threads, each one a line of a file as soon as it is over.
+
+The file is what makes a study resumable: trials whose line says what they came to are not run again.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.own_files import fallbacks, write_atomically
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any
+
+FOLDER = Path("flareclust-sweeps")
+TRIALS = "trials.jsonl"
+
+
+class TrialFile:
+    """The file of a study's trials, a line for each that is over; another file from when it cannot be written.
+
+    Args:
+        file: may be there already.
+        study: name of the study.
+        trials: all of them.
+        experiment: name of the MLflow experiment that they are logged to, or would be.
+
+    Attributes:
+        file: where the lines are.
+        results: what the trials that are over came to, by their number.
+        warning: where the lines are now, and why; empty where they are in the first file.
+
+    Raises:
+        UserError: the file cannot be read or written, or holds trials of another study.
+    """
+
+    def __init__(self, file: Path, study: str, trials: Sequence[Trial], experiment: str) -> None:
+        self.file, self.warning = file, ""
+        self.about = {"name": study, "key": study_key(study, trial_keys(study, trials)), "experiment": experiment}
+        self.results = read_trials(file, study, trials)
+        self._lock = Lock()
+        write_trials(file, self.about, list(self.results.values()))  # a last line that was cut off is gone
+
+    def add(self, number: int, done: TrialRun) -> None:
+        """Keep a trial that is over.
+
+        Raises:
+            JobFailed: it can be written nowhere.
+        """
+        with self._lock:
+            self.results[number] = done
+            try:
+                with self.file.open("a", encoding="utf-8") as file:
+                    file.write(_line(done, self.about))
+            except OSError as error:
+                self._move(f"{self.file} cannot be written: {error.strerror}")
+
+    def close(self) -> None:
+        """Write all trials in their order."""
+        with self._lock:
+            try:
+                write_trials(self.file, self.about, self._in_order())
+            except UserError as error:
+                self._move(str(error))
+
+    def _move(self, reason: str) -> None:
+        for folder in fallbacks(self.file.absolute().parent.name):
+            try:
+                write_trials(folder / self.file.name, self.about, self._in_order())
+            except UserError as error:
+                reason += f"; {error}"
+                continue
+            self.warning = (
+                f"the trials are in {folder / self.file.name}: {reason}; move the file back, and none is run again"
+            )
+            self.file = folder / self.file.name
+            return
+        raise JobFailed(f"the trials could not be kept: {reason}")
+
+    def _in_order(self) -> list[TrialRun]:
+        return [self.results[number] for number in sorted(self.results)]
+
+
+@dataclass(frozen=True)
+class FileRunner:
+    """Runs trials and keeps them in a file, one JSON object per line.
+
+    Ctrl-C lets the trials that are running come to their end and starts no other.
+
+    Attributes:
+        file: the file; trials that it has already are not run again, unless they failed.
+        study: name of the study.
+        workers: how many trials run side by side.
+        on_done: called with each trial that is over.
+        experiment: name of the MLflow experiment that they can be logged to.
+        attempt: runs one of them.
+        kept: the files of the calls, as they were in the end.
+    """
+
+    file: Path
+    study: str
+    workers: int = 2
+    on_done: OnDone = lambda done: None
+    experiment: str = "flareclust"
+    attempt: Attempt = attempt_any
+    kept: list[TrialFile] = field(default_factory=list)
+
+    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
+        """Run all trials that the file does not have; in the end the file has them all, in their order.
+
+        Raises:
+            UserError: the file cannot be read or written, or holds trials of another study.
+            JobFailed: trials that are over can be kept nowhere.
+        """
+        file = TrialFile(self.file, self.study, trials, self.experiment)
+        self.kept.append(file)
+        for done in file.results.values():
+            self.on_done(done)
+
+        def run(number: int) -> None:
+            done = self.attempt(trials[number])
+            file.add(number, done)
+            self.on_done(done)
+
+        run_in_threads(run, [number for number in range(len(trials)) if number not in file.results], self.workers)
+        file.close()
+        return [file.results[number] for number in range(len(trials))]
+
+
+def run_in_threads(run: Callable[[int], object], numbers: Sequence[int], workers: int) -> None:
+    """Call `run` with every number; an exception, or Ctrl-C, lets those that are running end and starts no other."""
+    executor = ThreadPoolExecutor(workers)
+    try:
+        for future in as_completed([executor.submit(run, number) for number in numbers]):
+            future.result()
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def trial_keys(study: str, trials: Sequence[Trial]) -> list[str]:
+    """Return the keys of all trials, or raise UserError where two are the same."""
+    keys: dict[str, str] = {}
+    for trial in trials:
+        key = trial.key(study)
+        if key in keys:
+            raise UserError(f"two trials of {study!r} are the same: {keys[key]} and {trial.name}")
+        keys[key] = trial.name
+    return list(keys)
+
+
+def study_key(study: str, keys: Sequence[str]) -> str:
+    """Return a fingerprint: the same for the same study with the same trials, also tomorrow."""
+    return hashlib.sha256("\n".join([study, *keys]).encode()).hexdigest()[:32]
+
+
+def study_folder(name: str, trials: Sequence[Trial]) -> Path:
+    """Return where a study's files go unless the user says so: the same folder for the same study."""
+    short = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "sweep"
+    return FOLDER / f"{short}-{study_key(name, trial_keys(name, trials))[:8]}"
+
+
+def read_trials(file: Path, study: str, trials: Sequence[Trial]) -> dict[int, TrialRun]:
+    """Return which of the trials the file has, by their number; failed ones are left out.
+
+    Raises:
+        UserError: the file cannot be read, or has trials that are none of these.
+    """
+    numbers = {key: number for number, key in enumerate(trial_keys(study, trials))}
+    found: dict[int, TrialRun] = {}
+    for line in _lines(file):
+        if (number := numbers.get(line["key"])) is None:
+            raise UserError(f"{file} holds trials of another study, or with other settings; choose another folder")
+        if line["error"] is None:
+            measured = TrialResult.from_json(line)
+            found[number] = TrialRun(trials[number], measured, resumed=True)
+    return found
+
+
+def all_trials(file: Path) -> tuple[dict[str, str], list[TrialRun]]:
+    """Return a whole study as its file has it, failed trials among them: `name` and `experiment`, and the trials.
+
+    Raises:
+        UserError: the file cannot be read, or trials of the study are missing.
+    """
+    lines = _lines(file)
+    about = lines[0].get("study") if lines else None
+    if about is None:
+        raise UserError(f"{file} does not say of which study it is; the command of the study, run again, adds that")
+    done = [_of_line(line) for line in lines]
+    keys = [one.trial.key(about["name"]) for one in done]
+    if study_key(about["name"], keys) != about["key"]:
+        raise UserError(f"{file} has {len(done)} trials and not all of its study; the same command runs the others")
+    return about, done
+
+
+def _of_line(line: Mapping[str, Any]) -> TrialRun:
+    def measure() -> TrialResult:
+        raise UserError("a trial that was read from a file cannot be run again")
+
+    measured = TrialResult.from_json(line) if line["error"] is None else None
+    return TrialRun(Trial(line["cell"], line["seed"], line["params"], measure), measured, line["error"], resumed=True)
+
+
+def write_trials(file: Path, about: Mapping[str, str], done: Sequence[TrialRun]) -> None:
+    """Write these trials in place of what the file has, in one step.
+
+    Args:
+        file: where; its folder is made.
+        about: the study: `name`, `key` and `experiment`.
+        done: the trials.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(file, mode=None) as lines:
+            lines.writelines(_line(one, about) for one in done)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """Return what the file's lines hold; one that was still being written is left out."""
+    try:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError:
+        lines = [None]
+    if not all(isinstance(line, dict) and {"key", "final", "cost", "rounds", "error"} <= line.keys() for line in lines):
+        raise UserError(f"{file} is not a file of trials; choose another folder")
+    return lines
+
+
+def _line(done: TrialRun, about: Mapping[str, str]) -> str:
+    trial, measured = done.trial, done.measured or TrialResult({})
+    what = {
+        "key": trial.key(about["name"]),
+        "study": dict(about),
+        "cell": dict(trial.cell),
+        "seed": trial.seed,
+        "params": dict(trial.params),
+    }
+    return json.dumps({**what, **measured.to_json(), "error": done.error}) + "\n"

@@ -1,0 +1,92 @@
+"""A late site's table, read by the schema of the federation, and its rows placed in the clusters of a finished run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import IntArray
+from flareclust._foundation.validation import did_you_mean
+from flareclust.data.tables import Table
+from flareclust.engines.late_sites import place, placed_file, read_finished
+from flareclust.experiment.tables.new_rows import columns_unlike_those_of, far_rows
+from flareclust.experiment.tables.typed_files import typed_file
+from flareclust.features import result as partial
+from flareclust.protocol import registry
+from flareclust.schema.columns import TableSchema, read_schema
+from flareclust.schema.reading import TypedTable, without
+
+
+def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntArray, TypedTable, str | None]:
+    """Return the cluster (n,) of each row of a late site's table, the table, and the name of its column with ids.
+
+    The table is read with the mapping beside it.
+
+    Args:
+        folder: of the finished run, as `flareclust.engines.late_sites.place` takes it.
+        file: the late site's.
+        site: its name.
+        schema: the file with the federation's schema.
+
+    Raises:
+        UserError: the schema is not that of the run, or the rows cannot be placed.
+        TableFaults: the table does not fit the schema.
+    """
+    _, about = read_finished(folder)
+    whole = read_schema(schema)
+    agreed, known = whole.fingerprint, without(whole, _setting(about, "truth"))
+    known = without(known, known.weight)  # labels are the same, however often a row counts
+    partial = registry.get(about["algorithm"]).partial
+    if not partial:
+        _check(known, about.get("columns"), schema, folder)
+    if about.get("schema", agreed) != agreed and list(known.features) == about.get("columns"):
+        raise UserError(
+            f"{schema} is not the schema of the run in {folder}: they differ in what the columns mean, such as units, ranges, or "
+            "missing cells; name that of the run"
+        )
+    typed = typed_file(file, known, None)
+    return place(folder, typed.table if partial else typed.table.X, site), typed, known.id
+
+
+def place_by_names(
+    folder: Path, file: Path, site: str, columns: Sequence[str] | None, salt: str
+) -> tuple[IntArray, Table]:
+    """Do as `placed_file` of the engines does; where the run had a schema, an error names it."""
+    try:
+        return placed_file(folder, file, site, columns, salt)
+    except UserError as error:
+        schema = None if columns is not None else _setting(read_finished(folder)[1], "table_schema")
+        if schema is None:
+            raise
+        raise UserError(f"{error}; the run read its tables by a schema: --schema {schema}") from None
+
+
+def notes_on(folder: Path, table: Table) -> list[str]:
+    """Return what is to be said of a late site's rows: columns in another unit than in the run, and how many rows are far."""
+    finished, about = read_finished(folder)
+    arrays, columns = {**finished.arrays, "centroids": finished.centroids}, about.get("columns")
+    if partial.is_partial(arrays) and (table.columns is None or list(table.columns) != columns):
+        return []  # it has other columns, or hidden ones
+    notes = columns_unlike_those_of(
+        arrays, about["params"], columns, table.X, (about.get("assessed") or {}).get("rows")
+    )
+    far = far_rows(arrays, about, table.X)
+    return [*notes, far] if far else notes
+
+
+def _setting(about: Mapping[str, Any], name: str) -> str | None:
+    """Return a setting of a saved run that is text; None where it has none."""
+    experiment = about.get("experiment")
+    found = experiment.get(name) if isinstance(experiment, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def _check(schema: TableSchema, columns: object, file: Path, folder: Path) -> None:
+    """Raise UserError where the features of a schema are not the columns of a run."""
+    if not isinstance(columns, list) or list(schema.features) == columns:
+        return
+    odd = [name for name in schema.features if name not in columns] + [
+        name for name in columns if name not in schema.features
+    ]
+    what = "their order" if not odd else ", ".join(map(repr, odd[:5])) + did_you_mean(odd[0], columns)
+    raise UserError(f"{file} is not the schema of the run in {folder}: they differ in {what}; name that of the run")

@@ -1,0 +1,115 @@
+"""The tables that an experiment reads by a schema, or by the names of ids and classes: each with the mapping beside its file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flareclust._foundation.errors import TableFaults, UserError
+from flareclust._foundation.validation import did_you_mean
+from flareclust.data.file_names import unmarked
+from flareclust.data.memory import site_limit
+from flareclust.data.tables import File
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.tables.site_rows import site_files
+from flareclust.protocol import registry
+from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
+from flareclust.schema.mapping import TableMapping, read_mapping
+from flareclust.schema.reading import TypedTable, read_typed
+from flareclust.schema.text_files import FORMATS, names_of
+
+#: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
+MAPPING = ".mapping.yaml"
+
+#: Columns of a table without a schema.
+_NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
+
+
+def typed_sites(folder: Path, schema: TableSchema, truth: str | None, *, agreed: bool = True) -> dict[str, TypedTable]:
+    """Return the tables in a folder by site, each read with the mapping beside it.
+
+    Where the schema is not `agreed`, but consists of the files' columns, a file need not have all of them.
+
+    Raises:
+        UserError: there are no tables.
+        TableFaults: tables do not fit the schema, or cannot be read at all; all faults of all tables are in it.
+    """
+    files = site_files(folder)
+    tables: dict[str, TypedTable] = {}
+    faults: dict[str, Sequence[str]] = {}
+    for site, path in files.items():
+        assert isinstance(path, Path)
+        try:
+            own = None if agreed else _with_lacks(path, schema)
+            tables[site] = typed_file(path, schema, truth, site_limit(len(files)), own)
+        except TableFaults as error:
+            faults |= error.faults
+        except UserError as error:
+            faults[str(path)] = [str(error).removeprefix(str(path)).lstrip(": ")]
+    if faults:
+        raise TableFaults(faults)
+    return tables
+
+
+def typed_file(
+    path: Path,
+    schema: TableSchema,
+    truth: str | None,
+    memory: int | None = None,
+    mapping: TableMapping | None = None,
+) -> TypedTable:
+    """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
+    own = mapping or mapping_of(path)
+    try:
+        return read_typed([File(path, str(path))], schema, own, truth=truth, memory=memory, bounded=True)
+    except TableFaults:
+        raise
+    except UserError as error:
+        raise UserError(unmarked(str(error))) from None
+
+
+def mapping_file(path: Path) -> Path:
+    """Return the file beside a table that says how it differs from the schema; there may be none."""
+    return path.with_name(path.stem + MAPPING)
+
+
+def mapping_of(path: Path) -> TableMapping | None:
+    """Return the mapping in the file beside a table; None where there is none."""
+    beside = mapping_file(path)
+    return read_mapping(beside) if beside.is_file() else None
+
+
+def _with_lacks(path: Path, schema: TableSchema) -> TableMapping:
+    """Return the mapping of a file that says which columns of the schema the file lacks."""
+    own, names = mapping_of(path) or TableMapping(), _names(path)
+    lacks = [name for name in schema.used if name not in own.columns and name not in names]
+    return own if len(lacks) == len(schema.used) else own.model_copy(update={"lacks": (*own.lacks, *lacks)})
+
+
+def schema_of(experiment: Experiment) -> TableSchema:
+    """Return the schema that an experiment names; without one, all columns are numbers but those of ids and of classes.
+
+    These are the columns of the first file, and of all files for algorithms that take sites with different columns.
+    """
+    if experiment.table_schema is not None:
+        return read_schema(experiment.table_schema)
+    path = Path(experiment.data)
+    files = [path]
+    if path.is_dir():
+        files = [file for file in site_files(path).values() if isinstance(file, Path)]
+    names = _names(files[0])
+    for name in (experiment.id_column, experiment.truth):
+        if name is not None and name not in names:
+            raise UserError(f"{files[0]} has no column {name!r}{did_you_mean(name, names)}")
+    if registry.get(experiment.algorithm).partial:
+        names = tuple(dict.fromkeys(name for file in files for name in _names(file)))
+    columns = {name: _ID if name == experiment.id_column else _NUMBER for name in names if name != experiment.truth}
+    return TableSchema(columns=columns)
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    """Return the names of the columns of a table that no schema describes, as its mapping has them; raise UserError without any."""
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMATS or not path.is_file():
+        raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(FORMATS)} files")
+    mapping = mapping_of(path) or TableMapping()
+    agreed = {own.from_: name for name, own in mapping.columns.items() if own.from_ is not None}
+    return tuple(agreed.get(name, name) for name in names_of(path, form, mapping.encoding, str(path)))

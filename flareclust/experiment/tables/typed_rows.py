@@ -1,0 +1,210 @@
+"""An experiment on a user's own tables, read by a schema: all of them are read, and found faulty or not, before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Agreement, IntArray
+from flareclust.data.datasets import Dataset
+from flareclust.data.tables import Table
+from flareclust.experiment.config import Experiment, make_experiment
+from flareclust.experiment.prepared import Prepared, known_k
+from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
+from flareclust.protocol import registry
+from flareclust.schema.columns import TableSchema, read_schema
+from flareclust.schema.reading import TypedTable, without
+
+
+def own_sites(experiment: Experiment) -> Prepared:
+    """Return the federation of the tables in the folder that an experiment names, a site for each."""
+    params = settled_settings(experiment)
+    schema, agreed = schema_of(experiment), experiment.table_schema is not None
+    tables = typed_sites(Path(experiment.data), schema, experiment.truth, agreed=agreed)
+    sites = {site: typed.table for site, typed in tables.items()}
+    partial = registry.get(experiment.algorithm).partial
+    columns = _columns_of_any(sites, schema, experiment, exact=not partial)
+    agreement: Agreement = "may-lack" if partial else "has"
+    ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
+    index, dataset = None, None
+    if experiment.truth is not None:
+        dataset, index = _joined(experiment.data, tables, columns)
+    k = known_k(experiment, dataset)
+    return Prepared(k, sites, index, dataset, columns, agreement, params, ids, **schema_facts(experiment))
+
+
+def _columns_of_any(
+    sites: Mapping[str, Table], schema: TableSchema, experiment: Experiment, *, exact: bool
+) -> tuple[str, ...]:
+    """Return the features that any site has, in the schema's order; with `exact` refuse that a site lacks some."""
+    present = {name for table in sites.values() for name in table.columns or ()}
+    columns = tuple(name for name in without(schema, experiment.truth).features if name in present)
+    for site, table in sites.items():
+        if exact and (lacking := [name for name in columns if name not in (table.columns or ())]):
+            why = "" if experiment.table_schema is None else " (lacks in its mapping)"
+            raise UserError(
+                f"{site} lacks {', '.join(lacking[:12])}{why}, and {experiment.algorithm} needs the same columns at "
+                "every site; take an algorithm for sites with different columns, such as masked"
+            )
+    return columns
+
+
+def agreed_columns(experiment: Experiment) -> Prepared:
+    """Return the federation of provisioned sites, which read their rows themselves: by the experiment's schema, if it has one."""
+    k = known_k(experiment, None)
+    if experiment.table_schema is None:
+        return Prepared(k, {}, params=settled_settings(experiment))
+    features, params = read_schema(experiment.table_schema).features, settled_settings(experiment)
+    return Prepared(k, {}, columns=features, params=params, **schema_facts(experiment))
+
+
+def settled_settings(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings of an algorithm that a run of tables settles by itself; those of the experiment come first.
+
+    Beside those that follow from the schema: how sites' own columns are compared, and by which schema provisioned sites must
+    have read their rows. Empty for data that are no such tables.
+
+    Raises:
+        UserError: the schema cannot be read, or the algorithm cannot do what it says.
+    """
+    provisioned = experiment.engine == "production"
+    found = compared(experiment) if provisioned or (experiment.typed and experiment.partition == "none") else {}
+    found |= agreed_settings(experiment)
+    return found | (required_schema(experiment.table_schema) if provisioned else {})
+
+
+def exported_settings(algorithm: str, params: Mapping[str, Any], schema: Path, *, secure_sums: bool) -> dict[str, Any]:
+    """Return the settings that a schema settles in an exported job: those of a job that `run` submits to provisioned sites."""
+    about = {
+        "engine": "production",
+        "kit": "that of who submits it",
+        "table_schema": str(schema),
+        "params": dict(params),
+    }
+    return settled_settings(make_experiment(algorithm=algorithm, secure_sums=secure_sums, **about))
+
+
+def required_schema(file: str | None) -> dict[str, Any]:
+    """Return the setting that makes a site refuse if it used another schema than that of a file; none without a file."""
+    return {} if file is None else {"table_schema": read_schema(file).fingerprint}
+
+
+def agreed_settings(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings of an algorithm that follow from the experiment's schema, if it has one; those of the experiment come first.
+
+    Which columns are one category, scaling where units differ, and what missing cells mean.
+
+    Raises:
+        UserError: the algorithm cannot do what the schema says of missing cells, or the run says otherwise without effect.
+    """
+    if experiment.table_schema is None:
+        return {}
+    schema = without(read_schema(experiment.table_schema), experiment.truth)
+    _check_weights(experiment, schema)
+    algorithm, found = registry.get(experiment.algorithm), dict[str, Any]()
+    known, partial = algorithm.parameters(), algorithm.partial
+    if "categories" in known and schema.categories:
+        found["categories"] = _named(schema, schema.categories) if partial else schema.categories
+    if schema.units_differ and experiment.params.get("metric") != "cosine":
+        found |= {"scale": "standard"} if "scale" in known else {}
+    if gaps := schema.left_to_jobs:
+        how = next(iter(gaps.values()))
+        if "missing" not in known:
+            raise UserError(
+                f"{experiment.algorithm} cannot do with missing cells what the schema says of {', '.join(gaps)} (missing: {how}); "
+                "take another algorithm, such as portfolio, or missing: drop-rows"
+            )
+        found["missing"] = how
+    elif dropping := [name for name in schema.used if schema.missing_of(name) == "drop-rows"]:
+        _check_missing(experiment.params.get("missing", "refuse"), dropping)
+    if "table_ranges" in known and experiment.params.get("scale") == "range":
+        ranges = dict(zip(schema.features, schema.ranges, strict=True))
+        known_ranges = {name: own for name, own in ranges.items() if own is not None}
+        found["table_ranges"] = known_ranges if partial else schema.ranges
+    return found
+
+
+def _named(schema: TableSchema, groups: Sequence[Sequence[int]]) -> list[list[str]]:
+    """Return groups of features by their names, by which sites with different columns know them."""
+    return [[schema.features[j] for j in group] for group in groups]
+
+
+def _check_missing(asked: str, dropping: Sequence[str]) -> None:
+    """Raise UserError where a run would fill missing cells of columns whose schema drops the rows that have some."""
+    if asked != "refuse":
+        raise UserError(
+            f"missing={asked} is without effect: the schema says missing: drop-rows of {', '.join(dropping)}, so no cell is "
+            f"missing in the rows that are left; leave it out, or say missing: {asked} in the schema"
+        )
+
+
+def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
+    """Raise UserError where the schema has weights and the run cannot take them."""
+    if schema.weight is None:
+        return
+    private = "differentially-private" in registry.get(experiment.algorithm).promises
+    what = "policy" if experiment.policy else "secure_sums" if experiment.secure_sums else None
+    what = f"{experiment.algorithm} (differential privacy)" if private else what
+    if what is None and experiment.partition != "none":
+        what = f"partition {experiment.partition}, which would put one row at several sites"
+    if what is not None:
+        raise UserError(
+            f"the weights of the column {schema.weight!r} do not go with {what}; leave that out, or make the column type ignore"
+        )
+
+
+def schema_facts(experiment: Experiment) -> dict[str, Any]:
+    """Return the fields of `Prepared` that follow from the experiment's schema: units, fingerprint, words; none without one."""
+    if experiment.table_schema is None:
+        return {}
+    schema = without(read_schema(experiment.table_schema), experiment.truth)
+    units = schema.feature_units
+    return {"units": units if any(units) else (), "schema": fingerprint_of(experiment), "words": schema.words}
+
+
+def fingerprint_of(experiment: Experiment) -> str:
+    """Return the fingerprint of the experiment's schema, as `read_table` gives it to tables; "" where it has none."""
+    return "" if experiment.table_schema is None else read_schema(experiment.table_schema).fingerprint
+
+
+def compared(experiment: Experiment) -> dict[str, Any]:
+    """Return the setting with which sites' own columns are compared before the first round, where the algorithm has it."""
+    algorithm = registry.get(experiment.algorithm)
+    if "compare" not in algorithm.parameters():
+        return {}
+    return {"compare": "spread" if "scale" in algorithm.parameters() else "names"}
+
+
+def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:
+    """Return the rows of the file that an experiment names, to be assigned to sites, and their ids if they have any."""
+    path = Path(experiment.data)
+    typed = typed_file(path, schema_of(experiment), experiment.truth)
+    ids = None if typed.table.ids is None else tuple(typed.table.ids)
+    return replace(_joined(path.name, {"": typed})[0], dropped=typed.table.dropped), ids
+
+
+def _joined(
+    name: str, tables: Mapping[str, TypedTable], columns: tuple[str, ...] | None = None
+) -> tuple[Dataset, dict[str, IntArray]]:
+    """Return the rows of all tables as one data set, with their known classes, and the places of each table's rows in it.
+
+    Of `columns` (the tables' by default) NaN where a table lacks one.
+    """
+    columns = columns or next(iter(tables.values())).table.columns or ()
+    index, at = {}, 0
+    for site, typed in tables.items():
+        index[site] = np.arange(at, at + len(typed.table))
+        at += len(typed.table)
+    X = np.full((at, len(columns)), np.nan)
+    for site, typed in tables.items():
+        has = np.array([columns.index(own) for own in typed.table.columns or ()])
+        X[np.ix_(index[site], has)] = typed.table.X
+    classes = [typed.truth for typed in tables.values()]
+    y = None
+    if None not in classes:
+        texts = np.array([text for own in classes for text in own or ()], dtype=str)
+        y = np.unique(texts, return_inverse=True)[1].astype(np.int64)
+    return Dataset(name, X, y, columns=columns), index
