@@ -46,10 +46,12 @@ lint: install
 	$(BIN)/mypy
 
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator,
-# faults of trackers, workers, networks and clocks; then the speed of the kernels, which no test judges.
+# faults of trackers, workers, networks and clocks; 10,000 devices in two engines, which must agree; then the speed of the
+# kernels, which no test judges.
 nightly: install
 	$(call install,dev$(comma)postgres)
 	FLARECLUST_EXAMPLES=all $(TESTS) -m "nightly or hypothesis" -n 2
+	$(BIN)/python -m benchmarks.devices.equal
 	$(BIN)/python -m benchmarks.speed --quick
 
 # Which lines the tests of `test-all` reach and those of `test` do not.

@@ -33,7 +33,7 @@ SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 class Case(NamedTuple):
-    """What is measured: the work in words, the devices, the algorithm with its k and settings."""
+    """What is measured: the work in words, the devices, the algorithm with its k and settings, and the goal in seconds."""
 
     title: str
     devices: Callable[[int], Devices]
@@ -43,15 +43,16 @@ class Case(NamedTuple):
     assess: bool = True
     cohort: int | None = None
     sizes: Sequence[int] = SIZES
+    goal: float | None = None
 
 
 _START = (mixture.GRID + 0.5).tolist()
 CASES = {
-    "pooled": Case("pooled, 50 rows, d = 2, k = 16", mixture.plane, "pooled", 16, {"restarts": 1}),
+    "pooled": Case("pooled, 50 rows, d = 2, k = 16", mixture.plane, "pooled", 16, {"restarts": 1}, goal=120),
     "pooled, all starts": Case(
         "pooled with its 20 starts of the server's k-means", mixture.plane, "pooled", 16, {}, sizes=SIZES[-1:]
     ),
-    "kfed": Case("k-FED, 50 rows, d = 2, k = 16", mixture.plane, "kfed", 16, {}),
+    "kfed": Case("k-FED, 50 rows, d = 2, k = 16", mixture.plane, "kfed", 16, {}, goal=120),
     "lloyd": Case(
         "one round of Lloyd, 50 rows, d = 2, k = 16",
         mixture.plane,
@@ -59,8 +60,9 @@ CASES = {
         16,
         {"rounds": 1, "start": _START},
         assess=False,
+        goal=15,
     ),
-    "mixture": Case("k-FED, 30 rows, d = 16, k = 100", mixture.kfed, "kfed", 100, {"k_local": 4}),
+    "mixture": Case("k-FED, 30 rows, d = 16, k = 100", mixture.kfed, "kfed", 100, {"k_local": 4}, goal=180),
     "lloyd, cohort": Case(
         "one round of Lloyd with 10,000 of the devices, 50 rows, d = 2, k = 16",
         mixture.plane_in_memory,
@@ -97,6 +99,7 @@ def measured(name: str, m: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "name": name,
         "title": case.title,
+        "goal": case.goal,
         "devices": m,
         "seconds": time.perf_counter() - started,
         "cpu": time.process_time() - cpu,

@@ -38,17 +38,23 @@ def write(record: list[dict[str, Any]]) -> None:
 def table(record: list[dict[str, Any]]) -> str:
     """Return the largest run of each case."""
     rows = [
-        "| work | devices | wall time | CPU time | of it at the server | memory | slope | measured |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| work | devices | wall time | goal | CPU time | of it at the server | memory | slope | measured |",
+        "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for name in dict.fromkeys(line["name"] for line in record):
         own = [line for line in record if line["name"] == name]
         last = max(own, key=lambda line: line["devices"])
         rows.append(
-            f"| {last['title']} | {last['devices']:,} | {_seconds(last['seconds'])} | {_seconds(last['cpu'])} | "
+            f"| {last['title']} | {last['devices']:,} | {_seconds(last['seconds'])} | {_against(last)} | {_seconds(last['cpu'])} | "
             f"{_seconds(last['merge'])} | {last['peak_mb'] / 1000:.1f} GB | {'' if len(own) == 1 else f'{slope(own):.2f}'} | {last['date']}, {last['cores']} cores |"
         )
     return "\n".join(rows)
+
+
+def _against(line: dict[str, Any]) -> str:
+    """Return the goal of a line, and whether its wall time reaches it; nothing without one."""
+    goal = line.get("goal")
+    return "" if goal is None else f"≤ {goal:.0f} s {'met' if line['seconds'] <= goal else '**missed**'}"
 
 
 def _seconds(value: float) -> str:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from numba import njit
 
 #: Multiply-adds in turns on so many numbers: enough that none waits for the one before, and all stay in vector registers.
 _LANES, _TURNS = 64, 1_000_000
+
+#: What is compared, and what computes it.
+_PACKAGES = ("numpy", "numba", "scikit-learn", "faiss-cpu")
 
 
 def limits(threads: int = 1) -> dict[str, Any]:
@@ -26,6 +30,7 @@ def limits(threads: int = 1) -> dict[str, Any]:
     found: dict[str, Any] = {
         "processor": _processor(),
         "python": platform.python_version(),
+        "packages": _versions(),
         "threads": threads,
         "load": round(os.getloadavg()[0], 1),
     }
@@ -53,6 +58,17 @@ def _multiply_adds(start: float) -> float:
         for lane in range(_LANES):
             sums[lane] = sums[lane] * 0.999 + 0.001
     return float(sums.sum())
+
+
+def _versions() -> dict[str, str]:
+    """Return the version of each package that is installed."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _best(action: Callable[[], Any], clock: Callable[[], float]) -> float:

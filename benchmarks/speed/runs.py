@@ -45,5 +45,6 @@ def _about(name: str, run: Mapping[str, Any]) -> str:
         limits.append(f"multiply-adds in registers {run['fma_float64']:.0f} GF/s in float64")
     if "read_gb" in run:
         limits.append(f"memory read at {run['read_gb']:.1f} GB/s")
-    about = f"{name[:10]}, {threads} of an {run['processor']}, Python {run['python']}, {load}"
+    packages = "".join(f", {package} {version}" for package, version in run.get("packages", {}).items())
+    about = f"{name[:10]}, {threads} of an {run['processor']}, Python {run['python']}{packages}, {load}"
     return f"{about}; {', '.join(limits)}."

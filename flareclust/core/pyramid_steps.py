@@ -9,9 +9,9 @@ from flareclust.core.pyramid import row_of
 #: A cell of fewer rows is not divided.
 _FEW = 24
 
-#: Scores closer than this part of the squared extent count as a tie. Differences in double precision are wrong by some
-#: 1e-16 of it, and sums of a million rows, added in another order, by some 1e-13.
-_TIE = 1e-11
+#: Scores closer than this part of the squared extent count as a tie, or than this part for each row. Sums of n rows in two
+#: orders differ by at most 2 n 2^-53 of the extent (Higham 2002, section 4.2), and scores of centroids by twice as much.
+_TIE, _TIE_OF_ROW = 1e-11, 2.0**-51
 
 
 @kernel(fastmath={"contract"})
@@ -113,7 +113,7 @@ def _add_up(
     for c in range(k):
         kept[0, c + 1] = c
     scores = np.empty(k + 1)
-    tie = _TIE * (cells[0, 3] ** 2 + cells[0, 4] ** 2 + cells[0, 5] ** 2)
+    tie = max(_TIE, _TIE_OF_ROW * rows.shape[0]) * (cells[0, 3] ** 2 + cells[0, 4] ** 2 + cells[0, 5] ** 2)
     children = 1 << d
     waiting, levels = np.empty(children * (depth + 1), np.int64), np.empty(children * (depth + 1), np.int64)
     waiting[0], levels[0], size = 0, 0, 1

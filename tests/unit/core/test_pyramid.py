@@ -46,6 +46,13 @@ def test_the_end_is_that_of_iterations_on_rows(d, weighted, max_iter, tol, monke
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
+def test_the_end_is_that_of_many_rows(d, monkeypatch):
+    X = mixture(200_000, d, seed=4)
+    assert pyramid_of(X, np.ones(len(X)), X.mean(axis=0), 9) is not None
+    assert_equal(lloyd(X, X[:9], max_iter=30, tol=0), by_rows(monkeypatch, X, X[:9], max_iter=30, tol=0))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
 def test_empty_clusters_get_the_same_rows(d, monkeypatch):
     X = mixture(N, d)
     start = np.vstack([X[:5], np.full((2, d), 1e3), X[5:6], X[5:6]])  # two far away, and two equal
