@@ -3,14 +3,16 @@
     python -m benchmarks.start_up [--turns 3] [--record]
 
 `flareclust run lloyd` with three sites of digits, once with one update and once with up to 21, so many times each, as a new process
-in an empty folder. The stages are read from NVFlare's log (`-v`); medians in seconds, on a machine that is otherwise idle. The CPU
-time of all processes, which other work changes less, is that of their last sample. `--record` writes
+in an empty folder, where MLflow makes a new database. The stages are read from NVFlare's log (`-v`); medians in seconds, on a
+machine that is otherwise idle. The CPU time of all processes, which other work changes less, is that of their last sample. MLflow
+reads about every installed package, and numba imports coverage, so the record says what environment it is of. `--record` writes
 benchmarks/records/start_up.json and the table in docs/performance.md.
 """
 
 import argparse
 import json
 import os
+import platform
 import re
 import statistics
 import subprocess
@@ -19,6 +21,8 @@ import tempfile
 import time
 from contextlib import suppress
 from datetime import date, datetime
+from importlib.metadata import distributions, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,10 +35,8 @@ RECORD = Path(__file__).resolve().parent / "records" / "start_up.json"
 
 #: A stage ends where the log first says this; the last one ends with the process.
 STAGES = {
-    "command: imports, data, kernels; simulator: imports, server": "Start the clients run simulation",
-    "simulator: registers the sites, starts their processes": "ClientTaskWorker started to run",
-    "sites: imports, connect": "Initialize ClientRunner",
-    "first exchange, local starts": "cluster 0:",
+    "command: imports, data; simulator: imports, kernels, server": "Start the clients run simulation",
+    "sites: processes, connect; first exchange, local starts": "cluster 0:",
     "updates": "assess",
 }
 LAST = "assessment, result, report, MLflow"
@@ -112,12 +114,20 @@ def medians(runs: list[tuple[Run, Run]]) -> dict[str, Any]:
     }
 
 
+def environment() -> str:
+    """Return what the packages are that processes import, or read about, when they start."""
+    coverage = "with" if find_spec("coverage") else "without"
+    return f"Python {platform.python_version()}, NVFlare {version('nvflare')}, {len(list(distributions()))} packages, {coverage} coverage"
+
+
 def table(record: dict[str, Any]) -> str:
     """Return the table of a record and what it says of the goals."""
     rows = [f"| {name} | {seconds:.1f} |" for name, seconds in record["stages"].items()]
     measured = (
         f"Measured on {record['date']} on {record['cores']} cores, at a load of {record['load']:.0f} from other work."
     )
+    if "environment" in record:
+        measured += f" {record['environment']}."
     times = f"The command took {record['whole']:.1f} s, and {record['cpu']:.1f} s of CPU time in all processes."
     return "\n".join([measured, "", "| stage | seconds |", "| --- | ---: |", *rows, "", f"{times} {verdict(record)}"])
 
@@ -140,7 +150,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     measure(1)  # what is compiled once and kept
     found = medians([(measure(1), measure(21)) for _ in range(options.turns)])
-    record = {"date": date.today().isoformat(), "cores": usable_cores(), "load": load, **found}
+    record = {"date": date.today().isoformat(), "cores": usable_cores(), "load": load}
+    record |= {"environment": environment(), **found}
     print(table(record))
     if options.record:
         RECORD.write_text(json.dumps(record, indent=1) + "\n")

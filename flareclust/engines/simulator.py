@@ -107,7 +107,6 @@ def run_simulator(
         if (state := checkpoint.begin()) is not None:
             before = len(state.progress.records)
     job = build_job(algorithm, params, options, sides=sides, **extra)
-    algorithm.executor_class().warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
             _place(scratch, sites, reading, policy, with_ids=executor.used_per_id is not None)
@@ -118,7 +117,7 @@ def run_simulator(
             kept = None if executor.private else checkpoint
             watch = Watch(scratch, options, on_round, kept, before, last=attempt == ATTEMPTS)
             try:
-                _simulate(scratch, list(sites), watch)
+                _simulate(scratch, algorithm, list(sites), watch)
             except LostSite as lost:
                 log.warning("the simulator lost the process of %s; starting again", lost)
                 continue
@@ -157,10 +156,11 @@ def threads_for(m: int) -> int:
     return m if m <= SITES_AT_ONCE_PER_CORE * cores else TURNS_PER_CORE * cores
 
 
-def _simulate(scratch: Path, sites: list[str], watch: Watch) -> None:
+def _simulate(scratch: Path, algorithm: Algorithm, sites: list[str], watch: Watch) -> None:
     workspace = scratch / "workspace"
     command = [sys.executable, "-m", "flareclust.flare.simulated", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
+    command += ["--executor", str(algorithm.executor), "--aggregator", algorithm.aggregator]
     with (scratch / "console.txt").open("wb") as console, scratch_folder() as temporary:
         process = None
         try:

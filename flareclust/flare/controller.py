@@ -19,6 +19,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
+from nvflare.apis.wf_comm_spec import WFCommSpec
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from flareclust._foundation.display import shown
@@ -108,6 +109,11 @@ class ClusteringController(Controller):
         self._waiting: list[str] = []
         self._lost: set[str] = set()
         self._task: NVFlareTask | None = None
+
+    def set_communicator(self, communicator: WFCommSpec) -> None:
+        """Take the communicator; NVFlare 2.9.0 gives it `task_check_period` under a name that it does not read."""
+        super().set_communicator(communicator)
+        communicator._task_check_period = self.task_check_period
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Find the aggregator."""

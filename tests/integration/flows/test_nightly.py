@@ -199,11 +199,11 @@ def test_a_served_flow_runs_by_its_schedule(scheduler, client):
 # Being stopped
 
 
-def under_way(scheduler, deployment, process):
-    """Start an endless job, the only one, and wait until both its sites, or more, are at work; return the flow run's id."""
+def under_way(scheduler, deployment, process, n=2):
+    """Start an endless job, the only one, and wait until n processes, of both its sites, are at work; return the flow run's id."""
     rest(scheduler)
     run_id = scheduler.start_run(deployment)
-    scheduler.wait(lambda: len(scheduler.processes(process)) >= 2, "the sites' processes are running")
+    scheduler.wait(lambda: len(scheduler.processes(process)) >= n, "the sites' processes are running")
     return run_id
 
 
@@ -253,7 +253,8 @@ def test_a_worker_that_is_asked_to_stop_aborts_its_job_at_the_sites(scheduler, c
 def test_a_worker_that_is_stopped_with_all_its_processes_ends_a_simulated_job(scheduler, client):
     """As systemd does by default: it signals all processes of the service."""
     with scheduler.worker("stopped", "stopped.log") as worker:
-        run_id = under_way(scheduler, f"{NIGHTLY}/stopped-simulated", "simulator_worker")
+        # four of the simulator itself, and its two sites
+        run_id = under_way(scheduler, f"{NIGHTLY}/stopped-simulated", "flareclust.flare.simulated", 6)
         family = psutil.Process(worker.pid).children(recursive=True)
         for process in (worker, *family):
             with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended

@@ -52,6 +52,11 @@ def processes_of(mark: str) -> list[str]:
     return [line for line in lines if mark in line]
 
 
+def at_work(temporary: Path) -> bool:
+    """Return whether the process of a simulated site has begun."""
+    return any(temporary.glob("fc-*/*/workspace/site-*/log.txt"))
+
+
 def _simulated(algorithm: Algorithm) -> object:
     """Return the case of an algorithm; tests/unit/engines/test_adapter.py has those of all, without processes."""
     marks = {
@@ -185,15 +190,15 @@ def test_what_a_killed_run_leaves_goes_when_the_next_one_begins(tmp_path, short_
 @contextmanager
 def _running_sites(folder: Path, temporary: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Give the process of a run in the simulator whose sites run."""
-    command = [sys.executable, "-m", "flareclust", "run", "feca", "--data", "iris", "--n-sites", "3"]
-    command += ["--no-track", "--out", str(folder / "out")]
+    command = [sys.executable, "-m", "flareclust", "run", "minibatch", "--data", "iris", "--n-sites", "3"]
+    command += ["--set", "rounds=10000", "--no-track", "--out", str(folder / "out")]
     environment = os.environ | {"TMPDIR": str(temporary)}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         end = time.monotonic() + PATIENCE
-        while not any("simulator_worker" in line for line in processes_of(str(temporary))):
+        while not at_work(temporary):
             assert time.monotonic() < end, "the sites did not start"
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)
@@ -206,14 +211,15 @@ def _running_sites(folder: Path, temporary: Path) -> Iterator["subprocess.Popen[
 @pytest.mark.slow
 def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
     """A terminal sends the interrupt to every process of its group."""
-    command = [sys.executable, "-m", "flareclust", "run", "feca", "--data", "iris", "--n-sites", "2"]
+    command = [sys.executable, "-m", "flareclust", "run", "minibatch", "--data", "iris", "--n-sites", "2"]
+    command += ["--set", "rounds=10000"]
     environment = os.environ | {"TMPDIR": str(short_tmp), "PREFECT_HOME": str(tmp_path / "prefect")}
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         end = time.monotonic() + PATIENCE
-        while not any("simulator_worker" in line for line in processes_of(str(short_tmp))):
+        while not at_work(short_tmp):
             assert time.monotonic() < end, "the sites did not start"
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)

@@ -28,7 +28,7 @@ def test_a_recipe_for_the_simulator_must_say_where_rows_are(tmp_path):
 def test_a_lost_site_is_tried_again_a_few_times(monkeypatch, tmp_path, sites):
     tries = []
 
-    def lose(scratch, names, watch):
+    def lose(scratch, algorithm, names, watch):
         tries.append(watch.last)
         if not watch.last:
             raise LostSite("site-2")
@@ -58,7 +58,7 @@ def test_a_lost_site_is_noticed_before_its_task_times_out(monkeypatch, tmp_path,
     started = time.monotonic()
     watch = Watch(tmp_path, JobOptions(k=4), lambda record: None, None, 0, last=last)
     with pytest.raises(raised, match="site-2"):
-        simulator._simulate(tmp_path, list(sites), watch)
+        simulator._simulate(tmp_path, get("feca"), list(sites), watch)
     assert time.monotonic() - started < 30
 
 

@@ -8,6 +8,7 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.shareable import make_reply
 from nvflare.apis.signal import Signal
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
@@ -142,3 +143,17 @@ def test_a_server_runs_a_network_of_the_users_own_only_if_it_is_listed(context, 
             "local/resources.json"
         )
     ]
+
+
+def test_the_communicator_checks_tasks_as_often_as_the_controller_says():
+    communicator = WFCommServer()
+    ClusteringController("feca", task_check_period=0.03).set_communicator(communicator)
+    assert communicator._task_check_period == 0.03
+
+
+def test_nvflares_own_controller_still_does_not_pass_that_on(monkeypatch):
+    """If this fails, ClusteringController.set_communicator can go."""
+    communicator = WFCommServer()
+    monkeypatch.delattr(ClusteringController, "set_communicator")
+    ClusteringController("feca", task_check_period=0.03).set_communicator(communicator)
+    assert communicator._task_check_period == 0.2

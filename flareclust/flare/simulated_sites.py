@@ -1,0 +1,135 @@
+"""Processes of the simulator's sites: copies of one process that has imported NVFlare and the job's classes and loaded the kernels.
+
+NVFlare's simulator starts a Python for each site, or for each turn of a site, that imports all of it anew. A process with
+threads must not be copied, and the simulator has many; so before it starts any, it copies itself once, and this copy makes
+the others. The three keep the command line of the simulator, by which `engines.simulator_watch` finds and ends them.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from threading import Lock
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from nvflare.fuel.f3.mpm import MainProcessMonitor
+from nvflare.private.fed.app.simulator import simulator_worker
+from nvflare.private.fed.client import client_runner
+
+#: Waits of NVFlare up to so many seconds are shortened. Longer ones are there for something that has failed.
+_SHORT = 1.0
+#: Seconds between two questions of a site for its next task, for each site: NVFlare's half a second is longer than a round of
+#: a few sites, but each question takes milliseconds of the server's process, which all sites share.
+_ASKS_PER_SITE = 0.03
+
+
+class SiteProcess:
+    """The process of a site, as far as the simulator uses that of `subprocess.Popen`."""
+
+    def __init__(self, ask: Callable[..., Any], pid: int) -> None:
+        self._ask, self.pid = ask, pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while the process runs."""
+        return self._ended("poll")
+
+    def kill(self) -> None:
+        """End the process."""
+        self._ended("kill")
+
+    def _ended(self, how: str) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._ask(how, self.pid)
+        return self.returncode
+
+
+class SiteProcesses:
+    """Starts the processes of m sites; to be made while this process has one thread."""
+
+    def __init__(self, m: int) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pipe, theirs = Pipe()
+        self._lock = Lock()
+        if os.fork() == 0:
+            self._pipe.close()
+            _to_the_end(partial(_serve, theirs, m))
+        theirs.close()
+
+    def start(self, command: Sequence[str], env: Mapping[str, str], **options: object) -> SiteProcess:
+        """Do what `subprocess.Popen` would with the command of a site, in a session of its own."""
+        return SiteProcess(self._ask, self._ask("start", list(command), dict(env)))
+
+    def _ask(self, *request: object) -> Any:
+        with self._lock:
+            self._pipe.send_bytes(json.dumps(request).encode())
+            return json.loads(self._pipe.recv_bytes())
+
+
+def shorten_waits(module: ModuleType, longest: float) -> None:
+    """Make a module of NVFlare wait so many seconds where it would wait up to a second."""
+
+    def sleep(seconds: float) -> None:
+        time.sleep(min(seconds, longest) if seconds <= _SHORT else seconds)
+
+    module.time = SimpleNamespace(time=time.time, sleep=sleep)  # type: ignore[attr-defined]
+
+
+def _serve(pipe: Connection, m: int) -> None:
+    """Answer requests until the simulator is gone."""
+    while True:
+        try:
+            what, *about = json.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        if what == "start":
+            answer: int | None = os.fork()
+            if answer == 0:
+                pipe.close()
+                command, env = about
+                _to_the_end(partial(_site, command, env, m))
+        else:
+            answer = _exit_code(*about, kill=what == "kill")
+        pipe.send_bytes(json.dumps(answer).encode())
+
+
+def _exit_code(pid: int, *, kill: bool) -> int | None:
+    """Return the exit code of a copy, which is killed first where that is asked for; None while it runs."""
+    if kill:
+        os.kill(pid, signal.SIGKILL)
+    ended, status = os.waitpid(pid, 0 if kill else os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _site(command: Sequence[str], env: Mapping[str, str], m: int) -> None:
+    """Do what `python -m nvflare.private.fed.app.simulator.simulator_worker` does."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = list(command[2:])
+    for module in (simulator_worker, client_runner):
+        shorten_waits(module, _ASKS_PER_SITE * m)
+    arguments = simulator_worker.parse_arguments()
+    MainProcessMonitor.run(main_func=simulator_worker.main, run_dir=arguments.workspace, args=arguments)
+
+
+def _to_the_end(work: Callable[[], None]) -> None:
+    """Do the work of a copy and end it, so that it never goes on with what the original does."""
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, it must not unwind into the original's work
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
