@@ -50,8 +50,8 @@ def merge_all(both: FloatArray, left: IntArray, right: IntArray, force: FloatArr
     c = left.shape[0] + 1
     name, members = np.arange(c), np.ones(c, np.int64)
     there, nearest, best = np.arange(c), np.empty(c, np.int64), np.empty(c)  # of the sets that are left, in order
-    for place in range(c):
-        _look(c, both, there, place, nearest, best)
+    for row in range(c):
+        _look(c, both, there, row, nearest, best)
     for step in range(c - 1):
         n = c - step
         place = np.int64(best[:n].argmax())
