@@ -101,7 +101,7 @@ def choose_k(tree: Tree, points: ArrayLike, cluster: ArrayLike, largest: int, ph
     """
     c = len(tree.left) + 1
     largest = min(check_int("largest", largest, 1), c)
-    seen = point_sums(points, cluster, lambda distance: distance, phi)
+    seen = point_sums(points, cluster, phi=phi)
     if len(seen.size) != c:
         raise UserError(f"cluster must hold the {c} clusters of the tree, got {len(seen.size)}")
     labels = np.asarray(cluster, np.int64)

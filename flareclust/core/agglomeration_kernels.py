@@ -12,6 +12,9 @@ from flareclust.core.jit import kernel
 #: Rows and columns of a block, so that a matrix can be compared with its transpose in the cache.
 _BLOCK = 32
 
+#: In place of the best partner of a set that has to be looked for.
+_UNKNOWN = -1
+
 
 @kernel()
 def _at(c: int, i: int, j: int) -> int:
@@ -45,72 +48,66 @@ def merge_all(both: FloatArray, left: IntArray, right: IntArray, force: FloatArr
     `both` (c (c - 1) / 2, 2) has the two for every pair of clusters, row by row, and is spoilt.
     """
     c = left.shape[0] + 1
-    there, n = np.arange(c), c  # the sets that are left, in order
     name, members = np.arange(c), np.ones(c, np.int64)
-    nearest, best = np.zeros(c, np.int64), np.full(c, -np.inf)
-    for place in range(c):
-        _look(c, both, there, n, place, nearest, best)
+    there, nearest, best = np.arange(c), np.empty(c, np.int64), np.empty(c)  # of the sets that are left, in order
+    for row in range(c):
+        _look(c, both, there, row, nearest, best)
     for step in range(c - 1):
-        r = np.int64(best.argmax())
-        strongest, s = best[r], nearest[r]
-        if strongest == -np.inf:
-            r, s = there[0], there[1]
+        n = c - step
+        place = np.int64(best[:n].argmax())
+        while nearest[place] == _UNKNOWN:
+            _look(c, both, there[:n], place, nearest, best)
+            place = np.int64(best[:n].argmax())
+        strongest, r = best[place], there[place]
+        s = nearest[place] if strongest > -np.inf else there[1]
         members[r] += members[s]
         left[step], right[step] = min(name[r], name[s]), max(name[r], name[s])
         force[step], size[step] = strongest if strongest > -np.inf else np.nan, members[r]
-        name[r], best[s] = c + step, -np.inf
-        n = _without(there, n, s)
-        _join(c, both, there, n, r, s)
-        _partners(c, both, there, n, r, s, nearest, best)
+        name[r], gone = c + step, np.searchsorted(there[:n], s)
+        for later in range(gone + 1, n):
+            there[later - 1], nearest[later - 1], best[later - 1] = there[later], nearest[later], best[later]
+        _join(c, both, there[: n - 1], place, s, nearest, best)
 
 
 @kernel()
-def _without(there: IntArray, n: int, s: int) -> int:
-    """Take a set out of the list."""
-    for place in range(np.searchsorted(there[:n], s), n - 1):
-        there[place] = there[place + 1]
-    return n - 1
+def _join(c: int, both: FloatArray, there: IntArray, place: int, s: int, nearest: IntArray, best: FloatArray) -> None:
+    """Add both sums of s and each other set that is left to those of r = there[place] < s, and correct the best partners.
 
-
-@kernel()
-def _join(c: int, both: FloatArray, there: IntArray, n: int, r: int, s: int) -> None:
-    """Add both sums of s and each other set that is left to those of r."""
+    One that was r or s becomes unknown. `best` bounds it until then: no set that is left attracts more, except r if so here.
+    """
+    r = there[place]
     ours, theirs = _at(c, r, 0), _at(c, s, 0)
-    for place in range(n):
-        i = there[place]
-        a = ours + i if i > r else _at(c, i, r)
+    for i in there[:place]:  # from far apart in memory: a loop that does no more waits for several at a time
+        a, b = _at(c, i, r), _at(c, i, s)
+        both[a, 0] += both[b, 0]
+        both[a, 1] += both[b, 1]
+    for before in range(place):
+        value = _normal(both, _at(c, there[before], r))
+        if nearest[before] == r or nearest[before] == s:
+            nearest[before] = _UNKNOWN
+        if value > best[before] or (value == best[before] and r < nearest[before]):
+            nearest[before], best[before] = r, value
+    for after in range(place + 1, there.shape[0]):
+        i = there[after]
         b = theirs + i if i > s else _at(c, i, s)
-        if i != r:
-            both[a, 0] += both[b, 0]
-            both[a, 1] += both[b, 1]
+        both[ours + i, 0] += both[b, 0]
+        both[ours + i, 1] += both[b, 1]
+        if nearest[after] == s:
+            nearest[after] = _UNKNOWN
+    _look(c, both, there, place, nearest, best)
 
 
 @kernel()
-def _partners(
-    c: int, both: FloatArray, there: IntArray, n: int, r: int, s: int, nearest: IntArray, best: FloatArray
-) -> None:
-    """Correct the best partners of the sets that are left after s has become part of r."""
-    for place in range(n):
-        i = there[place]
-        if i == r or (i < s and (nearest[i] == s or nearest[i] == r)):
-            _look(c, both, there, n, place, nearest, best)
-        elif i < r:  # r is among its later ones
-            value = _normal(both, _at(c, i, r))
-            if value > best[i] or (value == best[i] and r < nearest[i]):
-                nearest[i], best[i] = r, value
-
-
-@kernel()
-def _look(c: int, both: FloatArray, there: IntArray, n: int, place: int, nearest: IntArray, best: FloatArray) -> None:
+def _look(c: int, both: FloatArray, there: IntArray, place: int, nearest: IntArray, best: FloatArray) -> None:
     """Find the best partner of a set among the later ones, the first of equals."""
     row = there[place]
     first = _at(c, row, 0)
     highest, at = -np.inf, row + 1
-    for other in range(place + 1, n):
-        value = _normal(both, first + there[other])
+    for other in there[place + 1 :]:
+        value = _normal(both, first + other)
         if value > highest:
-            highest, at = value, there[other]
-    nearest[row], best[row] = at, highest
+            highest, at = value, other
+    nearest[place], best[place] = at, highest
 
 
 @kernel()

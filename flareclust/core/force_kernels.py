@@ -13,19 +13,30 @@ _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 @kernel()
 def squared_distances(
-    x: FloatArray, y: FloatArray, columns: IntArray, xx: FloatArray, yy: FloatArray, close: float, products: FloatArray
+    x: FloatArray,
+    y: FloatArray,
+    columns: IntArray,
+    xx: FloatArray,
+    yy: FloatArray,
+    close: float,
+    least: float,
+    products: FloatArray,
 ) -> None:
-    """products[i, j] become xx_i + yy_j - 2 products[i, j]; below `close` times xx_i + yy_j |x_i - y_j|^2 in these columns."""
+    """products[i, j] become xx_i + yy_j - 2 products[i, j], at least `least`.
+
+    Below `close` times xx_i + yy_j they become |x_i - y_j|^2 in these columns.
+    """
     for i in range(products.shape[0]):
         row, own, again = products[i], xx[i], False
         for j in range(yy.shape[0]):
             total = own + yy[j]
-            row[j] = total - 2.0 * row[j]
+            square = total - 2.0 * row[j]
+            row[j] = square if square > least else least  # noqa: FURB136
             again |= row[j] < close * total
         if again:
             for j in range(yy.shape[0]):
                 if row[j] < close * (own + yy[j]):
-                    row[j] = _squared(x[i], y[j], columns)
+                    row[j] = max(_squared(x[i], y[j], columns), least)
 
 
 @kernel(fastmath=_FAST)
@@ -37,17 +48,18 @@ def _squared(x: FloatArray, y: FloatArray, columns: IntArray) -> float:
 
 
 @kernel(fastmath=_FAST)
-def add_terms(terms: FloatArray, ends: IntArray, skipped: int, by_row: FloatArray, by_column: FloatArray) -> None:
+def add_terms(terms: FloatArray, ends: IntArray, own: bool, by_row: FloatArray, by_column: FloatArray) -> None:
     """by_row[i, q] += the sum of terms (a, b) over the columns ends[q] to ends[q + 1]; by_column[j] += that over all rows.
 
-    The first columns, `skipped`, are left out of the latter.
+    The columns of the first q are left out of the latter if they are the rows' `own`.
     """
-    for i in range(terms.shape[0]):
-        row = terms[i]
-        for j in range(skipped, row.shape[0]):
-            by_column[j] += row[j]
-        for q in range(ends.shape[0] - 1):
-            total = 0.0
-            for j in range(ends[q], ends[q + 1]):
+    for q in range(ends.shape[0] - 1):
+        column = by_column[ends[q] : ends[q + 1]]
+        for i in range(terms.shape[0]):
+            row, total = terms[i, ends[q] : ends[q + 1]], 0.0
+            for j in range(column.shape[0]):
                 total += row[j]
+                column[j] += row[j]
             by_row[i, q] += total
+        if own and q == 0:
+            column[:] = 0.0

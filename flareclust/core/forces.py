@@ -11,7 +11,6 @@ Readings, and what is added:
    Uninformative distances of 0 would outweigh all others.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -85,14 +84,7 @@ def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str 
     if not 1 < w <= LARGEST_W:
         raise UserError(f"w must be a number above 1 and at most {LARGEST_W}, got {w!r}; the paper uses 2")
 
-    def pull(distance: FloatArray) -> FloatArray:
-        np.maximum(distance, _NEAREST, out=distance)
-        if w != 2:
-            return np.power(distance, -w, out=distance)
-        np.multiply(distance, distance, out=distance)
-        return np.divide(1.0, distance, out=distance)
-
-    sums, comparable, size = point_sums(points, cluster, pull, phi)
+    sums, comparable, size = point_sums(points, cluster, -w, phi)
     order = np.argsort(np.asarray(cluster), kind="stable")
     force = np.triu(np.add.reduceat(sums[order], np.cumsum(size) - size, axis=0), 1)
     pairs = np.where(comparable, np.outer(size, size), 0)
@@ -100,14 +92,12 @@ def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str 
     return Forces(force + force.T, pairs)
 
 
-def point_sums(
-    points: ArrayLike, cluster: ArrayLike, term: Callable[[FloatArray], FloatArray], phi: str = "euclidean"
-) -> PointSums:
-    """Return for every point and cluster the sum of `term` of the scaled distances to the cluster's points.
+def point_sums(points: ArrayLike, cluster: ArrayLike, power: float = 1.0, phi: str = "euclidean") -> PointSums:
+    """Return for every point and cluster the sum of the scaled distances to the cluster's points, to a power.
 
     Args:
         points, cluster, phi: as for `pair_forces`.
-        term: of distances (a, b), which it may overwrite. A point's distance to itself, 0, is among them.
+        power: if negative, distances are at least 1e-12 (reading 1). A point's distance to itself, 0, is among them.
 
     Raises:
         UserError: as for `pair_forces`.
@@ -131,7 +121,7 @@ def point_sums(
                 g, h = site[ordered[[mine[0], theirs[0]]]]
                 if scales[g, h] > 0:
                     _add_between(
-                        sums, values, centred, ends, mine, theirs, masks[g] & masks[h], scales[g, h], term, phi
+                        sums, values, centred, ends, mine, theirs, masks[g] & masks[h], scales[g, h], power, phi
                     )
     unsorted = np.empty_like(sums)
     unsorted[order] = sums[:, place]
@@ -157,7 +147,7 @@ def _add_between(
     theirs: range,
     common: BoolArray,
     scale: float,
-    term: Callable[[FloatArray], FloatArray],
+    power: float,
     phi: str,
 ) -> None:
     """Add to the sums of the points in two pieces what they are to each other; points of cluster p end at ends[p + 1].
@@ -179,25 +169,37 @@ def _add_between(
     if phi != "euclidean":
         columns = np.arange(x.shape[1])
     xx, yy = np.einsum("id,id->i", x, x), np.einsum("jd,jd->j", y, y)
+    # Of |x - y|^2, beside the scaled distance to the power: what it is divided by, the exponent, and the least value.
+    unit, exponent = (scale**2, power / 2) if phi == "euclidean" else (2 * scale, power)
+    least = unit * _NEAREST ** (power / exponent) if power < 0 else 0.0
     products = np.empty(_ROWS * len(y))
     for p in mine:
         q = max(p, theirs[0])  # pairs within a piece once
         later, borders = slice(ends[q] - end.start, None), ends[q : theirs[-1] + 2] - ends[q]
         column = np.zeros(len(y) - later.start)
-        skipped = ends[p + 1] - ends[p] if p == q else 0  # a cluster with itself is in these rows twice already
         for first in range(ends[p], ends[p + 1], _ROWS):
             rows = slice(first, min(first + _ROWS, ends[p + 1]))
             some = slice(rows.start - begin.start, rows.stop - begin.start)
             found = products[: (rows.stop - rows.start) * len(column)].reshape(-1, len(column))
             np.matmul(x[some], y[later].T, out=found)
-            squared_distances(own[some], others[later], columns, xx[some], yy[later], _CLOSE, found)
-            if phi == "euclidean":
-                np.sqrt(found, out=found)
-            else:
-                found *= 0.5
-            found /= scale
-            add_terms(term(found), borders, skipped, sums[rows, q : theirs[-1] + 1], column)
+            squared_distances(own[some], others[later], columns, xx[some], yy[later], _CLOSE, least, found)
+            _raise(found, unit, exponent)
+            add_terms(found, borders, p == q, sums[rows, q : theirs[-1] + 1], column)
         sums[ends[q] : end.stop, p] += column
+
+
+def _raise(squares: FloatArray, unit: float, exponent: float) -> None:
+    """Let squares / unit to a power take the place of squares; NumPy's power takes seven times as long as a division."""
+    if exponent == -1:
+        np.divide(unit, squares, out=squares)
+        return
+    squares /= unit
+    if exponent == -2:
+        np.divide(1.0, np.multiply(squares, squares, out=squares), out=squares)
+    elif exponent == 0.5:
+        np.sqrt(squares, out=squares)
+    elif exponent != 1:
+        np.power(squares, exponent, out=squares)
 
 
 def _scale(over: Extremes, common: BoolArray, phi: str) -> float:

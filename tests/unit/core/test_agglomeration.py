@@ -166,7 +166,7 @@ def test_on_complete_points_the_choice_is_that_of_scikit_learns_silhouette(rng):
     points, cluster = rng.normal(size=(60, 4)) + 3 * rng.normal(size=(60, 1)), np.repeat(np.arange(20), 3)
     cluster[-1] = 20  # a cluster with one point: 0 by convention
     tree = agglomerate(*pair_forces(points, cluster))
-    seen = point_sums(points, cluster, lambda distance: distance)
+    seen = point_sums(points, cluster)
     expected = [silhouette_score(points, cut(tree, k)[cluster]) for k in range(2, 22)]
     np.testing.assert_allclose([_silhouette(seen, cluster, cut(tree, k)) for k in range(2, 22)], expected, rtol=1e-9)
     assert choose_k(tree, points, cluster, 99) == 2 + int(np.argmax(expected))
@@ -178,7 +178,7 @@ def test_silhouettes_count_comparable_points_alone(problem, data):
     points, cluster = problem
     c = int(cluster.max()) + 1
     group = cut(agglomerate(*pair_forces(points, cluster)), data.draw(st.integers(1, c)))
-    seen = point_sums(points, cluster, lambda distance: distance)
+    seen = point_sums(points, cluster)
     expected = plain_silhouette(points, group[cluster], "euclidean")
     np.testing.assert_allclose(_silhouette(seen, cluster, group), expected, rtol=1e-8, atol=1e-8)
 

@@ -64,7 +64,7 @@ def test_distances_are_those_of_the_other_masked_algorithms(rng):
         plain = np.nan_to_num(scaled_distances(points, points, extremes(points), phi))
         np.fill_diagonal(plain, 0)
         expected = np.stack([plain[:, cluster == q].sum(axis=1) for q in range(6)], axis=1)
-        found = point_sums(points, cluster, lambda distance: distance, phi)
+        found = point_sums(points, cluster, phi=phi)
         np.testing.assert_allclose(found.sums, expected, rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(found.comparable, mask.astype(int) @ mask.T > 0)
         np.testing.assert_array_equal(found.size, 4)
