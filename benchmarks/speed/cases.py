@@ -30,7 +30,11 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.n},{self.d},{self.k}" + (",weighted" if self.weighted else "") + (",random" if self.init == "random" else "")
+        return (
+            f"{self.n},{self.d},{self.k}"
+            + (",weighted" if self.weighted else "")
+            + (",random" if self.init == "random" else "")
+        )
 
 
 #: Lloyd's algorithm from given centroids, tolerance 0, to convergence or for `max_iter` iterations.

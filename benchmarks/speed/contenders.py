@@ -75,9 +75,7 @@ def _best_of(given: Input, starts: int, rng: np.random.RandomState) -> Clusterin
     case = given.case
     # Random rows are drawn by weights as scikit-learn's always are, so that they are the same.
     weights = np.ones(case.n) if case.init == "random" else None
-    return kmeans(
-        given.X, case.k, rng, n_init=starts, init=case.init, max_iter=case.max_iter, tol=0, weights=weights
-    )
+    return kmeans(given.X, case.k, rng, n_init=starts, init=case.init, max_iter=case.max_iter, tol=0, weights=weights)
 
 
 def their_starts(given: Input) -> Found:
