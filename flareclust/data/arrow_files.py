@@ -63,7 +63,7 @@ def stored_parquet(file: Path, place: str) -> Iterator[Stored]:
 def _by_group(stored: Any, names: list[str], rows: int) -> Iterator[Any]:
     """Give the batches of one row group after the other: Arrow keeps what it has read of all groups that it is asked for."""
     for group in range(stored.num_row_groups):
-        yield from stored.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False)
+        yield from stored.iter_batches(batch_size=rows, row_groups=[group], columns=names)
 
 
 @contextmanager
