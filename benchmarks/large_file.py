@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.formats import status
-from benchmarks.speed.page import PAGE, between
-from benchmarks.streams import forget
-from flareclust.core.chunks import is_mapped, pieces
+from benchmarks.speed.page import recorded
+from benchmarks.streams import COLUMNS, K, forget, write_file
+from flareclust.core.chunks import is_mapped
 from flareclust.data.labels import write_labels
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -37,19 +37,7 @@ from flareclust.sites.rows import SiteData
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benchmarks" / "records" / "large_file.json"
 
-COLUMNS, K, UPDATES = 64, 8, 2
-
-
-def write_file(file: Path, n: int) -> None:
-    """Write rows of 8 clusters."""
-    rng = np.random.default_rng(0)
-    centers = 3 * rng.normal(size=(K, COLUMNS))
-    rows = np.lib.format.open_memmap(file, mode="w+", dtype=np.float64, shape=(n, COLUMNS))
-    for part in pieces(n, COLUMNS):
-        here = rows[part]
-        rng.standard_normal(out=(drawn := np.empty(here.shape)))
-        here[:] = centers[rng.integers(K, size=len(here))] + drawn
-    rows.flush()
+UPDATES = 2
 
 
 def limited(file: Path, limit: int) -> dict[str, Any]:
@@ -139,8 +127,7 @@ def main() -> None:
     record = {**about, **json.loads(done.stdout)}
     print(table(record))
     if options.record:
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), "large-file", table(record)), encoding="utf-8")
+        recorded(RECORD, record, "large-file", table(record))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ piece of the file in turn from seeds of a sample of all of it, and k-means of a 
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 
-from benchmarks.speed.page import PAGE, between
+from benchmarks.speed.page import recorded
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.blas import one_thread
 from flareclust.core.chunks import pieces
@@ -165,8 +164,7 @@ def main() -> None:
     if chosen.record:
         about = {"date": date.today().isoformat(), "cores": os.cpu_count(), "rows": chosen.rows}
         record = {**about, "lines": lines}
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), "summary", table(record)), encoding="utf-8")
+        recorded(RECORD, record, "summary", table(record))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What is timed: rows of several shapes, the same start for every contender, and how often."""
 
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ class Case(NamedTuple):
     """One line of the tables.
 
     `weighted`: rows have random weights. `fits`: how many fits one measurement adds up. `single`: rows are float32.
-    `starts`: of k-means, the best of which counts. `goal`: how many times as fast as scikit-learn is wanted. `gemm_goal`: which
+    `starts`: of k-means, the best of which counts. `init`: how they are drawn. `goal`: how many times as fast as scikit-learn is wanted. `gemm_goal`: which
     share of the rate of a product of matrices is.
     """
 
@@ -24,12 +24,17 @@ class Case(NamedTuple):
     fits: int = 1
     single: bool = False
     starts: int = 1
+    init: Literal["k-means++", "random"] = "k-means++"
     goal: float | None = None
     gemm_goal: float | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.n},{self.d},{self.k}" + (",weighted" if self.weighted else "")
+        return (
+            f"{self.n},{self.d},{self.k}"
+            + (",weighted" if self.weighted else "")
+            + (",random" if self.init == "random" else "")
+        )
 
 
 #: Lloyd's algorithm from given centroids, tolerance 0, to convergence or for `max_iter` iterations.
@@ -85,7 +90,9 @@ FLOAT32 = tuple(
 STARTS = (
     Case(5_000, 2, 15, 20, starts=10),
     Case(100_000, 2, 15, 20, starts=10),
+    Case(100_000, 2, 15, 20, starts=10, init="random"),
     Case(100_000, 16, 30, 20, starts=10),
+    Case(100_000, 16, 30, 20, starts=10, init="random"),
     Case(100_000, 64, 60, 20, starts=10),
 )
 #: The tables.

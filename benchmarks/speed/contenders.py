@@ -72,12 +72,16 @@ def single_runs(given: Input) -> Found:
 
 
 def _best_of(given: Input, starts: int, rng: np.random.RandomState) -> Clustering:
-    return kmeans(given.X, given.case.k, rng, n_init=starts, max_iter=given.case.max_iter, tol=0)
+    case = given.case
+    # Random rows are drawn by weights as scikit-learn's always are, so that they are the same.
+    weights = np.ones(case.n) if case.init == "random" else None
+    return kmeans(given.X, case.k, rng, n_init=starts, init=case.init, max_iter=case.max_iter, tol=0, weights=weights)
 
 
 def their_starts(given: Input) -> Found:
     case = given.case
-    model = KMeans(case.k, n_init=case.starts, max_iter=case.max_iter, tol=0, random_state=3).fit(given.X)
+    options = {"init": case.init, "n_init": case.starts, "max_iter": case.max_iter}
+    model = KMeans(case.k, tol=0, random_state=3, **options).fit(given.X)
     return Found(model.labels_, model.cluster_centers_)
 
 

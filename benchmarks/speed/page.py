@@ -1,5 +1,6 @@
 """The tables in docs/performance.md, made from a record."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,12 @@ def memory_share(case: Case, line: dict[str, Any], run: dict[str, Any]) -> str:
 
 def _operations(case: Case, line: dict[str, Any]) -> float:
     return 2.0 * case.n * case.d * case.k * (line["iterations"] + 1)
+
+
+def recorded(file: Path, record: dict[str, Any], name: str, content: str) -> None:
+    """Write a record, and what the page says of it between the marks of this name."""
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), name, content), encoding="utf-8")
 
 
 def between(text: str, name: str, content: str) -> str:

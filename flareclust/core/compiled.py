@@ -1,4 +1,4 @@
-"""Compiling the kernels of k-means and private sums once, so that processes started later load them from disk."""
+"""Compiling the kernels of reading tables, k-means and private sums once, so that processes started later load them from disk."""
 
 import numpy as np
 
@@ -8,10 +8,11 @@ from flareclust.core.lloyd import assign, kmeans, lloyd
 from flareclust.core.pyramid import build
 from flareclust.core.pyramid_steps import pyramid_steps
 from flareclust.core.seeds import farthest_first
+from flareclust.core.turning import TURNED, turn
 
 
 def warm_up() -> None:
-    """Compile every kernel of k-means and of private sums, or load it from the cache on disk."""
+    """Compile every kernel of reading tables, of k-means and of private sums, or load it from the cache on disk."""
     X, ones = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]]), np.ones(3)
     kmeans(X, 2, np.random.default_rng(0))
     farthest_first(X, 2, [0])
@@ -21,4 +22,6 @@ def warm_up() -> None:
     pyramid = build(X, ones, np.zeros(2), 1, 3.0)
     assert pyramid is not None
     pyramid_steps(*pyramid, np.zeros(2), X[:2].copy(), np.full((2, 2), np.nan), 1, 0.0)
+    ones.flags.writeable = False
+    turn((ones,) * TURNED, np.zeros(TURNED, np.int64), np.empty((3, 1)))
     add_rows(np.ones((3, 4), np.int64), labels, np.zeros((2, 4), np.int64))

@@ -10,14 +10,10 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.core.chunks import pieces
 from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Names, Piece, Size, Source, called, id_place
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
 _DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
-
-#: How many bytes of columns are turned into rows at once, which then still lie in the processor's cache.
-_TURNED = 1 << 20
 
 #: Gives the record batches of some columns, so many rows at a time at the most.
 _Batches = Callable[[list[str], int], Iterator[Any]]
@@ -67,7 +63,7 @@ def stored_parquet(file: Path, place: str) -> Iterator[Stored]:
 def _by_group(stored: Any, names: list[str], rows: int) -> Iterator[Any]:
     """Give the batches of one row group after the other: Arrow keeps what it has read of all groups that it is asked for."""
     for group in range(stored.num_row_groups):
-        yield from stored.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False)
+        yield from stored.iter_batches(batch_size=rows, row_groups=[group], columns=names)
 
 
 @contextmanager
@@ -155,14 +151,29 @@ def _not_numeric(name: str, kind: Any, batches: Iterator[Any], place: str) -> Us
 
 def stack(columns: Sequence[Any]) -> FloatArray:
     """Return Arrow arrays of numbers, one per column, as (c, d); a null becomes NaN."""
+    from flareclust.core.turning import TURNED, turn  # not before rows are read: it loads numba
+
+    last = len(columns) - 1
+    result = np.empty((len(columns[0]) if columns else 0, len(columns)))
+    numbers = [_floats(column) for column in columns]
+    for first in range(0, len(columns), TURNED):
+        places = [min(j, last) for j in range(first, first + TURNED)]
+        turn(tuple(numbers[j] for j in places), np.array(places), result)
+    return result
+
+
+def _floats(column: Any) -> FloatArray:
+    """Return an Arrow array of numbers as one that cannot be written to: a kernel is compiled for each form of array."""
     import pyarrow as pa
 
-    result = np.empty((len(columns[0]) if columns else 0, len(columns)))
-    numbers = [column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for column in columns]
-    # Writing a column across all rows touches every cache line of the result for one number each.
-    for part in pieces(*result.shape, _TURNED):
-        result[part] = np.array([column[part] for column in numbers]).T
-    return result
+    kind = pa.float64()
+    numbers: FloatArray = (column if column.type == kind else column.cast(kind, safe=False)).to_numpy(
+        zero_copy_only=False
+    )
+    if not numbers.flags.aligned:  # which a file can make it
+        numbers = numbers.copy()
+    numbers.flags.writeable = False
+    return numbers
 
 
 def id_values(column: Any) -> Array:

@@ -3,10 +3,15 @@
 import json
 import shlex
 import sys
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from flareclust._foundation.typing import Array
+from flareclust.data.devices import Devices
 from flareclust.data.digest import digest_of
 from flareclust.data.tables import Table
 from flareclust.experiment.config import OWN_ROWS, Experiment
@@ -16,6 +21,9 @@ SOURCE_NAME, SOURCE_TYPE = "mlflow.source.name", "mlflow.source.type"
 
 #: What stands for the digest of rows that are not in this process.
 NOT_HERE = "rows-at-the-sites"
+
+#: Devices whose rows are looked at together.
+_CHUNK = 4096
 
 
 @dataclass(frozen=True)
@@ -59,9 +67,13 @@ def data_origin(experiment: Experiment, prepared: Prepared) -> DataOrigin:
         experiment: what was asked.
         prepared: what it runs on.
     """
-    profile: dict[str, Any] = {"sites": len(prepared.sites) or None, "partition": experiment.partition}
+    sites: Sized = prepared.sites if prepared.devices is None else prepared.devices
+    profile: dict[str, Any] = {"sites": len(sites) or None, "partition": experiment.partition}
     dataset, digest = prepared.dataset, NOT_HERE
-    if dataset is not None:
+    if (devices := prepared.devices) is not None:
+        profile |= {"rows": devices.n, "columns": devices.d}
+        digest = digest_of(" ".join(devices.names), _arrays_of(devices))
+    elif dataset is not None:
         profile |= {"rows": len(dataset.X), "columns": dataset.X.shape[1]}
         digest = digest_of(f"{experiment.partition}/{experiment.n_sites}/{experiment.seed}", [dataset.X])
     elif prepared.sites:
@@ -73,6 +85,13 @@ def data_origin(experiment: Experiment, prepared: Prepared) -> DataOrigin:
     source = str(Path(experiment.data).absolute()) if is_file else experiment.data
     known = {name: value for name, value in profile.items() if value is not None}
     return DataOrigin(data_name(experiment.data), digest, source, is_file, known, prepared.columns)
+
+
+def _arrays_of(devices: Devices) -> Iterator[Array]:
+    """Give the rows of some thousand devices at a time, which may be made only now, and where each device's begin."""
+    for first in range(0, len(devices), _CHUNK):
+        part = devices.part_of(np.arange(first, min(first + _CHUNK, len(devices))))
+        yield from (part.values, part.starts)
 
 
 def dataset_input(origin: DataOrigin) -> Any:

@@ -233,6 +233,21 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
     assert [path.name for path in empty.iterdir()] == ["flareclust-runs"]
 
 
+@pytest.mark.slow
+def test_the_installed_wheel_keeps_its_kernels_beside_its_files(wheel, tmp_path):
+    target, home = installed(wheel, tmp_path), tmp_path / "home"
+    code = (
+        "import numpy as np, flareclust; from flareclust.core.kernels import nearest_centroids as kernel; X = np.eye(3); "
+        "kernel(X, X.copy(), np.zeros(3, np.int64), np.empty(3)); print(sum(kernel.stats.cache_misses.values()), flareclust.__file__)"
+    )
+    where = {"PYTHONPATH": str(target), "HOME": str(home), "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": ""}
+    first, later = (limited([sys.executable, "-c", code], cwd=tmp_path, **where).out.split() for _ in range(2))
+    assert (first[0], later[0]) == ("1", "0")
+    assert Path(later[1]).is_relative_to(target)
+    assert list((target / "flareclust" / "core" / "__pycache__").glob("*.nbc"))
+    assert not home.exists()
+
+
 @pytest.mark.nightly
 def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_path):
     target, empty = installed(wheel, tmp_path), tmp_path.resolve() / "empty"

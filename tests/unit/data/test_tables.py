@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flareclust._foundation.errors import UserError
+from flareclust.core.turning import turn
 from flareclust.data.arrow_files import stack
 from flareclust.data.cells import check_rows
 from flareclust.data.tables import read_table
@@ -134,6 +135,17 @@ def test_columns_become_rows_whether_they_fit_in_a_block_or_not(n: int, d: int) 
     rows = stack(columns)
     assert rows.flags.c_contiguous
     np.testing.assert_array_equal(rows, X)
+
+
+def test_all_forms_of_columns_become_rows_by_one_compiled_kernel() -> None:
+    whole = pa.array(np.arange(9.0))
+    off = pa.Array.from_buffers(pa.float64(), 3, [None, pa.py_buffer(b"0" + np.arange(3.0).tobytes()).slice(1)])
+    assert not off.to_numpy().flags.aligned
+    columns = [whole.slice(2, 3), off, pa.array([1.5, None, 2.5]), pa.nulls(3), pa.array([1, 2, 3], pa.uint8())]
+    expected = np.column_stack([column.cast(pa.float64()).to_numpy(zero_copy_only=False) for column in columns])
+    np.testing.assert_array_equal(stack(columns), expected)
+    np.testing.assert_array_equal(stack(columns * 4), np.tile(expected, 4))
+    assert len(turn.signatures) == 1
 
 
 def test_no_columns_are_no_rows() -> None:

@@ -91,6 +91,17 @@ def test_outcomes_are_those_of_the_in_process_engine(run, monkeypatch):
     assert not found.labels
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_the_number_of_threads_changes_no_bit(threads, monkeypatch):
+    monkeypatch.setattr(engine, "CHUNK", 7)
+    lloyd, options = registry.get("lloyd"), JobOptions(k=4, seed=3)
+    usual = run_inprocess(lloyd, {}, federation(), options)
+    monkeypatch.setattr(engine, "usable_cores", lambda: threads)
+    found = run_devices(lloyd, {}, as_devices(federation()), options)
+    assert found.arrays["centroids"].tobytes() == usual.arrays["centroids"].tobytes()
+    assert found.metrics == usual.metrics
+
+
 def test_a_device_that_is_a_cluster_by_itself_is_named_of_up_to_a_thousand(monkeypatch):
     sites = {f"site-{i}": np.random.default_rng(i).normal(size=(20, 2)) for i in range(6)}
     sites["site-3"] += 50

@@ -7,7 +7,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed
-from flareclust.experiment.config import make_experiment
+from flareclust.experiment.config import OWN_ROWS, make_experiment
 from flareclust.tracking.experiments import pages_of
 from flareclust.tracking.note import NOTE_TAG, describe, escape
 from flareclust.tracking.origin import NOT_HERE, data_origin, source_tags
@@ -114,6 +114,23 @@ def test_the_digest_is_of_rows_and_their_places(tmp_path):
     before = digest(data=str(tmp_path), partition="none")
     np.savetxt(tmp_path / "b.csv", np.eye(5) * 2, delimiter=",")
     assert digest(data=str(tmp_path), partition="none") not in (before, NOT_HERE)
+
+
+def test_the_origin_counts_and_hashes_the_rows_of_devices():
+    from flareclust.experiment.prepare import prepare, prepare_sites
+
+    def origin(seed):
+        experiment = make_experiment(algorithm="lloyd", data="iris", n_sites=3, seed=seed, engine="devices")
+        return data_origin(experiment, prepare(experiment))
+
+    assert origin(0).profile == {"sites": 3, "partition": "iid", "rows": 150, "columns": 4}
+    assert origin(0).digest == origin(0).digest != origin(1).digest
+    own = make_experiment(algorithm="lloyd", data=OWN_ROWS, partition="none", k=2, engine="devices")
+    sites = {"a": np.eye(5), "b": np.ones((2, 5))}
+    found = data_origin(own, prepare_sites(own, sites))
+    assert found.profile | {"sites": 2, "rows": 7, "columns": 5} == found.profile
+    moved = {"a": np.vstack([np.eye(5), np.ones((1, 5))]), "b": np.ones((1, 5))}
+    assert len({found.digest, data_origin(own, prepare_sites(own, moved)).digest, NOT_HERE}) == 3
 
 
 def test_names_tell_scaled_lengths_from_those_in_the_units_of_the_data():
