@@ -3,7 +3,8 @@
 In NVFlare 2.9.0 all threads that start sites write their site's name into one mapping and send it a moment later. On a busy
 machine a site's process can so get the name of another one, and with it that site's rows.
 
-It starts sites without importing everything for each of them, see `flareclust.flare.simulated_sites`, and waits less for them.
+On Linux it starts sites without importing everything for each of them, see `flareclust.flare.simulated_sites`, and it waits less
+for them.
 """
 
 import sys
@@ -51,9 +52,10 @@ def main() -> int:
     import_module(arguments.aggregator.rpartition(".")[0])
     module, _, name = arguments.executor.rpartition(".")
     getattr(import_module(module), name).warm_up()  # once here, or every process would load the kernels for itself
-    processes = SiteProcesses(len(arguments.clients.split(",")))
     simulator_runner.SimulatorClientRunner = OwnNames
-    simulator_runner.subprocess = SimpleNamespace(Popen=processes.start)
+    if sys.platform == "linux":  # libraries of macOS must not be used in a copy of a process
+        processes = SiteProcesses(len(arguments.clients.split(",")))
+        simulator_runner.subprocess = SimpleNamespace(Popen=processes.start)
     shorten_waits(simulator_runner, _LOOKS)
     return int(simulator.run_simulator(arguments))
 
