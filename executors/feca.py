@@ -99,8 +99,9 @@ class FeCAExecutor(MetricExecutor):
         )
         labels = relabel(clustering.labels, origin)
         sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count, known=known)
-        centroids, labels = clusters.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
-
+        centroids = clusters.centroids[sendable]
+        if not sendable.all():
+            labels = relabel(labels, [(r,) for r in np.flatnonzero(sendable).tolist()])
         reach = member_statistics(data, labels, centroids).max_distance
         revealing = varies_in_one_feature(data, labels, len(centroids))
         reach = np.where(revealing, coarse(reach), reach)
@@ -116,9 +117,10 @@ def remove_one_fit_many(
         The remaining clusters, and for each the indices in the input that it is made of.
     """
     origin: list[tuple[int, ...]] = [(i,) for i in range(len(clusters.counts))]
+    distances = distances_between(clusters.centroids)
     while len(origin) >= 2:
-        i = int(np.argmax(clusters.sse / clusters.counts))  # largest rms distance (reading 2)
-        p, q = closest_pair(clusters.centroids)
+        i = int((clusters.sse / clusters.counts).argmax())  # largest rms distance (reading 2)
+        p, q = closest_pair(distances)
         merged = merge_clusters(clusters, p, q)
         if clusters.sse[i] < merged.sse[0]:
             break
@@ -131,20 +133,17 @@ def remove_one_fit_many(
             )
             origin = [*origin, origin[p] + origin[q]]
             removed = [i, p, q]
-        clusters = LocalClusters(
-            np.delete(clusters.centroids, removed, axis=0),
-            np.delete(clusters.counts, removed),
-            np.delete(clusters.sse, removed),
-        )
-        origin = [sources for index, sources in enumerate(origin) if index not in removed]
+            distances = distances_between(clusters.centroids)
+        kept = [index for index in range(len(origin)) if index not in removed]
+        clusters = LocalClusters(clusters.centroids[kept], clusters.counts[kept], clusters.sse[kept])
+        origin, distances = [origin[index] for index in kept], distances[np.ix_(kept, kept)]
     return clusters, origin
 
 
-def closest_pair(centroids: FloatArray) -> tuple[int, int]:
-    """Return the indices p < q of the two closest of the centroids (k >= 2, d)."""
-    distances = distances_between(centroids)
-    p, q = np.unravel_index(np.argmin(distances), distances.shape)
-    return min(int(p), int(q)), max(int(p), int(q))
+def closest_pair(distances: FloatArray) -> tuple[int, int]:
+    """Return the indices p < q of the two closest centroids, from the distances (k >= 2, k) between them."""
+    p, q = divmod(int(distances.argmin()), len(distances))
+    return min(p, q), max(p, q)
 
 
 def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
@@ -158,9 +157,9 @@ def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
 
 def relabel(labels: IntArray, origin: list[tuple[int, ...]]) -> IntArray:
     """Return the labels (n,) after a removal: positions in `origin`, -1 for rows of clusters that are not in it."""
+    places = [(source, position) for position, sources in enumerate(origin) for source in sources]
     new = np.full(labels.max() + 2, -1, dtype=np.int64)  # the last entry is that of rows without a cluster before
-    for position, sources in enumerate(origin):
-        new[list(sources)] = position
+    new[[source for source, _ in places]] = [position for _, position in places]
     return new[labels]
 
 

@@ -1,0 +1,132 @@
+"""What is asked of the rows of each cluster, in one compiled pass each: array operations take longer than the work where rows are few.
+
+Rows are (n, d), labels (n,) in 0..k-1, or -1 for rows that are in no cluster. Sums are added up row after row, as
+`np.bincount` does with weights.
+"""
+
+import numpy as np
+
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.jit import kernel
+
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+@kernel()
+def rows_of_each(labels: IntArray, k: int) -> tuple[IntArray, IntArray]:
+    """Return how many rows each of k clusters has (k,), and the number of its first one (k,), 0 for those without."""
+    counts, first = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    for i in range(labels.shape[0]):
+        c = labels[i]
+        if c >= 0:
+            if counts[c] == 0:
+                first[c] = i
+            counts[c] += 1
+    return counts, first
+
+
+@kernel()
+def rounding_of(minimum: FloatArray, largest: FloatArray) -> FloatArray:
+    """Return by how much the mean of rows between these values can be wrong through rounding, per column (d,)."""
+    rounding = np.empty(minimum.shape[0])
+    for j in range(minimum.shape[0]):
+        size = max(abs(minimum[j]), abs(largest[j]))
+        rounding[j] = 1e-12 * (largest[j] - minimum[j]) + 8 * _EPSILON * size
+    return rounding
+
+
+@kernel()
+def range_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return `X.min(axis=0), X.max(axis=0)` of rows without NaN."""
+    least, largest = X[0].copy(), X[0].copy()
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            least[j], largest[j] = min(least[j], X[i, j]), max(largest[j], X[i, j])
+    return least, largest
+
+
+@kernel()
+def evidence_of(
+    X: FloatArray, labels: IntArray, centroids: FloatArray, examples: FloatArray, rounding: FloatArray
+) -> tuple[BoolArray, BoolArray]:
+    """Return of which clusters (k,) some row differs from their example (k, d), and of which some row is the centroid (k, d)."""
+    k, d = centroids.shape
+    varied, is_row = np.zeros(k, np.bool_), np.zeros(k, np.bool_)
+    for i in range(X.shape[0]):
+        c = labels[i]
+        if c < 0:
+            continue
+        near = True
+        for j in range(d):
+            varied[c] |= X[i, j] != examples[c, j]
+            near &= abs(X[i, j] - centroids[c, j]) <= rounding[j]
+        is_row[c] |= near
+    return varied, is_row
+
+
+@kernel()
+def columns_that_vary(X: FloatArray, labels: IntArray, examples: FloatArray) -> IntArray:
+    """Return in how many columns some row of each cluster differs from its example (k, d)."""
+    k, d = examples.shape
+    varied, found = np.zeros((k, d), np.bool_), np.zeros(k, np.int64)
+    for i in range(X.shape[0]):
+        c = labels[i]
+        if c >= 0:
+            for j in range(d):
+                varied[c, j] |= X[i, j] != examples[c, j]
+    for c in range(k):
+        for j in range(d):
+            found[c] += varied[c, j]
+    return found
+
+
+@kernel()
+def distances_of_each(
+    X: FloatArray, labels: IntArray, centroids: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Return what `flareclust.core.lloyd.Statistics` holds, of the rows that are in a cluster."""
+    k, d = centroids.shape
+    counts, sse, largest, total = np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k)
+    for i in range(X.shape[0]):
+        c = labels[i]
+        if c < 0:
+            continue
+        squared = 0.0
+        for j in range(d):
+            difference = X[i, j] - centroids[c, j]
+            squared += difference * difference
+        distance = np.sqrt(squared)
+        counts[c] += 1
+        sse[c] += squared
+        largest[c] = max(largest[c], distance)
+        total[c] += distance
+    return counts, sse, largest, total
+
+
+@kernel()
+def squares_of_each(X: FloatArray, labels: IntArray, means: FloatArray) -> FloatArray:
+    """Return the sums of the squared deviations (k, d) of the columns from the means (k, d) of the clusters."""
+    found = np.zeros(means.shape)
+    for i in range(X.shape[0]):
+        c = labels[i]
+        if c >= 0:
+            for j in range(X.shape[1]):
+                deviation = X[i, j] - means[c, j]
+                found[c, j] += deviation * deviation
+    return found
+
+
+@kernel()
+def assessed_of_each(
+    labels: IntArray, squared: FloatArray, second: FloatArray, k: int
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Return the sums of `flareclust.core.assessment.assessment_sums`, from what `two_nearest` gives: counts, sse, silhouette, scatter."""
+    counts, sse, silhouette, scatter = np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k)
+    for i in range(labels.shape[0]):
+        c, own, other = labels[i], np.sqrt(squared[i]), np.sqrt(second[i])
+        counts[c] += 1
+        sse[c] += squared[i]
+        scatter[c] += own
+        if k > 1 and other > 0.0:  # never below the own distance
+            silhouette[c] += (other - own) / other
+    return counts, sse, silhouette, scatter
