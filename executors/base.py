@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from time import perf_counter
 from types import MappingProxyType
@@ -228,9 +227,8 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
 
     def _without_rows(self) -> "ClusteringExecutor":
         """Return a copy for one computation: it has no rows of its own, and its state is discarded afterwards."""
-        executor = copy(self)
-        for name in HELD:
-            delattr(executor, name)
+        executor = object.__new__(type(self))
+        vars(executor).update({name: value for name, value in vars(self).items() if name not in HELD})
         return executor
 
     def _key(self, exchange: SiteExchange) -> Message:

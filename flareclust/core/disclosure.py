@@ -6,7 +6,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.core.group_kernels import columns_that_vary, evidence_of, range_of, rounding_of, rows_of_each
+from flareclust.core.group_kernels import columns_that_vary, described_groups, evidence_of, rounding_of, rows_of_each
 
 #: Values of fewer rows than this follow from their mean and variance.
 LEAST_ROWS = 3
@@ -29,9 +29,7 @@ def describable(
         ones: where all columns are of 0 and 1, what 1 is in each of them (d,). Then a cluster of one row repeated is
             described as well if it has `LEAST_ROWS` rows: it is a cell of a table of counts. None for other columns.
     """
-    counts, first = rows_of_each(labels, len(centroids))
-    examples = data[first]
-    varied, is_row = evidence_of(data, labels, centroids, examples, rounding_of(*range_of(data)))
+    counts, varied, is_row, examples = described_groups(data, labels, centroids)
     return describable_groups(counts, varied, is_row, examples, min_count, ones=ones)
 
 
@@ -145,5 +143,5 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    few: BoolArray = columns_that_vary(data, labels, data[first_rows(labels, k)]) <= 1
+    few: BoolArray = columns_that_vary(data, labels, k) <= 1
     return few

@@ -13,11 +13,19 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 @kernel()
+def _checked(label: int, k: int) -> int:
+    """Return a label; raise IndexError unless it is in -1..k-1, beyond which a kernel would write elsewhere."""
+    if not -1 <= label < k:
+        raise IndexError("a label is no cluster's number")
+    return label
+
+
+@kernel()
 def rows_of_each(labels: IntArray, k: int) -> tuple[IntArray, IntArray]:
     """Return how many rows each of k clusters has (k,), and the number of its first one (k,), 0 for those without."""
     counts, first = np.zeros(k, np.int64), np.zeros(k, np.int64)
     for i in range(labels.shape[0]):
-        c = labels[i]
+        c = _checked(labels[i], k)
         if c >= 0:
             if counts[c] == 0:
                 first[c] = i
@@ -53,7 +61,7 @@ def evidence_of(
     k, d = centroids.shape
     varied, is_row = np.zeros(k, np.bool_), np.zeros(k, np.bool_)
     for i in range(X.shape[0]):
-        c = labels[i]
+        c = _checked(labels[i], k)
         if c < 0:
             continue
         near = True
@@ -65,9 +73,21 @@ def evidence_of(
 
 
 @kernel()
-def columns_that_vary(X: FloatArray, labels: IntArray, examples: FloatArray) -> IntArray:
-    """Return in how many columns some row of each cluster differs from its example (k, d)."""
-    k, d = examples.shape
+def described_groups(
+    X: FloatArray, labels: IntArray, centroids: FloatArray
+) -> tuple[IntArray, BoolArray, BoolArray, FloatArray]:
+    """Return the rows of each cluster (k,), their evidence, and the first of them (k, d), which it is about."""
+    counts, first = rows_of_each(labels, centroids.shape[0])
+    least, largest = range_of(X)
+    varied, is_row = evidence_of(X, labels, centroids, X[first], rounding_of(least, largest))
+    return counts, varied, is_row, X[first]
+
+
+@kernel()
+def columns_that_vary(X: FloatArray, labels: IntArray, k: int) -> IntArray:
+    """Return in how many columns the rows of each cluster differ (k,)."""
+    d = X.shape[1]
+    examples = X[rows_of_each(labels, k)[1]]  # which checks the labels
     varied, found = np.zeros((k, d), np.bool_), np.zeros(k, np.int64)
     for i in range(X.shape[0]):
         c = labels[i]
@@ -88,7 +108,7 @@ def distances_of_each(
     k, d = centroids.shape
     counts, sse, largest, total = np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k)
     for i in range(X.shape[0]):
-        c = labels[i]
+        c = _checked(labels[i], k)
         if c < 0:
             continue
         squared = 0.0
@@ -108,12 +128,30 @@ def squares_of_each(X: FloatArray, labels: IntArray, means: FloatArray) -> Float
     """Return the sums of the squared deviations (k, d) of the columns from the means (k, d) of the clusters."""
     found = np.zeros(means.shape)
     for i in range(X.shape[0]):
-        c = labels[i]
+        c = _checked(labels[i], means.shape[0])
         if c >= 0:
             for j in range(X.shape[1]):
                 deviation = X[i, j] - means[c, j]
                 found[c, j] += deviation * deviation
     return found
+
+
+@kernel()
+def add_means(
+    means: FloatArray,
+    rows: FloatArray,
+    labels: IntArray,
+    origin: FloatArray,
+    present: BoolArray,
+    sums: FloatArray,
+) -> None:
+    """Add means (c, d) of so many rows (c,) to the sums (k, d) of their clusters about an origin (k, d): the first mean of each."""
+    for i in range(means.shape[0]):
+        c = _checked(labels[i], origin.shape[0])
+        if not present[c]:
+            origin[c], present[c] = means[i], True
+        for j in range(means.shape[1]):
+            sums[c, j] += rows[i] * (means[i, j] - origin[c, j])
 
 
 @kernel()

@@ -208,8 +208,7 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
     """
     counts, _ = rows_of_each(labels, len(centroids))
     source = np.flatnonzero(counts)
-    numbers = np.append(np.cumsum(counts > 0) - 1, -1)  # the last one for rows that are in none
-    places = numbers[labels]
+    places = labels if len(source) == len(counts) else _relabel(labels, source, len(counts))
     found = Clustering(centroids[source], places, counts[source], 0.0, 0)
     if not len(source):
         return found, source

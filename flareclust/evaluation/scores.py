@@ -11,6 +11,7 @@ stops a server that chooses the candidates. A site with a policy computes the su
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -54,7 +55,8 @@ def stack(candidates: Sequence[FloatArray]) -> Message:
 
 def unstack(task: Message) -> list[FloatArray]:
     """Return the solutions in what `stack` returned."""
-    return np.split(task["candidates"], np.flatnonzero(np.diff(task["candidate"])) + 1)
+    ends = np.bincount(task["candidate"]).cumsum().tolist()
+    return [task["candidates"][first:end] for first, end in pairwise([0, *ends])]
 
 
 def values_needed(task: Message, names: Iterable[str], d: int) -> int:
@@ -182,6 +184,6 @@ def check_candidates(task: Message) -> None:
     except BadMessage as error:
         raise BadMessage(f"the candidates to score: {error}") from None
     number = task["candidate"]
-    steps = np.diff(number, prepend=0)
+    steps = number[1:] - number[:-1]
     if sizes["t"] == 0 or number[0] != 0 or not ((steps == 0) | (steps == 1)).all():
         raise BadMessage("the candidates to score: expected numbers 0, 1, ... in order")

@@ -11,7 +11,7 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.core import kernels
 from flareclust.core.devices.streams import uniform
-from flareclust.core.group_kernels import evidence_of, range_of, rounding_of, rows_of_each
+from flareclust.core.group_kernels import described_groups
 from flareclust.core.jit import kernel
 from flareclust.core.moments import column_moments
 from flareclust.core.seed_kernels import TILE, TILED, more_seeds, row_at, seeds_with
@@ -130,9 +130,7 @@ def may_be_described(
     X: FloatArray, labels: IntArray, means: FloatArray, counts: IntArray, min_count: int, keep: BoolArray
 ) -> int:
     """keep (k,) becomes which clusters `describable` lets out; return how many."""
-    _, first = rows_of_each(labels, counts.shape[0])
-    least, largest = range_of(X)
-    varied, is_row = evidence_of(X, labels, means, X[first], rounding_of(least, largest))
+    _, varied, is_row, _ = described_groups(X, labels, means)
     kept = 0
     for c in range(counts.shape[0]):
         keep[c] = counts[c] >= min_count and varied[c] and not is_row[c]
