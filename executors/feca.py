@@ -103,8 +103,8 @@ class FeCAExecutor(MetricExecutor):
         if not sendable.all():
             labels = relabel(labels, [(r,) for r in np.flatnonzero(sendable).tolist()])
         reach = member_statistics(data, labels, centroids).max_distance
-        revealing = varies_in_one_feature(data, labels, len(centroids))
-        reach = np.where(revealing, coarse(reach), reach)
+        if (revealing := varies_in_one_feature(data, labels, len(centroids))).any():
+            reach = np.where(revealing, coarse(reach), reach)
         return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.params.radius](centroids, reach)}
 
 
@@ -121,11 +121,11 @@ def remove_one_fit_many(
     while len(origin) >= 2:
         i = int((clusters.sse / clusters.counts).argmax())  # largest rms distance (reading 2)
         p, q = closest_pair(distances)
-        merged = merge_clusters(clusters, p, q)
-        if clusters.sse[i] < merged.sse[0]:
+        if clusters.sse[i] < merged_sse(clusters, p, q):
             break
         removed = [i]
         if after_removal == "merge" and i not in (p, q):
+            merged = merge_clusters(clusters, p, q)
             clusters = LocalClusters(
                 np.concatenate([clusters.centroids, merged.centroids]),
                 np.concatenate([clusters.counts, merged.counts]),
@@ -147,12 +147,17 @@ def closest_pair(distances: FloatArray) -> tuple[int, int]:
 
 
 def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
-    """Merge the clusters p and q (line 6); the sum of squares follows from theirs (eq. 4)."""
+    """Merge the clusters p and q (line 6)."""
     n_p, n_q = clusters.counts[p], clusters.counts[q]
     centroid = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)
-    squared_distance = ((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum()
-    sse = clusters.sse[p] + clusters.sse[q] + n_p * n_q / (n_p + n_q) * squared_distance
-    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([sse]))
+    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([merged_sse(clusters, p, q)]))
+
+
+def merged_sse(clusters: LocalClusters, p: int, q: int) -> float:
+    """Return the sum of squares of the clusters p and q merged, which follows from theirs (eq. 4)."""
+    n_p, n_q = int(clusters.counts[p]), int(clusters.counts[q])
+    squared_distance = float(((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum())
+    return float(clusters.sse[p]) + float(clusters.sse[q]) + n_p * n_q / (n_p + n_q) * squared_distance
 
 
 def relabel(labels: IntArray, origin: list[tuple[int, ...]]) -> IntArray:

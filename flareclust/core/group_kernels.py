@@ -101,6 +101,39 @@ def columns_that_vary(X: FloatArray, labels: IntArray, k: int) -> IntArray:
 
 
 @kernel()
+def rows_unlike(X: FloatArray, row: FloatArray) -> BoolArray:
+    """Return which rows (n,) differ from one (d,)."""
+    unlike = np.zeros(X.shape[0], np.bool_)
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            unlike[i] |= X[i, j] != row[j]
+    return unlike
+
+
+@kernel(error_model="numpy")
+def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: IntArray, means: FloatArray) -> float:
+    """means (k, d) become those of the rows of each label, counts (k,) of them, added up about an origin (d,).
+
+    Returns the sum of the squared distances to them. No label is -1.
+    """
+    n, d = X.shape
+    means[:] = 0.0
+    for i in range(n):
+        c = _checked(labels[i], counts.shape[0])
+        for j in range(d):
+            means[c, j] += X[i, j] - origin[j]
+    for c in range(counts.shape[0]):
+        for j in range(d):
+            means[c, j] = origin[j] + means[c, j] / counts[c]
+    inertia = 0.0
+    for i in range(n):
+        for j in range(d):
+            difference = X[i, j] - means[labels[i], j]
+            inertia += difference * difference
+    return inertia
+
+
+@kernel()
 def distances_of_each(
     X: FloatArray, labels: IntArray, centroids: FloatArray
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:

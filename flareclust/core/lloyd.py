@@ -12,7 +12,7 @@ from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
 from flareclust.core.chunks import variances
-from flareclust.core.group_kernels import distances_of_each
+from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.moments import column_moments
 from flareclust.core.pyramid import Pyramid, pyramid_of
 from flareclust.core.pyramid_steps import pyramid_steps
@@ -186,14 +186,11 @@ def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
     Lloyd's algorithm may stop on its tolerance, with centroids that are the means of the labels before the last: such
     a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
     """
-    origin, _ = _moments(X)
-    sums, mass = np.empty(found.centroids.shape), np.empty(len(found.counts))
+    origin, _ = moments(X)
+    centroids = np.empty(found.centroids.shape)
     # Row after row: a column on its own touches every page of a mapped file.
-    kernels.cluster_sums(X, np.ones(len(X)), origin, found.labels, sums, mass)
-    centroids = origin + sums / found.counts[:, None]
-    squared = np.empty(len(X))
-    kernels.own_distances(X, centroids, found.labels, squared)
-    return found._replace(centroids=centroids, inertia=float(squared.sum()))
+    inertia = means_of_each(X, found.labels, origin, found.counts, centroids)
+    return found._replace(centroids=centroids, inertia=inertia)
 
 
 class _Prepared(NamedTuple):
@@ -208,7 +205,7 @@ class _Prepared(NamedTuple):
 
 
 def _prepared(X: FloatArray, weights: FloatArray, k: int) -> _Prepared:
-    origin, variance = _moments(X)
+    origin, variance = moments(X)
     return _Prepared(X, weights, origin, variance, screen_of(X, origin, variance), pyramid_of(X, weights, origin, k))
 
 
@@ -252,7 +249,7 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
 
 
-def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `X.mean(axis=0)` and `X.var(axis=0)`."""
     d = X.shape[1]
     if d == 1:  # a single column is added up in another order

@@ -19,6 +19,7 @@ from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
 from flareclust.core.assessment import assessment_sums, cells_index
 from flareclust.core.blas import one_thread
+from flareclust.core.extents import extent
 from flareclust.core.rounding import factor, rounded
 from flareclust.protocol.schema import Field, Schema, counts
 from flareclust.protocol.task import SCORE, SCORE_INERTIA, SCORE_SILHOUETTE
@@ -184,6 +185,6 @@ def check_candidates(task: Message) -> None:
     except BadMessage as error:
         raise BadMessage(f"the candidates to score: {error}") from None
     number = task["candidate"]
-    steps = number[1:] - number[:-1]
-    if sizes["t"] == 0 or number[0] != 0 or not ((steps == 0) | (steps == 1)).all():
+    least, largest = extent(number[1:] - number[:-1]) if sizes["t"] > 1 else (0, 0)
+    if sizes["t"] == 0 or number[0] != 0 or least < 0 or largest > 1:
         raise BadMessage("the candidates to score: expected numbers 0, 1, ... in order")

@@ -8,7 +8,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.group_kernels import squares_of_each
-from flareclust.core.lloyd import sums_by_label
+from flareclust.core.lloyd import moments, sums_by_label
 from flareclust.evaluation.continuity import Clusters
 from flareclust.experiment.image_results import is_embedded
 from flareclust.experiment.result import Result
@@ -70,7 +70,8 @@ def cluster_means(result: Result) -> ClusterMeans | None:
     k, d = result.centroids_found, X.shape[1]
     if len(X) != len(labels) or k * d > MOST_NUMBERS or not (labels >= 0).any():
         return None
-    deviation = X.std(axis=0)
+    center, variance = moments(X)
+    deviation = np.sqrt(variance)
     deviation = np.where(deviation > 0, deviation, 1.0)
     used = labels >= 0
     counts = np.bincount(labels[used], minlength=k)
@@ -83,7 +84,7 @@ def cluster_means(result: Result) -> ClusterMeans | None:
         counts[kept].tolist(),
         [_short(mean) for mean in means[kept]],
         _short(np.sqrt(squares[kept] / counts[kept])),
-        _short(X.mean(axis=0)),
+        _short(center),
         _short(deviation),
     )
 
