@@ -186,7 +186,7 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
         if task.step not in (ASSESS, PLACE):
             return answer
         try:
-            return replace(answer, labels=executor._placed(exchange, aborted))
+            return Answer(answer.arrays, labels=executor._placed(exchange, aborted))
         except Exception as error:
             if site is None or isinstance(error, Aborted):
                 raise
@@ -228,7 +228,7 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
     def _without_rows(self) -> "ClusteringExecutor":
         """Return a copy for one computation: it has no rows of its own, and its state is discarded afterwards."""
         executor = object.__new__(type(self))
-        vars(executor).update({name: value for name, value in vars(self).items() if name not in HELD})
+        executor.__dict__.update({name: value for name, value in vars(self).items() if name not in HELD})
         return executor
 
     def _key(self, exchange: SiteExchange) -> Message:
