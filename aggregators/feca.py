@@ -19,8 +19,8 @@ from flareclust.core.radius_tree import group_around
 from flareclust.executors.feca import FeCAExecutor, FeCAParams
 from flareclust.protocol.replies import gathered
 
-#: More centroids are looked for in a tree, with the same result; below, compiling it takes longer than the loop.
-MANY = 5000
+#: More centroids are looked for in a compiled tree, with the same result.
+MANY = 50
 
 
 class FeCAAggregator(MetricAggregator):

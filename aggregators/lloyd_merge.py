@@ -5,6 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core.group_kernels import add_means
 from flareclust.core.robust import PLAIN, Rule, capped, site_centers
 from flareclust.protocol.replies import gathered, piecewise
 
@@ -33,12 +34,7 @@ def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule 
     end = 0
     for points in piecewise(replies, "centroids"):
         start, end = end, end + len(points)
-        own = cluster[start:end]
-        found, first = np.unique(own, return_index=True)
-        new = ~present[found]
-        origin[found[new]] = points[first[new]]
-        present[found] = True
-        np.add.at(sums, own, rows[start:end, None] * (points - origin[own]))
+        add_means(points, rows[start:end], cluster[start:end], origin, present, sums)
     moved = centroids.copy()
     moved[present] = origin[present] + sums[present] / total[present, None]
     return moved

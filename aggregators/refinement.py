@@ -18,6 +18,7 @@ from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
 from flareclust.aggregators.records import entries, state_in
 from flareclust.core.split_merge import Totals, mean_square, proposals
 from flareclust.evaluation.scores import unstack
+from flareclust.protocol.replies import gathered
 
 #: Updates of the proposals side by side, and of the best of them afterwards.
 SIDE_BY_SIDE, AFTERWARDS = 3, 5
@@ -90,15 +91,14 @@ def interrupted(round_: Round, centroids: FloatArray) -> Round:
 
 def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[Totals]:
     """Return for each solution (k, d) what the replies to `SPREAD` make together."""
-    found, first = [], 0
+    found, first, (sent, _) = [], 0, gathered(replies)
     for solution in solutions:
-        own = [_of_solution(reply, first, first + len(solution)) for reply in replies]
-        means = lloyd_merge(solution, own)
+        own = _of_solution(sent, first, first + len(solution))
+        means = lloyd_merge(solution, [own])
         m2 = np.zeros_like(solution)
-        for reply in own:
-            deviations = (reply["centroids"] - means[reply["cluster"]]) ** 2
-            np.add.at(m2, reply["cluster"], reply["m2"] + reply["counts"][:, None] * deviations)
-        found.append(Totals(rows_behind(len(solution), own), means, m2))
+        deviations = (own["centroids"] - means[own["cluster"]]) ** 2
+        np.add.at(m2, own["cluster"], own["m2"] + own["counts"][:, None] * deviations)
+        found.append(Totals(rows_behind(len(solution), [own]), means, m2))
         first += len(solution)
     return found
 

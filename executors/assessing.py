@@ -48,7 +48,7 @@ class Assessing:
             sums = without_small(sums, context.min_count)
             scale = factor(sums["counts"], context.round_counts, context.min_count)
             sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
-        return sums | {name: np.sum(sums[name]) for name in TOTALS}
+        return sums | {name: sums[name].sum() for name in TOTALS}
 
     def assess_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Return the replies of many sites to `assess`; None where an algorithm computes other sums."""

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from time import perf_counter
 from types import MappingProxyType
@@ -187,7 +186,7 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
         if task.step not in (ASSESS, PLACE):
             return answer
         try:
-            return replace(answer, labels=executor._placed(exchange, aborted))
+            return Answer(answer.arrays, labels=executor._placed(exchange, aborted))
         except Exception as error:
             if site is None or isinstance(error, Aborted):
                 raise
@@ -228,9 +227,8 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
 
     def _without_rows(self) -> "ClusteringExecutor":
         """Return a copy for one computation: it has no rows of its own, and its state is discarded afterwards."""
-        executor = copy(self)
-        for name in HELD:
-            delattr(executor, name)
+        executor = object.__new__(type(self))
+        executor.__dict__.update({name: value for name, value in vars(self).items() if name not in HELD})
         return executor
 
     def _key(self, exchange: SiteExchange) -> Message:

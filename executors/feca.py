@@ -99,11 +99,12 @@ class FeCAExecutor(MetricExecutor):
         )
         labels = relabel(clustering.labels, origin)
         sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count, known=known)
-        centroids, labels = clusters.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
-
+        centroids = clusters.centroids[sendable]
+        if not sendable.all():
+            labels = relabel(labels, [(r,) for r in np.flatnonzero(sendable).tolist()])
         reach = member_statistics(data, labels, centroids).max_distance
-        revealing = varies_in_one_feature(data, labels, len(centroids))
-        reach = np.where(revealing, coarse(reach), reach)
+        if (revealing := varies_in_one_feature(data, labels, len(centroids))).any():
+            reach = np.where(revealing, coarse(reach), reach)
         return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.params.radius](centroids, reach)}
 
 
@@ -116,14 +117,15 @@ def remove_one_fit_many(
         The remaining clusters, and for each the indices in the input that it is made of.
     """
     origin: list[tuple[int, ...]] = [(i,) for i in range(len(clusters.counts))]
+    distances = distances_between(clusters.centroids)
     while len(origin) >= 2:
-        i = int(np.argmax(clusters.sse / clusters.counts))  # largest rms distance (reading 2)
-        p, q = closest_pair(clusters.centroids)
-        merged = merge_clusters(clusters, p, q)
-        if clusters.sse[i] < merged.sse[0]:
+        i = int((clusters.sse / clusters.counts).argmax())  # largest rms distance (reading 2)
+        p, q = closest_pair(distances)
+        if clusters.sse[i] < merged_sse(clusters, p, q):
             break
         removed = [i]
         if after_removal == "merge" and i not in (p, q):
+            merged = merge_clusters(clusters, p, q)
             clusters = LocalClusters(
                 np.concatenate([clusters.centroids, merged.centroids]),
                 np.concatenate([clusters.counts, merged.counts]),
@@ -131,36 +133,38 @@ def remove_one_fit_many(
             )
             origin = [*origin, origin[p] + origin[q]]
             removed = [i, p, q]
-        clusters = LocalClusters(
-            np.delete(clusters.centroids, removed, axis=0),
-            np.delete(clusters.counts, removed),
-            np.delete(clusters.sse, removed),
-        )
-        origin = [sources for index, sources in enumerate(origin) if index not in removed]
+            distances = distances_between(clusters.centroids)
+        kept = [index for index in range(len(origin)) if index not in removed]
+        clusters = LocalClusters(clusters.centroids[kept], clusters.counts[kept], clusters.sse[kept])
+        origin, distances = [origin[index] for index in kept], distances[np.ix_(kept, kept)]
     return clusters, origin
 
 
-def closest_pair(centroids: FloatArray) -> tuple[int, int]:
-    """Return the indices p < q of the two closest of the centroids (k >= 2, d)."""
-    distances = distances_between(centroids)
-    p, q = np.unravel_index(np.argmin(distances), distances.shape)
-    return min(int(p), int(q)), max(int(p), int(q))
+def closest_pair(distances: FloatArray) -> tuple[int, int]:
+    """Return the indices p < q of the two closest centroids, from the distances (k >= 2, k) between them."""
+    p, q = divmod(int(distances.argmin()), len(distances))
+    return min(p, q), max(p, q)
 
 
 def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
-    """Merge the clusters p and q (line 6); the sum of squares follows from theirs (eq. 4)."""
+    """Merge the clusters p and q (line 6)."""
     n_p, n_q = clusters.counts[p], clusters.counts[q]
     centroid = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)
-    squared_distance = ((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum()
-    sse = clusters.sse[p] + clusters.sse[q] + n_p * n_q / (n_p + n_q) * squared_distance
-    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([sse]))
+    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([merged_sse(clusters, p, q)]))
+
+
+def merged_sse(clusters: LocalClusters, p: int, q: int) -> float:
+    """Return the sum of squares of the clusters p and q merged, which follows from theirs (eq. 4)."""
+    n_p, n_q = int(clusters.counts[p]), int(clusters.counts[q])
+    squared_distance = float(((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum())
+    return float(clusters.sse[p]) + float(clusters.sse[q]) + n_p * n_q / (n_p + n_q) * squared_distance
 
 
 def relabel(labels: IntArray, origin: list[tuple[int, ...]]) -> IntArray:
     """Return the labels (n,) after a removal: positions in `origin`, -1 for rows of clusters that are not in it."""
+    places = [(source, position) for position, sources in enumerate(origin) for source in sources]
     new = np.full(labels.max() + 2, -1, dtype=np.int64)  # the last entry is that of rows without a cluster before
-    for position, sources in enumerate(origin):
-        new[list(sources)] = position
+    new[[source for source, _ in places]] = [position for _, position in places]
     return new[labels]
 
 

@@ -29,6 +29,7 @@ from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Mes
 from flareclust.core import fuzzy
 from flareclust.core.disclosure import check_enough, describable, nothing_to_send
 from flareclust.core.fuzzy import FuzzyClustering, fuzzy_cmeans
+from flareclust.core.group_kernels import rows_unlike
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
 from flareclust.executors.parameters import ScaledParams
@@ -140,7 +141,7 @@ def describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: f
     for c in np.flatnonzero(mask):
         weights = found.memberships[:, c] ** fuzzifier
         heaviest = weights.argmax()
-        others = weights[(data != data[heaviest]).any(axis=1)].sum()
+        others = weights[rows_unlike(data, data[heaviest])].sum()
         enough = min(others, weights.sum() / min_count) >= _ALMOST * weights[heaviest]
         mask[c] = enough and describable(data, everything, found.centroids[c : c + 1], min_count)[0]
     return mask

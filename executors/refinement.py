@@ -17,7 +17,7 @@ import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.lloyd import sums_by_label
+from flareclust.core.group_kernels import squares_of_each
 from flareclust.core.local import lloyd_update
 from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.evaluation.scores import unstack
@@ -109,11 +109,7 @@ def spread(
         data = data[:0]
         return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
     clusters = lloyd_update(data, centroids, min_count, reported, ones=ones, known=known)
-    mask = clusters.labels >= 0
-    labels, c = clusters.labels[mask], len(clusters.counts)
-    m2 = np.empty_like(clusters.centroids)
-    for j in range(data.shape[1]):
-        m2[:, j] = sums_by_label(labels, (data[mask, j] - clusters.centroids[labels, j]) ** 2, c)
+    m2 = squares_of_each(data, clusters.labels, clusters.centroids)
     if min_count:
         m2[clusters.counts < LEAST_ROWS] = 0.0
     return {"cluster": clusters.source, "counts": clusters.counts, "centroids": clusters.centroids, "m2": m2}

@@ -1,5 +1,6 @@
 """The stages that every reply goes through: the site's rows can be computed with, and the reply fits its schema."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust._foundation.validation import size_problem
+from flareclust.core.extents import extent
 from flareclust.privacy.stages import SiteExchange, Stage
 from flareclust.protocol.task import PLACE
 
@@ -85,13 +87,13 @@ def check_rows(data: FloatArray, *, private: bool, gaps: bool | None = None) -> 
     """Raise Refusal unless these are rows (n, d) of finite numbers, or with `gaps` also of NaN, that can be computed with."""
     if len(data) == 0:
         raise Refusal("has no rows")
-    minimum, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
-    if gaps and np.isnan(minimum):
+    minimum, largest = extent(data)  # without a copy of the rows
+    if gaps and math.isnan(minimum):
         minimum, largest = np.fmin.reduce(data, axis=None), np.fmax.reduce(data, axis=None)
         if np.isnan(minimum):
             raise Refusal("has no known cell")
-    if not (np.isfinite(minimum) and np.isfinite(largest)):
-        advice = ", or set missing=mean" if gaps is False and np.isnan(minimum) else ""
+    if not (math.isfinite(minimum) and math.isfinite(largest)):
+        advice = ", or set missing=mean" if gaps is False and np.isnan(data.min()) else ""
         raise Refusal(f"has rows with NaN or infinite values; remove or impute them at the site{advice}")
     if not private and (problem := size_problem(max(-minimum, largest))):
         raise Refusal(problem)

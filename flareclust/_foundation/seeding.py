@@ -19,4 +19,6 @@ def stream(seed: int, round_: int, owner: str) -> np.random.Generator:
     A site's stream depends on its name and not on its place in a list, so that adding or losing a site leaves the
     others' random choices as they were.
     """
-    return np.random.default_rng([seed, round_, owner_key(owner)])
+    words = [seed, round_, owner_key(owner)]
+    # An array of 32-bit words is the same seed, which NumPy need not look through.
+    return np.random.default_rng(np.array(words, np.uint32) if max(words) < 2**32 else words)

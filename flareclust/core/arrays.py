@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.chunks import all_finite, is_mapped
+from flareclust.core.chunks import is_mapped
+from flareclust.core.extents import extent, finite
 
 
 def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
@@ -26,7 +27,7 @@ def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
         )
     if matrix.shape[1] == 0:
         raise UserError(f"{name} must have at least one feature, got shape {matrix.shape}")
-    if not all_finite(matrix):
+    if not finite(matrix):
         bad = int((~np.isfinite(matrix)).any(axis=1).sum())
         raise UserError(f"{name} must be finite, got NaN or infinity in {bad} of {len(matrix)} rows; drop or fill them")
     return matrix
@@ -64,11 +65,14 @@ def as_labels(labels: ArrayLike, n: int, k: int) -> IntArray:
     values = np.asarray(labels)
     if values.shape != (n,) or (n > 0 and values.dtype.kind not in "iu"):
         raise UserError(f"labels must be {n} integers, one for each row, got shape {values.shape} of {values.dtype}")
-    if n > 0 and (values.min() < 0 or values.max() >= k):
-        raise UserError(
-            f"labels must lie in 0..{k - 1}, got {values.min()}..{values.max()}; one for each centroid's row"
-        )
-    return np.require(values, np.int64, ["C", "A", "W", "E"])
+    values = np.require(values, np.int64, ["C", "A", "W", "E"])
+    if n > 0:
+        least, largest = extent(values)
+        if least < 0 or largest >= k:
+            raise UserError(
+                f"labels must lie in 0..{k - 1}, got {least:.0f}..{largest:.0f}; one for each centroid's row"
+            )
+    return values
 
 
 def as_count(value: int, name: str, maximum: int | None = None) -> int:
@@ -84,6 +88,8 @@ def as_count(value: int, name: str, maximum: int | None = None) -> int:
 
 
 def _as_form(values: ArrayLike, name: str) -> FloatArray:
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.carray:
+        return values
     try:
         mapped = isinstance(values, np.ndarray) and is_mapped(values)
         return np.require(values, np.float64, ["C", "A", "E"] if mapped else ["C", "A", "W", "E"])

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.arrays import as_centroids, as_matrix
+from flareclust.core.group_kernels import assessed_of_each
 from flareclust.core.kernels import two_nearest
-from flareclust.core.lloyd import sums_by_label
 
 SUMS = ("counts", "sse", "silhouette", "scatter")
 #: Those whose sum over all clusters is enough.
@@ -43,17 +43,7 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
     n, k = len(X), len(centroids)
     labels, squared, second = np.empty(n, np.int64), np.empty(n), np.empty(n)
     two_nearest(X, centroids, labels, squared, second)
-    own, other = np.sqrt(squared), np.sqrt(second)
-    silhouette = np.zeros(n)
-    if k > 1:
-        # b >= a always, as the own centroid is the nearest one.
-        np.divide(other - own, other, out=silhouette, where=other > 0)
-    return labels, {
-        "counts": np.bincount(labels, minlength=k),
-        "sse": sums_by_label(labels, squared, k),
-        "silhouette": sums_by_label(labels, silhouette, k),
-        "scatter": sums_by_label(labels, own, k),
-    }
+    return labels, dict(zip(SUMS, assessed_of_each(labels, squared, second, k), strict=True))
 
 
 def without_small(sums: Message, min_count: int) -> Message:

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from flareclust.core import kernels
+from flareclust.core.assessment import assessment_sums
+from flareclust.core.disclosure import describable
 from flareclust.core.dp.sums import add_rows
-from flareclust.core.lloyd import assign, kmeans, lloyd
+from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
 from flareclust.core.pyramid import build
 from flareclust.core.pyramid_steps import pyramid_steps
 from flareclust.core.seeds import farthest_first
@@ -14,11 +15,13 @@ from flareclust.core.turning import TURNED, turn
 def warm_up() -> None:
     """Compile every kernel of reading tables, of k-means and of private sums, or load it from the cache on disk."""
     X, ones = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]]), np.ones(3)
-    kmeans(X, 2, np.random.default_rng(0))
+    found = recompute_centroids(X, kmeans(X, 2, np.random.default_rng(0)))
+    describable(X, found.labels, found.centroids, 1)
+    cluster_statistics(X, found.labels, found.centroids)
     farthest_first(X, 2, [0])
     lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
-    labels, squared = assign(X, X[:2])
-    kernels.two_nearest(X, X[:2].copy(), labels, squared, np.empty(3))
+    labels, _ = assign(X, X[:2])
+    assessment_sums(X, X[:2])
     pyramid = build(X, ones, np.zeros(2), 1, 3.0)
     assert pyramid is not None
     pyramid_steps(*pyramid, np.zeros(2), X[:2].copy(), np.full((2, 2), np.nan), 1, 0.0)

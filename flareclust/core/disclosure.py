@@ -6,7 +6,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.core.chunks import pieces
+from flareclust.core.group_kernels import columns_that_vary, described_groups, evidence_of, rounding_of, rows_of_each
 
 #: Values of fewer rows than this follow from their mean and variance.
 LEAST_ROWS = 3
@@ -29,21 +29,13 @@ def describable(
         ones: where all columns are of 0 and 1, what 1 is in each of them (d,). Then a cluster of one row repeated is
             described as well if it has `LEAST_ROWS` rows: it is a cell of a table of counts. None for other columns.
     """
-    k = len(centroids)
-    used = labels >= 0
-    counts = np.bincount(labels[used], minlength=k)
-    examples = data[first_rows(labels, k)]
-    rounding = rounding_of(data.min(axis=0), data.max(axis=0))
-    varied, is_row = evidence(data, labels, centroids, examples, rounding)
+    counts, varied, is_row, examples = described_groups(data, labels, centroids)
     return describable_groups(counts, varied, is_row, examples, min_count, ones=ones)
 
 
 def first_rows(labels: IntArray, k: int) -> IntArray:
     """Return the number of the first row of each of k clusters (k,), 0 for those without; labels (n,) may be -1."""
-    used = labels >= 0
-    first = np.zeros(k, dtype=np.int64)
-    first[labels[used][::-1]] = np.flatnonzero(used)[::-1]  # the first row of each is written last
-    return first
+    return rows_of_each(labels, k)[1]
 
 
 def evidence(
@@ -53,14 +45,7 @@ def evidence(
 
     Labels (n,) may be -1. A row is the centroid where it differs by at most `rounding` (d,).
     """
-    varied, is_row = np.zeros(len(centroids), dtype=bool), np.zeros(len(centroids), dtype=bool)
-    used = labels >= 0
-    for part in pieces(*data.shape):
-        own = labels[part][used[part]]
-        rows = data[part][used[part]]
-        varied[own[(rows != examples[own]).any(axis=1)]] = True
-        is_row[own[(np.abs(rows - centroids[own]) <= rounding).all(axis=1)]] = True
-    return varied, is_row
+    return evidence_of(data, labels, centroids, examples, rounding)
 
 
 def describable_groups(
@@ -96,7 +81,8 @@ def disclosable_clusters(
     described, unless it has none there. None for all.
     """
     keep = describable(data, labels, centroids, min_count, ones=ones)
-    keep = keep & describable_where_known(data, known, labels, len(keep), min_count)
+    if known is not None:
+        keep &= describable_where_known(data, known, labels, len(keep), min_count)
     if not keep.any():
         raise nothing_to_send(min_count)
     return keep
@@ -157,17 +143,5 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    examples, varied = data[first_rows(labels, k)], np.zeros((k, data.shape[1]), dtype=bool)
-    for part in pieces(*data.shape):
-        own = labels[part][labels[part] >= 0]
-        row, column = np.nonzero(data[part][labels[part] >= 0] != examples[own])
-        varied[own[row], column] = True
-    few: BoolArray = varied.sum(axis=1) <= 1
+    few: BoolArray = columns_that_vary(data, labels, k) <= 1
     return few
-
-
-def rounding_of(minimum: FloatArray, largest: FloatArray) -> FloatArray:
-    """Return by how much the mean of rows between these values can be wrong through rounding, per column (d,)."""
-    size = np.maximum(np.abs(minimum), np.abs(largest))
-    rounding: FloatArray = 1e-12 * (largest - minimum) + 8 * np.finfo(np.float64).eps * size
-    return rounding

@@ -11,12 +11,13 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, neve
 from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
-from flareclust.core.chunks import pieces, variances
+from flareclust.core.chunks import variances
+from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.moments import column_moments
 from flareclust.core.pyramid import Pyramid, pyramid_of
 from flareclust.core.pyramid_steps import pyramid_steps
 from flareclust.core.screen import Screen, screen_of
-from flareclust.core.seeds import kmeans_plusplus
+from flareclust.core.seeds import seeds_of
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 200_000_000
@@ -126,7 +127,7 @@ def kmeans(
 
     def start() -> FloatArray:
         if init == "k-means++":
-            return kmeans_plusplus(X, k, rng, weights=mass, aborted=aborted)[0]
+            return seeds_of(X, k, rng, mass, None, aborted)[0]
         p = None if weights is None else mass / mass.sum()
         return X[rng.choice(len(X), size=min(k, int(np.count_nonzero(mass))), replace=False, p=p)]
 
@@ -165,30 +166,12 @@ def cluster_statistics(X: ArrayLike, labels: ArrayLike, centroids: ArrayLike) ->
     """
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
-    labels = as_labels(labels, len(X), len(centroids))
-    squared = np.empty(len(X))
-    kernels.own_distances(X, centroids, labels, squared)
-    return _statistics(labels, squared, len(centroids))
+    return Statistics(*distances_of_each(X, as_labels(labels, len(X), len(centroids)), centroids))
 
 
 def member_statistics(X: FloatArray, labels: IntArray, centroids: FloatArray) -> Statistics:
     """Return `cluster_statistics` of the rows (n, d) whose label is not -1, without a copy of them."""
-    member = labels >= 0
-    squared = np.empty(len(X))
-    kernels.own_distances(as_matrix(X), as_centroids(centroids, X.shape[1]), np.maximum(labels, 0), squared)
-    return _statistics(labels[member], squared[member], len(centroids))
-
-
-def _statistics(labels: IntArray, squared: FloatArray, k: int) -> Statistics:
-    distances = np.sqrt(squared)
-    largest = np.zeros(k)
-    np.maximum.at(largest, labels, distances)
-    return Statistics(
-        counts=np.bincount(labels, minlength=k),
-        sse=sums_by_label(labels, squared, k),
-        max_distance=largest,
-        sum_distance=sums_by_label(labels, distances, k),
-    )
+    return Statistics(*distances_of_each(as_matrix(X), labels, as_centroids(centroids, X.shape[1])))
 
 
 def sums_by_label(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
@@ -203,13 +186,11 @@ def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
     Lloyd's algorithm may stop on its tolerance, with centroids that are the means of the labels before the last: such
     a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
     """
-    origin = X.mean(axis=0)
-    sums, mass = np.empty(found.centroids.shape), np.empty(len(found.counts))
+    origin, _ = moments(X)
+    centroids = np.empty(found.centroids.shape)
     # Row after row: a column on its own touches every page of a mapped file.
-    kernels.cluster_sums(X, np.ones(len(X)), origin, found.labels, sums, mass)
-    centroids = origin + sums / found.counts[:, None]
-    squares = (float(((X[part] - centroids[found.labels[part]]) ** 2).sum()) for part in pieces(*X.shape))
-    return found._replace(centroids=centroids, inertia=sum(squares))
+    inertia = means_of_each(X, found.labels, origin, found.counts, centroids)
+    return found._replace(centroids=centroids, inertia=inertia)
 
 
 class _Prepared(NamedTuple):
@@ -224,7 +205,7 @@ class _Prepared(NamedTuple):
 
 
 def _prepared(X: FloatArray, weights: FloatArray, k: int) -> _Prepared:
-    origin, variance = _moments(X)
+    origin, variance = moments(X)
     return _Prepared(X, weights, origin, variance, screen_of(X, origin, variance), pyramid_of(X, weights, origin, k))
 
 
@@ -235,7 +216,7 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
     k = len(start)
     centroids = start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
-    threshold = tol * float(variance.mean())
+    threshold = tol * float(variance.sum() / d)
     earlier = np.full((k, d), np.nan)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
     n_iter, labelled, status, by_cells = 0, 0, kernels.MOVING, pyramid is not None
@@ -268,7 +249,7 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
 
 
-def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `X.mean(axis=0)` and `X.var(axis=0)`."""
     d = X.shape[1]
     if d == 1:  # a single column is added up in another order

@@ -17,6 +17,7 @@ from flareclust.core.disclosure import (
     describable_where_known,
     disclosable_clusters,
 )
+from flareclust.core.group_kernels import rows_of_each
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.core.summary import summary_kmeans
@@ -186,12 +187,16 @@ def lloyd_update(
         Refusal: the site has fewer than `min_count` rows.
     """
     check_enough(data, min_count)
-    ids = np.arange(len(centroids)) if reported is None else np.flatnonzero(reported)
-    labels = ids[assign(data, centroids[ids])[0]] if len(ids) else np.full(len(data), -1, dtype=np.int64)
+    if reported is None:
+        labels = assign(data, centroids)[0]
+    else:
+        ids = np.flatnonzero(reported)
+        labels = ids[assign(data, centroids[ids])[0]] if len(ids) else np.full(len(data), -1, dtype=np.int64)
     found, source = means_of_groups(data, labels, centroids)
-    mask = np.ones(len(source), dtype=np.bool_)
-    if min_count:
-        mask = describable(data, found.labels, found.centroids, min_count, ones=ones)
+    if not min_count:
+        return _sendable(found, source, np.ones(len(source), dtype=np.bool_))
+    mask = describable(data, found.labels, found.centroids, min_count, ones=ones)
+    if known is not None:
         mask &= describable_where_known(data, known, found.labels, len(source), min_count)
     return _sendable(found, source, mask)
 
@@ -201,16 +206,16 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
 
     Groups are those of `labels` (n,), in 0..k-1, or -1 for rows that are in none.
     """
-    used = labels >= 0
-    counts = np.bincount(labels[used], minlength=len(centroids))  # sorting labels takes several times their memory
+    counts, _ = rows_of_each(labels, len(centroids))
     source = np.flatnonzero(counts)
-    own = (np.cumsum(counts > 0) - 1)[labels[used]]
-    found = Clustering(centroids[source], own, counts[source], 0.0, 0)
-    if len(source):
-        found = recompute_centroids(data if used.all() else data[used], found)
-    places = np.full(len(data), -1, dtype=np.int64)
-    places[used] = own
-    return found._replace(labels=places), source.astype(np.int64)
+    places = labels if len(source) == len(counts) else _relabel(labels, source, len(counts))
+    found = Clustering(centroids[source], places, counts[source], 0.0, 0)
+    if not len(source):
+        return found, source
+    if found.counts.sum() == len(data):
+        return recompute_centroids(data, found), source
+    used = places >= 0
+    return recompute_centroids(data[used], found._replace(labels=places[used]))._replace(labels=places), source
 
 
 def _may_leave(
@@ -249,6 +254,8 @@ def _may_be_known(rows: FloatArray, min_count: int) -> bool:
 
 
 def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
+    if mask.all():
+        return Sendable(found.centroids, found.counts, found.labels, source)
     keep = np.flatnonzero(mask)
     labels = _relabel(found.labels, keep, len(found.counts))
     return Sendable(found.centroids[keep], found.counts[keep], labels, source[keep])

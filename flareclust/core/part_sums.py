@@ -11,7 +11,8 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import kernels
 from flareclust.core.assessment import assessment_sums
-from flareclust.core.disclosure import check_enough, describable_groups, evidence, first_rows, rounding_of
+from flareclust.core.disclosure import check_enough, describable_groups, evidence, first_rows
+from flareclust.core.group_kernels import rounding_of, squares_of_each
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.parts import Parts
 
@@ -144,10 +145,7 @@ def _renumbered(X: FloatArray, labels: IntArray, numbers: IntArray) -> IntArray:
 
 
 def _squares(X: FloatArray, labels: IntArray, means: FloatArray) -> FloatArray:
-    found = np.empty_like(means)
-    for j in range(X.shape[1]):
-        found[:, j] = sums_by_label(labels, (X[:, j] - means[labels, j]) ** 2, len(means))
-    return found
+    return squares_of_each(X, labels, means)
 
 
 def _assessed(X: FloatArray, centroids: FloatArray) -> Message:

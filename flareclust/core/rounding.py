@@ -22,5 +22,7 @@ def rounded(values: Array, multiple: int, floor: int) -> Array:
 
 def factor(counts: Array, multiple: int, floor: int) -> FloatArray:
     """Return by how much the sums over so many rows are scaled; 1 where there are none."""
+    if multiple == 1:
+        return np.ones(np.shape(counts))
     found: FloatArray = np.where(counts > 0, rounded(counts, multiple, floor) / np.maximum(counts, 1), 1.0)
     return found

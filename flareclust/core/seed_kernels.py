@@ -24,6 +24,13 @@ _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 
 @kernel()
+def row_at(mass: FloatArray, total: float, drawn: float) -> int:
+    """Return the row that a number in [0, 1) draws in proportion to `mass`, which adds up to `total`, as `searchsorted` does."""
+    cumulative = np.cumsum(mass / total)
+    return int(np.searchsorted(cumulative / cumulative[-1], drawn, side="right"))
+
+
+@kernel()
 def seed_tiles(X: FloatArray, first: int, tiles: Array) -> None:
     """tiles[t, j, i] = X[first + 256 t + i, j], as far as there are rows."""
     for start in range(first, min(X.shape[0], first + TILE * tiles.shape[0])):

@@ -9,7 +9,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_weights
 from flareclust.core.chunks import is_mapped
-from flareclust.core.seed_kernels import TILE, TILED, farthest_rows, more_seeds, seed_tiles, seeds_with
+from flareclust.core.seed_kernels import TILE, TILED, farthest_rows, more_seeds, row_at, seed_tiles, seeds_with
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000
@@ -60,11 +60,17 @@ def kmeans_plusplus(
         Aborted: when `aborted` says so.
     """
     X = as_matrix(X)
-    n = len(X)
-    k = as_count(k, "k", n)
-    mass = as_weights(weights, n)
-    n_candidates = 2 + int(np.log(k)) if n_candidates is None else as_count(n_candidates, "n_candidates")
+    k = as_count(k, "k", len(X))
+    n_candidates = None if n_candidates is None else as_count(n_candidates, "n_candidates")
+    return seeds_of(X, k, rng, as_weights(weights, len(X)), n_candidates, aborted)
 
+
+def seeds_of(
+    X: FloatArray, k: int, rng: Uniforms, mass: FloatArray, n_candidates: int | None, aborted: AbortCheck
+) -> tuple[FloatArray, IntArray]:
+    """Compute what `kmeans_plusplus` promises from checked input; `mass` (n,) are the weights."""
+    n = len(X)
+    n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
     chosen = np.empty(k, np.int64)
     chosen[0] = _draw_row(mass, rng)
     closest, tiles = np.full(n, np.inf), _tiles(X)
@@ -115,9 +121,7 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
 
 def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
     """Draw a row in proportion to its mass, in the steps of numpy's `choice(n, p=mass / mass.sum())`."""
-    cumulative = np.cumsum(mass / mass.sum())
-    cumulative /= cumulative[-1]
-    return int(np.searchsorted(cumulative, rng.random(1), side="right")[0])
+    return row_at(mass, mass.sum(), rng.random(1)[0])
 
 
 def _tiles(X: FloatArray) -> Array:

@@ -20,6 +20,7 @@ import numpy as np
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
 from flareclust.core.blas import one_thread
 from flareclust.core.chunks import means_of, pieces
+from flareclust.core.devices.site_kernels import MOST_SUMMED, trusted_means
 from flareclust.core.lloyd import Clustering, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.core.triangular import triangular
@@ -76,5 +77,10 @@ def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:
 
 def _from_centers(data: FloatArray, projected: FloatArray, centers: FloatArray, aborted: AbortCheck) -> Clustering:
     """Run steps 3 and 4 from centers nu of the projected rows."""
-    starts = np.stack([means_of(data, row) for row in trusted_rows(projected, centers)])
+    k, (p, d) = len(centers), (projected.shape[1], data.shape[1])
+    if p <= MOST_SUMMED and d > 1:  # which NumPy adds up in the order of the loop
+        starts = np.empty((k, d))
+        trusted_means(data, projected, centers, starts)
+    else:
+        starts = np.stack([means_of(data, row) for row in trusted_rows(projected, centers)])
     return recompute_centroids(data, lloyd(data, starts, tol=0.0, aborted=aborted))

@@ -174,7 +174,7 @@ def _answer(
 ) -> Answer | str:
     """Return what a site answers, or why it does not."""
     # Each site gets its own copy of the task, as it would over a network.
-    own = replace(task, arrays={name: value.copy() for name, value in task.arrays.items()})
+    own = Task(task.step, task.round, {name: value.copy() for name, value in task.arrays.items()}, task.site)
     try:
         return answered(executor, own, rows, policed, aborted)
     except (Refusal, BadMessage) as reason:

@@ -11,6 +11,7 @@ stops a server that chooses the candidates. A site with a policy computes the su
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
 from flareclust.core.assessment import assessment_sums, cells_index
 from flareclust.core.blas import one_thread
+from flareclust.core.extents import extent
 from flareclust.core.rounding import factor, rounded
 from flareclust.protocol.schema import Field, Schema, counts
 from flareclust.protocol.task import SCORE, SCORE_INERTIA, SCORE_SILHOUETTE
@@ -54,7 +56,8 @@ def stack(candidates: Sequence[FloatArray]) -> Message:
 
 def unstack(task: Message) -> list[FloatArray]:
     """Return the solutions in what `stack` returned."""
-    return [task["candidates"][task["candidate"] == c] for c in range(int(task["candidate"][-1]) + 1)]
+    ends = np.bincount(task["candidate"]).cumsum().tolist()
+    return [task["candidates"][first:end] for first, end in pairwise([0, *ends])]
 
 
 def values_needed(task: Message, names: Iterable[str], d: int) -> int:
@@ -182,6 +185,6 @@ def check_candidates(task: Message) -> None:
     except BadMessage as error:
         raise BadMessage(f"the candidates to score: {error}") from None
     number = task["candidate"]
-    steps = np.diff(number, prepend=0)
-    if sizes["t"] == 0 or number[0] != 0 or not np.isin(steps, (0, 1)).all():
+    least, largest = extent(number[1:] - number[:-1]) if sizes["t"] > 1 else (0, 0)
+    if sizes["t"] == 0 or number[0] != 0 or least < 0 or largest > 1:
         raise BadMessage("the candidates to score: expected numbers 0, 1, ... in order")

@@ -110,25 +110,23 @@ class Parametrized:
     side: Side
 
     params: Params
+    _params_class: ClassVar[type[Params]] = Params
     k: int
     seed: int
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Give the subclass the constructor of its parameters, unless it has one of its own."""
         super().__init_subclass__(**arguments)
-        if "params" in inspect.get_annotations(cls) and "__init__" not in vars(cls):
-            cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
+        if "params" in (annotations := inspect.get_annotations(cls)):
+            only = {"__annotations__": {"params": annotations["params"]}, "__module__": cls.__module__}
+            cls._params_class = get_type_hints(type("Only", (), only))["params"]
+            if "__init__" not in vars(cls):
+                cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
 
     @classmethod
     def params_class(cls) -> type[Params]:
         """Return the class that the nearest `params: ...` of the class and its bases names."""
-        for base in cls.__mro__:
-            if "params" in (annotations := inspect.get_annotations(base)):
-                only = type(
-                    "Only", (), {"__annotations__": {"params": annotations["params"]}, "__module__": base.__module__}
-                )
-                return get_type_hints(only)["params"]  # type: ignore[no-any-return]
-        raise TypeError(f"{cls.__name__} declares no params")
+        return cls._params_class
 
     @property
     def imports(self) -> tuple[str, ...]:

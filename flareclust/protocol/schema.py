@@ -5,6 +5,7 @@ A message is a dict of contiguous float64, int64 or bool arrays. A `Schema` name
 symbol n (rows) does not exist here: nothing that leaves a site is as long as its data.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -14,6 +15,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
 from flareclust._foundation.validation import LARGEST
+from flareclust.core.extents import extent
 
 #: Added to every reply: wall seconds of the site's own computation, a float64 without axes.
 SECONDS = "seconds"
@@ -27,7 +29,7 @@ MOST_COLUMNS = 2**20
 #: The longest text about a message that is kept and shown.
 LONGEST_TEXT = 400
 
-_KINDS = ("float64", "int64", "bool")
+_KINDS = {name: np.dtype(name) for name in ("float64", "int64", "bool")}
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Field:
     def __post_init__(self) -> None:
         """Refuse types that NVFlare cannot carry between processes, and the axis of the rows."""
         if self.dtype not in _KINDS:
-            raise ValueError(f"a field's dtype must be one of {_KINDS}, not {self.dtype!r}")
+            raise ValueError(f"a field's dtype must be one of {tuple(_KINDS)}, not {self.dtype!r}")
         if "n" in self.axes:
             raise ValueError("a field may not have the axis n: arrays as long as the data never leave a site")
 
@@ -125,9 +127,10 @@ class Schema:
         for name, field in self.fields.items():
             if name in message:
                 value = np.asarray(message[name])
-                if not np.can_cast(value.dtype, field.dtype, "same_kind"):
+                kind = _KINDS[field.dtype]
+                if value.dtype != kind and not np.can_cast(value.dtype, kind, "same_kind"):
                     raise BadMessage(f"{name}: expected {field.dtype}, got {value.dtype}")
-                packed[name] = np.array(value, dtype=field.dtype, order="C", ndmin=len(field.axes))
+                packed[name] = np.array(value, dtype=kind, order="C", ndmin=len(field.axes))
         packed.update({name: message[name] for name in message if name not in self.fields})
         self.check(packed)
         return packed
@@ -151,8 +154,8 @@ class Schema:
         Raises:
             BadMessage: in words that name the array, what was expected and what came, and hold no data value.
         """
-        expected, got = set(self.fields), set(message)
-        if expected != got:
+        if message.keys() != self.fields.keys():
+            expected, got = set(self.fields), set(message)
             missing, extra = sorted(expected - got), got - expected
             raise BadMessage(f"expected the arrays {sorted(expected)}; missing {missing}, not expected {_some(extra)}")
         known = dict(sizes or {})
@@ -184,7 +187,7 @@ def _some(names: set[str]) -> str:
 def _check_form(name: str, field: Field, value: object, sizes: dict[str, int], limits: Mapping[str, int]) -> None:
     if not isinstance(value, np.ndarray):
         raise BadMessage(f"{name}: expected an array, got {type(value).__name__}")
-    if value.dtype != field.dtype:
+    if value.dtype != _KINDS[field.dtype]:
         raise BadMessage(f"{name}: expected {field.dtype}, got {value.dtype}")
     if value.ndim != len(field.axes):
         raise BadMessage(f"{name}: expected the axes ({', '.join(field.axes)}), got shape {value.shape}")
@@ -199,15 +202,17 @@ def _check_form(name: str, field: Field, value: object, sizes: dict[str, int], l
 
 
 def _check_values(name: str, field: Field, value: Array, sizes: Mapping[str, int]) -> None:
-    """Check the values of an array that has some, by its least and largest: without a copy, and NaN is both."""
-    minimum, largest = value.min(), value.max()
-    if field.dtype == "float64" and not (np.isfinite(minimum) and np.isfinite(largest)):
+    """Check the values of an array that has some, by its least and largest: without a copy."""
+    if field.dtype == "bool":
+        return
+    minimum, largest = extent(value)
+    if math.isnan(minimum):
         raise BadMessage(f"{name}: holds NaN or infinite values")
-    if field.dtype != "bool" and (largest > LARGEST or minimum < -LARGEST):
+    if largest > LARGEST or minimum < -LARGEST:
         raise BadMessage(f"{name}: holds values beyond {LARGEST:g}")
     if field.minimum is not None and minimum < field.minimum:
         raise BadMessage(f"{name}: holds values below {field.minimum:g}")
-    if field.maximum is not None and value.sum(dtype=np.float64) > field.maximum:
+    if field.maximum is not None and largest * value.size > field.maximum < value.sum(dtype=np.float64):
         raise BadMessage(f"{name}: holds values above {field.maximum:g}, or adds up to more")
     if field.less_than in sizes and largest >= sizes[field.less_than]:
         raise BadMessage(f"{name}: holds values beyond the {sizes[field.less_than]} that were sent")

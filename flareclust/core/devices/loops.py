@@ -20,6 +20,7 @@ from flareclust.core.devices.site_kernels import (
     trusted_means,
 )
 from flareclust.core.devices.streams import start_stream
+from flareclust.core.group_kernels import assessed_of_each
 from flareclust.core.jit import kernel
 from flareclust.core.pyramid import FEWEST_ROWS
 
@@ -164,7 +165,6 @@ def assessments_of_each(
 ) -> None:
     """Add up the rows nearest to each of the centers (k, d) as `assessment_sums` does: counts and scatter (m, k), and totals (m,)."""
     k = centers.shape[0]
-    squares, silhouettes = np.empty(k), np.empty(k)
     for i in range(sizes.shape[0]):
         X = values[starts[i] : starts[i + 1]]
         counts[i], scatter[i], sizes[i] = 0, 0.0, -1
@@ -173,12 +173,6 @@ def assessments_of_each(
         n = X.shape[0]
         labels, squared, second = np.empty(n, np.int64), np.empty(n), np.empty(n)
         kernels.two_nearest(X, centers, labels, squared, second)
-        squares[:], silhouettes[:], sizes[i] = 0.0, 0.0, k
-        for row in range(n):
-            c, own, other = labels[row], np.sqrt(squared[row]), np.sqrt(second[row])
-            counts[i, c] += 1
-            scatter[i, c] += own
-            squares[c] += squared[row]
-            if k > 1 and other > 0.0:
-                silhouettes[c] += (other - own) / other
+        counts[i], squares, silhouettes, scatter[i] = assessed_of_each(labels, squared, second, k)
+        sizes[i] = k
         sse[i], silhouette[i] = pairwise_sum(squares), pairwise_sum(silhouettes)

@@ -11,15 +11,15 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.core import kernels
 from flareclust.core.devices.streams import uniform
+from flareclust.core.group_kernels import described_groups
 from flareclust.core.jit import kernel
 from flareclust.core.moments import column_moments
-from flareclust.core.seed_kernels import TILE, TILED, more_seeds, seeds_with
+from flareclust.core.seed_kernels import TILE, TILED, more_seeds, row_at, seeds_with
 
 #: Sums of more numbers are added up by NumPy in blocks of so many.
 MOST_SUMMED = 128
 
 _MOVING, _SETTLED = kernels.MOVING, kernels.SETTLED
-_EPSILON = float(np.finfo(np.float64).eps)
 
 
 @kernel()
@@ -78,8 +78,7 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
 @kernel()
 def _first_row(n: int, drawn: float) -> int:
     """Return the row that `numpy.random.Generator.choice(n, p=...)` draws with equal chances."""
-    cumulative = np.cumsum(np.full(n, 1.0 / n))
-    return int(np.searchsorted(cumulative / cumulative[-1], drawn, side="right"))
+    return int(row_at(np.ones(n), float(n), drawn))
 
 
 @kernel()
@@ -131,26 +130,9 @@ def may_be_described(
     X: FloatArray, labels: IntArray, means: FloatArray, counts: IntArray, min_count: int, keep: BoolArray
 ) -> int:
     """keep (k,) becomes which clusters `describable` lets out; return how many."""
-    n, d = X.shape
-    k = counts.shape[0]
-    rounding, first = np.empty(d), np.full(k, -1, np.int64)
-    for j in range(d):
-        low = high = X[0, j]
-        for i in range(n):
-            low, high = min(low, X[i, j]), max(high, X[i, j])
-        rounding[j] = 1e-12 * (high - low) + 8 * _EPSILON * max(abs(low), abs(high))
-    varied, is_row = np.zeros(k, np.bool_), np.zeros(k, np.bool_)
-    for i in range(n):
-        c = labels[i]
-        if first[c] < 0:
-            first[c] = i
-        mean, example, x, near = means[c], X[first[c]], X[i], True
-        for j in range(d):
-            varied[c] |= x[j] != example[j]
-            near &= abs(x[j] - mean[j]) <= rounding[j]
-        is_row[c] |= near
+    _, varied, is_row, _ = described_groups(X, labels, means)
     kept = 0
-    for c in range(k):
+    for c in range(counts.shape[0]):
         keep[c] = counts[c] >= min_count and varied[c] and not is_row[c]
         kept += keep[c]
     return kept

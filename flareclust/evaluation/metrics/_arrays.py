@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.chunks import pieces
 
 
 def same_width(name_a: str, a: Any, name_b: str, b: Any, *, unknown: bool = False) -> tuple[FloatArray, FloatArray]:
@@ -86,10 +87,10 @@ def as_whole(name: str, value: ArrayLike, n: int | None) -> IntArray:
 
 
 def distances(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Return (len(A), len(B)) distances from plain differences, column by column so that no (n, k, d) array arises."""
+    """Return (len(A), len(B)) distances from plain differences, in pieces so that no large (n, k, d) array arises."""
     result = np.empty((len(A), len(B)))
-    for j, b in enumerate(B):
-        result[:, j] = np.sqrt(((A - b) ** 2).sum(axis=1))
+    for part in pieces(len(A), B.size):
+        result[part] = np.sqrt(((A[part, None] - B) ** 2).sum(axis=2))
     return result
 
 

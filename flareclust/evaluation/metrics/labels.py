@@ -176,9 +176,8 @@ def _entropy(counts: IntArray) -> float:
 def _contingency(labels: ArrayLike, y: ArrayLike) -> IntArray:
     """Count rows by (cluster, class); only clusters and classes that occur."""
     clusters, classes = _partitions(labels, y)
-    table = np.zeros((clusters.max() + 1, classes.max() + 1), dtype=np.int64)
-    np.add.at(table, (clusters, classes), 1)
-    return table
+    k, c = int(clusters.max()) + 1, int(classes.max()) + 1
+    return np.bincount(clusters * c + classes, minlength=k * c).reshape(k, c)
 
 
 def _partitions(labels: ArrayLike, y: ArrayLike) -> tuple[IntArray, IntArray]:
@@ -208,4 +207,7 @@ def _partitions(labels: ArrayLike, y: ArrayLike) -> tuple[IntArray, IntArray]:
 
 
 def _codes(values: Array) -> IntArray:
+    """Return for each value the number of different ones below it."""
+    if values.dtype.kind in "iu" and values.min() >= 0 and values.max() < len(values):
+        return np.asarray((np.cumsum(np.bincount(values) > 0) - 1)[values], dtype=np.int64)  # without sorting
     return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray
+from flareclust.core.group_kernels import squares_of_each
+from flareclust.core.lloyd import moments, sums_by_label
 from flareclust.evaluation.continuity import Clusters
 from flareclust.experiment.results.images import is_embedded
 from flareclust.experiment.results.result import Result
@@ -68,19 +70,21 @@ def cluster_means(result: Result) -> ClusterMeans | None:
     k, d = result.centroids_found, X.shape[1]
     if len(X) != len(labels) or k * d > MOST_NUMBERS or not (labels >= 0).any():
         return None
-    deviation = X.std(axis=0)
+    center, variance = moments(X)
+    deviation = np.sqrt(variance)
     deviation = np.where(deviation > 0, deviation, 1.0)
-    groups = [X[labels == r] for r in range(k) if (labels == r).any()]
-    means = [own.mean(axis=0) for own in groups]
-    spread = [
-        np.sqrt((((own - mean) / deviation) ** 2).sum(axis=1).mean()) for own, mean in zip(groups, means, strict=True)
-    ]
+    used = labels >= 0
+    counts = np.bincount(labels[used], minlength=k)
+    sums = np.column_stack([sums_by_label(labels[used], column, k) for column in X[used].T])
+    means = sums / np.maximum(counts, 1)[:, None]
+    squares = squares_of_each(X / deviation, labels, means / deviation).sum(axis=1)
+    kept = np.flatnonzero(counts)
     return ClusterMeans(
         result.columns or tuple(f"column {j + 1}" for j in range(d)),
-        [len(own) for own in groups],
-        [_short(mean) for mean in means],
-        _short(np.array(spread)),
-        _short(X.mean(axis=0)),
+        counts[kept].tolist(),
+        [_short(mean) for mean in means[kept]],
+        _short(np.sqrt(squares[kept] / counts[kept])),
+        _short(center),
         _short(deviation),
     )
 

@@ -63,6 +63,8 @@ class MaskingStage(Stage):
         arrays, keys = self.sums.taken(
             task.site, task.step, task.arrays, sums=step.maskable, always=always, policy=self.policy
         )
+        if keys is None and not secure:
+            return exchange
         reported = None if keys is None else reported_groups(step, arrays)
         sites = len(keys.keys) if keys is not None and self.sums.promised else 0
         context = replace(exchange.context, secure=secure, reported=reported, sum_sites=sites)

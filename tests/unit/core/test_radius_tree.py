@@ -30,16 +30,15 @@ def problems(draw):
 @given(problems())
 def test_a_tree_gives_the_groups_of_the_loop(problem):
     points, radii = problem
-    literal = feca.group_by_radius(points, radii)
-    found = group_around(points, radii, np.argsort(-radii, kind="stable"))
+    order = np.argsort(-radii, kind="stable")
+    literal, found = feca.group_in_turn(points, radii, order), group_around(points, radii, order)
     np.testing.assert_array_equal(found[0], literal[0])
     np.testing.assert_array_equal(found[1], literal[1])
 
 
 def test_the_loop_and_the_tree_agree_where_one_takes_over(monkeypatch, rng):
     points, radii = rng.normal(size=(3000, 2)), rng.uniform(0, 0.1, 3000)
-    literal = feca.group_by_radius(points, radii)
-    monkeypatch.setattr(feca, "MANY", 100)
+    literal = feca.group_in_turn(points, radii, np.argsort(-radii, kind="stable"))
     monkeypatch.setattr(feca, "group_around", spy := Spy())
     for found, expected in zip(feca.group_by_radius(points, radii), literal, strict=True):
         np.testing.assert_array_equal(found, expected)
