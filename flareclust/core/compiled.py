@@ -15,6 +15,7 @@ def warm_up() -> None:
     X, ones = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]]), np.ones(3)
     kmeans(X, 2, np.random.default_rng(0))
     farthest_first(X, 2, [0])
+    farthest_first(np.eye(5), 2, [0])
     lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
     labels, squared = assign(X, X[:2])
     kernels.two_nearest(X, X[:2].copy(), labels, squared, np.empty(3))
