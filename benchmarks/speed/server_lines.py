@@ -211,6 +211,14 @@ def _line(what: str, size: str, against: str, goal: float, make: Callable[[], Tr
 _FECA = [(2, 30, 8), (2, 9_000, 8), (2, 140_000, 8), (16, 30, 25), (16, 10_000, 25), (16, 200_000, 25)]
 
 LINES = (
+    _line(
+        "farthest-first",
+        "1,000,000 centres, d = 2, k = 100",
+        "NumPy, a pass for each point",
+        5,
+        lambda: _farthest(_MILLION, 2, 100, plain=True),
+        faster=True,
+    ),
     *(
         _line(
             "farthest-first",
@@ -220,14 +228,6 @@ LINES = (
             lambda d=d: _farthest(_MILLION, d, 100),
         )
         for d in (16, 64)
-    ),
-    _line(
-        "farthest-first",
-        "1,000,000 centres, d = 2, k = 100",
-        "NumPy, a pass for each point",
-        5,
-        lambda: _farthest(_MILLION, 2, 100, plain=True),
-        faster=True,
     ),
     *(
         _line(
