@@ -19,6 +19,7 @@ def warm_up() -> None:
     describable(X, found.labels, found.centroids, 1)
     cluster_statistics(X, found.labels, found.centroids)
     farthest_first(X, 2, [0])
+    farthest_first(np.eye(5), 2, [0])
     lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
     labels, _ = assign(X, X[:2])
     assessment_sums(X, X[:2])

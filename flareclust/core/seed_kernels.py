@@ -13,8 +13,8 @@ from flareclust.core.jit import kernel
 #: Rows per tile, and per partial sum of the weights that rows are drawn by.
 TILE = 256
 
-#: Most columns for which tiles are faster.
-TILED = 16
+#: Most columns for which tiles are faster; and for which all distances are, where the triangle inequality rules out most.
+TILED, FEW = 16, 4
 
 #: The triangle inequality has 4: a row is no closer to a point that is at least twice as far from its closest one as the row is.
 #: Rounding makes squared distances wrong by less than 1e-9 of them up to a million columns, but for subnormal numbers.
@@ -153,6 +153,35 @@ def farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
             if least > most:
                 farthest, most = i, least
     return k
+
+
+@kernel()
+def farthest_of_tiles(tiles: Array, n: int, chosen: IntArray, given: int) -> int:
+    """Do what `farthest_rows` does, for n rows in tiles, without the triangle inequality: a jump takes longer than a distance.
+
+    Lanes have no order in which the compiler could keep the largest of floating-point numbers; the bits of those that are not
+    negative are integers in the same order.
+    """
+    closest, distances = np.full((tiles.shape[0], TILE), np.inf), np.empty(TILE)
+    closest[-1, (n - 1) % TILE + 1 :] = 0.0
+    bits, most, at = closest.view(np.int64), np.int64(1), 0
+    for c in range(len(chosen)):
+        if c >= given:
+            if most == 0:
+                return c
+            chosen[c] = at * TILE + (bits[at] == most).argmax()
+        point = tiles[chosen[c] // TILE, :, chosen[c] % TILE].copy()
+        most = np.int64(-1)
+        for t in range(tiles.shape[0]):
+            _tile_distances(tiles[t], point, distances)
+            least, own, largest = closest[t], bits[t], np.int64(0)
+            for i in range(TILE):
+                least[i] = min(least[i], distances[i])
+            for i in range(TILE):
+                largest = max(largest, own[i])
+            if largest > most:
+                most, at = largest, t
+    return len(chosen)
 
 
 @kernel()

@@ -9,7 +9,17 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_weights
 from flareclust.core.chunks import is_mapped
-from flareclust.core.seed_kernels import TILE, TILED, farthest_rows, more_seeds, row_at, seed_tiles, seeds_with
+from flareclust.core.seed_kernels import (
+    FEW,
+    TILE,
+    TILED,
+    farthest_of_few,
+    farthest_rows,
+    more_seeds,
+    row_at,
+    seed_tiles,
+    seeds_with,
+)
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000
@@ -116,7 +126,11 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
     first = _start_indices(start, n, k)
     chosen = np.empty(k, np.int64)
     chosen[: len(first)] = first
-    return chosen[: farthest_rows(points, chosen, len(first))].copy()
+    if points.shape[1] <= FEW and not is_mapped(points):
+        found = farthest_of_tiles(_tiles(points), n, chosen, len(first))
+    else:
+        found = farthest_rows(points, chosen, len(first))
+    return chosen[:found].copy()
 
 
 def _draw_row(mass: FloatArray, rng: Uniforms) -> int:

@@ -38,6 +38,7 @@ KERNELS = (
     seed_kernels.rows_drawn,
     seed_kernels.more_seeds,
     seed_kernels.farthest_rows,
+    seed_kernels.farthest_of_tiles,
     dp_sums.add_rows,
 )
 

@@ -160,10 +160,10 @@ def test_farthest_first_equals_its_literal_form(points, data):
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-155, 0.0), (1e140, 0.0), (1e155, 0.0), (1.0, 1e9)])
-@pytest.mark.parametrize("d", [1, 3, 20])
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 20])
 def test_farthest_first_leaves_out_no_row_that_counts(d, scale, shift):
     rng = np.random.default_rng(d)
-    points = shift + scale * (rng.integers(0, 4, (200, d)) + rng.normal(0, 0.2, (200, d)))
+    points = shift + scale * (rng.integers(0, 4, (300, d)) + rng.normal(0, 0.2, (300, d)))
     with np.errstate(over="ignore"):  # from 1e154 on squares are infinite
         assert farthest_first(points, 60, [7, 3]).tolist() == literal_farthest_first(points, 60, [7, 3])
 
