@@ -1,6 +1,6 @@
 """The one form of array that the kernels of the numerical core take, and the checks of a caller's arrays.
 
-Arrays are C-contiguous, aligned, writeable float64 or int64; see `flareclust.core.kernels`.
+Arrays are C-contiguous, aligned, writeable float64 or int64, large rows float32, too; see `flareclust.core.kernels`.
 """
 
 import operator
@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.chunks import is_mapped
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.chunks import PIECE, is_mapped
 from flareclust.core.extents import extent, finite
+
+#: Most columns in which float32 rows become float64: what is computed from them takes a copy in any case.
+_FEW_COLUMNS = 3
 
 
 def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
@@ -19,7 +22,24 @@ def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
 
     Raises UserError unless it is 2-D with at least one feature and all numbers are finite.
     """
-    matrix = _as_form(values, name)
+    return _checked(_as_form(values, name), name)
+
+
+def as_rows(values: ArrayLike) -> Array:
+    """Return what `as_matrix` does, but large float32 rows as they are: kernels make float64 of each number that they read.
+
+    Kernels are compiled again for them, which pays neither for few rows nor in few columns. Those in a mapped file become
+    float64 in memory, which computes faster.
+    """
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim != 2 or is_mapped(values):
+        return as_matrix(values)
+    if values.nbytes <= PIECE or values.shape[1] <= _FEW_COLUMNS:
+        return as_matrix(values)
+    return _checked(np.require(values, np.float32, ["C", "A", "W", "E"]), "X")
+
+
+def _checked(matrix: Array, name: str) -> Array:
+    """Return a matrix of finite numbers, or raise UserError."""
     if matrix.ndim != 2:
         raise UserError(
             f"{name} must have two axes (rows, features), got shape {matrix.shape}; "

@@ -10,7 +10,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
-from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
+from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.moments import column_moments
@@ -129,7 +129,8 @@ def kmeans(
         if init == "k-means++":
             return seeds_of(X, k, rng, mass, None, aborted)[0]
         p = None if weights is None else mass / mass.sum()
-        return X[rng.choice(len(X), size=min(k, int(np.count_nonzero(mass))), replace=False, p=p)]
+        chosen = rng.choice(len(X), size=min(k, int(np.count_nonzero(mass))), replace=False, p=p)
+        return X[chosen].astype(np.float64, copy=False)
 
     starts = (start() for _ in range(n_init))
     first = [next(starts)]  # before what the runs need is made: both take memory
@@ -260,7 +261,7 @@ def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _some_rows(X: ArrayLike) -> FloatArray:
-    matrix = as_matrix(X)
+    matrix = as_rows(X)
     if len(matrix) == 0:
         raise UserError("X must have at least one row, got none")
     return matrix

@@ -235,14 +235,13 @@ def more_seeds(
     for line in range(lines):
         if ends[-1] == 0.0:
             break
-        latest = X[chosen[found - 1]]
+        points[0] = X[chosen[found - 1]]
         last = np.searchsorted(ends, ends[-1])
         for t in range(candidates):
             at[t] = uniforms[line, t] * ends[-1]
             # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
             into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
-        rows_drawn(X, weights, latest, closest, ends, at, into, rows)
-        points[0] = latest
+        rows_drawn(X, weights, points[0], closest, ends, at, into, rows)
         for t in range(candidates):
             points[1 + t] = X[rows[t]]
         seeds_with(X, weights, tiles, points, closest, sums)

@@ -7,13 +7,13 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, never_abort
-from flareclust.core.arrays import as_count, as_matrix, as_weights
+from flareclust.core.arrays import as_count, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import is_mapped
 from flareclust.core.seed_kernels import (
     FEW,
     TILE,
     TILED,
-    farthest_of_few,
+    farthest_of_tiles,
     farthest_rows,
     more_seeds,
     row_at,
@@ -69,7 +69,7 @@ def kmeans_plusplus(
         UserError: for input that does not fit the above.
         Aborted: when `aborted` says so.
     """
-    X = as_matrix(X)
+    X = as_rows(X)
     k = as_count(k, "k", len(X))
     n_candidates = None if n_candidates is None else as_count(n_candidates, "n_candidates")
     return seeds_of(X, k, rng, as_weights(weights, len(X)), n_candidates, aborted)
@@ -85,7 +85,7 @@ def seeds_of(
     chosen[0] = _draw_row(mass, rng)
     closest, tiles = np.full(n, np.inf), _tiles(X)
     sums = np.empty((1 + n_candidates, -(-n // TILE)))
-    seeds_with(X, mass, tiles, X[chosen[:1]], closest, sums)
+    seeds_with(X, mass, tiles, _points(X, chosen[:1]), closest, sums)
     ends, found = np.cumsum(sums[0]), 1
     per_call = max(1, _WORK_PER_CALL // (X.size * (1 + n_candidates)))
     while found < k:
@@ -95,8 +95,8 @@ def seeds_of(
         uniforms = np.asarray(rng.random((wanted - found) * n_candidates)).reshape(-1, n_candidates)
         found = more_seeds(X, mass, tiles, uniforms, closest, sums, ends, chosen, found)
         if found < wanted:
-            return X[chosen[:found]], chosen[:found].copy()
-    return X[chosen], chosen
+            return _points(X, chosen[:found]), chosen[:found].copy()
+    return _points(X, chosen), chosen
 
 
 def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
@@ -136,6 +136,11 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
 def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
     """Draw a row in proportion to its mass, in the steps of numpy's `choice(n, p=mass / mass.sum())`."""
     return row_at(mass, mass.sum(), rng.random(1)[0])
+
+
+def _points(X: Array, rows: IntArray) -> FloatArray:
+    """Return rows of float32 or float64 as points, which kernels take in float64."""
+    return X[rows].astype(np.float64, copy=False)
 
 
 def _tiles(X: FloatArray) -> Array:
