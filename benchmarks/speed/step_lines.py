@@ -1,4 +1,4 @@
-"""What is timed of the other steps: fuzzy c-means, projections, fits, gaps, quality and sums of differential privacy."""
+"""What is timed of the other steps: updates of Lloyd, fuzzy c-means, projections, fits, gaps, quality and sums of differential privacy."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -14,6 +14,7 @@ from flareclust.core.assessment import assessment_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import cluster_sums
 from flareclust.core.fuzzy import fuzzy_cmeans
+from flareclust.core.local import lloyd_update
 from flareclust.core.proxies import gaussian_factor
 from flareclust.core.spectral import projected
 
@@ -21,6 +22,16 @@ _TWIN = "plain NumPy"
 
 #: Of fuzzy c-means.
 _STEPS = 5
+
+
+def _update(n: int, d: int, k: int) -> Trial:
+    X = centres(n, d, k, 0.1)
+    C = X[:k] + 0.01
+
+    def ours() -> FloatArray:
+        return lloyd_update(X, C, min_count=5).centroids
+
+    return Trial(ours, lambda: twins.lloyd_update(X, C), 1, lambda: _close(ours(), twins.lloyd_update(X, C)))
 
 
 def _fuzzy(n: int, d: int, k: int, m: float) -> Trial:
@@ -114,6 +125,7 @@ def _shaped(
 _SHAPES = ((100_000, 2, 15), (100_000, 16, 30))
 
 LINES = (
+    *_shaped("a site's update of Lloyd", _update, (*_SHAPES, (100_000, 64, 60), (20_000, 784, 60))),
     *(
         line
         for shape in _SHAPES

@@ -85,6 +85,13 @@ def silhouette_sums(X: FloatArray, C: FloatArray) -> FloatArray:
     return np.bincount(labels, (two[:, 1] - two[:, 0]) / two[:, 1], minlength=len(C))
 
 
+def lloyd_update(X: FloatArray, C: FloatArray) -> FloatArray:
+    """Return the means of the rows nearest to each centroid; each has some."""
+    labels = squared_distances(X, C).argmin(axis=1)
+    counts = np.bincount(labels, minlength=len(C))
+    return np.stack([np.bincount(labels, column, len(C)) for column in X.T], axis=1) / counts[:, None]
+
+
 def kmeans_of_known(X: FloatArray, C: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return labels and centroids after one step of k-means on the known entries of rows, which may be NaN."""
     known = ~np.isnan(X)

@@ -68,6 +68,8 @@ def evidence_of(
         for j in range(d):
             varied[c] |= X[i, j] != examples[c, j]
             near &= abs(X[i, j] - centroids[c, j]) <= rounding[j]
+            if varied[c] and not near:  # nearly always in the first column
+                break
         is_row[c] |= near
     return varied, is_row
 

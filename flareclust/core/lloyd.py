@@ -16,7 +16,7 @@ from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.moments import column_moments
 from flareclust.core.pyramid import Pyramid, pyramid_of
 from flareclust.core.pyramid_steps import pyramid_steps
-from flareclust.core.screen import Screen, screen_of
+from flareclust.core.screen import Screen, labels_once, scale_once, screen_of
 from flareclust.core.seeds import seeds_of
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
@@ -147,7 +147,13 @@ def assign(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, FloatArray]:
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
     labels, squared = np.zeros(len(X), np.int64), np.empty(len(X))
-    kernels.nearest_centroids(X, centroids, labels, squared)
+    origin = centroids.mean(axis=0)
+    scale = scale_once(X, centroids, origin)
+    if scale:
+        labels_once(X, origin, scale, centroids, labels)
+        kernels.own_distances(X, centroids, labels, squared)
+    else:
+        kernels.nearest_centroids(X, centroids, labels, squared)
     return labels, squared
 
 

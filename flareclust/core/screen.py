@@ -25,6 +25,9 @@ _FAST = {"contract", "nsz", "nnan"}
 #: Data and centroids beyond these powers of two (of the rows' extent, and beside it) are left to differences.
 _EXTENT, _FAR = 2.0**400, 2.0**30
 
+#: Rows that are seen once need so many centroids, and so many differences, for a screen to take less time than these.
+_ENOUGH, _MUCH = 8, 200_000
+
 
 class Screen(NamedTuple):
     """Rows in float32, feature by feature in tiles (t, d, 64), and each tile's longest row; no tiles: no screen."""
@@ -131,31 +134,92 @@ def screened_labels(
 
     Returns -1, and changes nothing, where a centroid is too far from the rows for float32.
     """
-    n, d = X.shape
-    k = centroids.shape[0]
-    n_groups = (k + GROUP - 1) // GROUP
-    groups, half = np.zeros((n_groups, d, GROUP), np.float32), np.full(n_groups * GROUP, 3e38, np.float32)
-    farthest = 0.0
-    for c in range(k):
-        total = 0.0
-        for j in range(d):
-            g = (centroids[c, j] - origin[j]) * scale
-            groups[c // GROUP, j, c % GROUP] = g
-            total += g * g
-        farthest, half[c] = max(farthest, np.sqrt(total)), total / 2
+    k, d = centroids.shape
+    groups, half = _no_groups(k, d)
+    farthest = _fill_groups(centroids, origin, scale, groups, half)
     if not farthest < _FAR:
         return -1
     columns, distances = np.ascontiguousarray(centroids.T), np.empty(k)
     best, second, nearest = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.int32)
     changed = 0
     for t in range(tiles.shape[0]):
+        rows = X[t * TILE : (t + 1) * TILE]
         two_best(tiles[t], groups, half, best, second, nearest)
-        start = t * TILE
-        rows = min(TILE, n - start)
         bound = np.float32(2.0 * _error(d, longest[t], farthest))
         if _close_calls(best, second, bound) > 0:
-            for i in range(rows):
-                if best[i] - second[i] <= bound:
-                    nearest[i] = _recheck(X[start + i], columns, distances)
-        changed += _exchange(labels[start : start + rows], nearest)
+            _look_again(rows, columns, best, second, bound, nearest, distances)
+        changed += _exchange(labels[t * TILE : (t + 1) * TILE], nearest)
     return changed
+
+
+def scale_once(X: FloatArray, centroids: FloatArray, origin: FloatArray) -> float:
+    """Return the scale for `labels_once`, or 0 where differences take less time, or float32 cannot hold the centroids."""
+    if len(centroids) < _ENOUGH or X.size * len(centroids) < _MUCH:
+        return 0.0
+    extent = float(np.abs(centroids - origin).max())
+    return float(2.0 ** -np.ceil(np.log2(extent))) if 1 / _EXTENT < extent < _EXTENT else 0.0
+
+
+@kernel()
+def labels_once(X: FloatArray, origin: FloatArray, scale: float, centroids: FloatArray, labels: IntArray) -> None:
+    """labels[i] = the nearest centroid, as `screened_labels` does, from tiles made on the way: for rows that are seen once.
+
+    No coordinate of a centroid is farther than 1 / scale from the origin. Rows may be anywhere.
+    """
+    n, d = X.shape
+    k = centroids.shape[0]
+    groups, half = _no_groups(k, d)
+    farthest = _fill_groups(centroids, origin, scale, groups, half)
+    columns, distances = np.ascontiguousarray(centroids.T), np.empty(k)
+    best, second, nearest = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.int32)
+    tile, longest = np.zeros((1, d, TILE), np.float32), np.empty(1)
+    for start in range(0, n, TILE):
+        rows = X[start : start + TILE]
+        longest[0] = 0.0
+        fill_tiles(rows, origin, scale, tile, longest)
+        if not longest[0] < _FAR:  # too far from the centroids for float32
+            for i in range(rows.shape[0]):
+                labels[start + i] = _recheck(rows[i], columns, distances)
+            continue
+        two_best(tile[0], groups, half, best, second, nearest)
+        bound = np.float32(2.0 * _error(d, longest[0], farthest))
+        if _close_calls(best, second, bound) > 0:
+            _look_again(rows, columns, best, second, bound, nearest, distances)
+        labels[start : start + TILE] = nearest[: rows.shape[0]]
+
+
+@kernel()
+def _no_groups(k: int, d: int) -> tuple[Array, Array]:
+    """Return room for k centroids in groups, for `two_best`, and for what is taken from their scores."""
+    n_groups = (k + GROUP - 1) // GROUP
+    return np.zeros((n_groups, d, GROUP), np.float32), np.full(n_groups * GROUP, 3e38, np.float32)
+
+
+@kernel()
+def _fill_groups(centroids: FloatArray, origin: FloatArray, scale: float, groups: Array, half: Array) -> float:
+    """Put g = scale (centroid - origin) into the groups and |g|^2 / 2 into `half`; return the largest |g|."""
+    farthest = 0.0
+    for c in range(centroids.shape[0]):
+        total = 0.0
+        for j in range(centroids.shape[1]):
+            g = (centroids[c, j] - origin[j]) * scale
+            groups[c // GROUP, j, c % GROUP] = g
+            total += g * g
+        farthest, half[c] = max(farthest, np.sqrt(total)), total / 2
+    return farthest
+
+
+@kernel()
+def _look_again(
+    rows: FloatArray,
+    columns: FloatArray,
+    best: Array,
+    second: Array,
+    bound: float,
+    nearest: Array,
+    distances: FloatArray,
+) -> None:
+    """nearest[i] = the nearest by differences, where the two best scores differ by no more than the bound."""
+    for i in range(rows.shape[0]):
+        if best[i] - second[i] <= bound:
+            nearest[i] = _recheck(rows[i], columns, distances)

@@ -90,7 +90,7 @@ def accept(
 def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Message, IntArray]:
     """Return what the sites sent in one exchange: every array with an axis end to end, in the order of the replies.
 
-    With `only`, these arrays at least. The replies keep views of them in place of their own, so that no value is held twice.
+    With `only`, these arrays at least.
 
     Returns:
         The arrays by name, of c entries each, and for each entry the number of the reply that it came with (c,).
@@ -100,13 +100,8 @@ def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Me
         return dict(batch.fields), np.repeat(np.arange(len(batch)), np.diff(batch.starts))
     sent = list(replies)
     names = [name for name, value in sent[0].items() if value.ndim and (not only or name in only)]
-    sizes = [len(reply[names[0]]) for reply in sent]
-    ends, arrays = np.cumsum(sizes).tolist(), {}
-    for name in names:
-        arrays[name] = together = np.concatenate([reply[name] for reply in sent])
-        for reply, size, end in zip(sent, sizes, ends, strict=True):
-            reply[name] = together[end - size : end]
-    return arrays, np.repeat(np.arange(len(sent)), sizes)
+    arrays = {name: np.concatenate([reply[name] for reply in sent]) for name in names}
+    return arrays, np.repeat(np.arange(len(sent)), [len(reply[names[0]]) for reply in sent])
 
 
 def piecewise(replies: Iterable[Message], name: str) -> Iterator[Array]:

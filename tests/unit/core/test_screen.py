@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flareclust.core import compiled
-from flareclust.core.screen import screen_of, screened_labels
+from flareclust.core import compiled, kernels
+from flareclust.core.lloyd import assign
+from flareclust.core.screen import scale_once, screen_of, screened_labels
 
 
 def labels_by_screen(X, centroids, origin=None):
@@ -100,3 +101,39 @@ def test_the_screen_decides_nearly_all_rows_itself():
     screened_labels(np.full_like(X, 1e6), np.zeros(16), *screen, centroids, labels)
     different = np.count_nonzero(labels != labels_by_differences(X, centroids))
     assert different < 25
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8, 17, 64])
+@pytest.mark.parametrize("place", ["as they are", "shifted", "large", "small", "one far centroid", "far rows"])
+def test_rows_that_are_seen_once(d, place):
+    """Half of them lie a rounding away from a tie."""
+    rng = np.random.default_rng(d)
+    centroids, n = rng.normal(size=(12, d)), 20_000
+    a, b = rng.integers(12, size=(2, n))
+    X = (centroids[a] + centroids[b]) / 2
+    X += np.spacing(X) * rng.integers(-40, 41, size=X.shape)
+    X[::2] = rng.normal(size=X[::2].shape)
+    if place == "shifted":
+        X, centroids = X + 1e9, centroids + 1e9
+    elif place in ("large", "small"):
+        X, centroids = (values * (1e100 if place == "large" else 1e-100) for values in (X, centroids))
+    elif place == "one far centroid":
+        centroids[3] += 1e7
+    elif place == "far rows":
+        X[rng.integers(n, size=9)] *= 1e12
+    assert scale_once(X, centroids, centroids.mean(axis=0)) > 0
+    expected = np.empty(n, np.int64), np.empty(n)
+    kernels.nearest_centroids(X, centroids, *expected)
+    for found, value in zip(assign(X, centroids), expected, strict=True):
+        np.testing.assert_array_equal(found, value)
+
+
+def test_few_centroids_few_rows_and_numbers_beyond_float32_are_left_to_differences():
+    X = np.random.default_rng(0).normal(size=(20_000, 4))
+    for rows, centroids in (
+        (X, X[:7]),
+        (X[:50], X[:12]),
+        (X * 1e150, X[:12] * 1e150),
+        (X, np.zeros((12, 4))),
+    ):
+        assert scale_once(rows, centroids, centroids.mean(axis=0)) == 0.0
