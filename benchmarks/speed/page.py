@@ -29,7 +29,33 @@ def with_tables(text: str, record: dict[str, Any]) -> str:
     """Return the page with what a record holds between its marks."""
     for group in GROUPS:
         text = between(text, group, table(record[group], group, record["runs"]))
+    text = between(text, "goals", goals(record))
     return between(text, "machine", described(record["runs"], [line for group in GROUPS for line in record[group]]))
+
+
+#: The groups of lines in words, for the summary.
+_CALLED = {
+    "lloyd": "Lloyd's algorithm",
+    "float32": "Lloyd's algorithm from float32 rows",
+    "starts": "ten starts",
+    "sites": "sites of 500 rows",
+    "seeds": "k-means++",
+}
+
+
+def goals(record: dict[str, Any]) -> str:
+    """Return how many goals for ratios are met, and each that is not."""
+    found = {
+        f"{_CALLED[group]} ({shape(line['case'])}): {line['ratio']:.2f} of {case.goal:g}": line["ratio"] >= case.goal
+        for group, cases in GROUPS.items()
+        for case in cases
+        for line in record[group]
+        if case.goal is not None and (line["case"], line["contender"]) == (case.name, "flareclust")
+    }
+    missed = [what for what, met in found.items() if not met]
+    return f"{len(found) - len(missed)} of {len(found)} goals beside scikit-learn are met." + (
+        f" Missed: {'; '.join(missed)}." if missed else ""
+    )
 
 
 def table(lines: Lines, group: str, runs: Runs) -> str:
@@ -39,7 +65,7 @@ def table(lines: Lines, group: str, runs: Runs) -> str:
     of_lloyd, of_run = ["share of GEMM", "share of FMA", "share of memory"], letters(runs)
     more = {"float32": ["memory / rows"], "lloyd": of_lloyd, "threads": of_lloyd, "seeds": of_lloyd[2:]}.get(group, [])
     time = "CPU time" if threads_of(group) == 1 else "wall time"
-    header = ["n, d, k", "contender", time, "times scikit-learn", "goal", "inertia / scikit-learn's - 1"]
+    header = ["rows", "contender", time, "times scikit-learn", "goal", "inertia / scikit-learn's - 1"]
     header += ["equal seeds" if group == "seeds" else "equal labels", *more, "run"]
     marks = ["---", "---", "---:", "---:", "---", "---:", "---:", *("---:" for _ in more), "---"]
     goals = {case.name: case for case in GROUPS[group]}
@@ -49,10 +75,10 @@ def table(lines: Lines, group: str, runs: Runs) -> str:
         case = goals[line["case"]]
         rows.append(
             [
-                *(line["case"].replace(",", ", "), line["contender"], duration(line["seconds"])),
+                *(shape(line["case"]), line["contender"], duration(line["seconds"])),
                 f"{line['ratio']:.2f}",
                 against_goal(line["ratio"], case.goal) if line["contender"] == "flareclust" else "",
-                f"{line['inertia'] / first['inertia'] - 1:.0e}",
+                _apart(line["inertia"], first["inertia"]),
                 f"{100 * line['equal']:.2f} %",
                 *([f"{line['memory']:.2g}"] if group == "float32" else []),
                 *([gemm_share(case, line, runs[line["run"]])] if more == of_lloyd else []),
@@ -62,6 +88,17 @@ def table(lines: Lines, group: str, runs: Runs) -> str:
             ]
         )
     return "\n".join("| " + " | ".join(cells).replace("  ", " ") + " |" for cells in rows)
+
+
+def shape(case: str) -> str:
+    """Return a case's rows, columns and clusters, as a person reads them."""
+    n, d, k, *more = case.split(",")
+    return ", ".join([f"{int(n):,} rows", f"d = {d}", f"k = {k}", *more])
+
+
+def _apart(inertia: float, first: float) -> str:
+    """Return by which part of it an inertia is above that of scikit-learn."""
+    return "equal" if inertia == first else f"{inertia / first - 1:.0e}"
 
 
 def against_goal(found: float, goal: float | None, shown: str = "g") -> str:

@@ -81,7 +81,14 @@ def with_tables(text: str, record: dict[str, Any]) -> str:
         rows += [f"| {' | '.join([*cells(line), called[line['run']]])} |" for line in record[group]]
         text = page.between(text, group, "\n".join(rows))
         text = page.between(text, f"machine-{group}", runs.described(record["runs"], record[group]))
-    return text
+    lines = [line for group in GROUPS for line in record[group]]
+    missed = [
+        f"{line['what']} ({line['size']}): {line['ratio']:.2f} of {line['goal']:g}"
+        for line in lines
+        if not line["good"]
+    ]
+    met = f"{len(lines) - len(missed)} of {len(lines)} goals of the server and of other steps are met."
+    return page.between(text, "goals-server", met + (f" Missed: {'; '.join(missed)}." if missed else ""))
 
 
 if __name__ == "__main__":
