@@ -5,9 +5,11 @@ import numpy as np
 from flareclust.core.assessment import assessment_sums
 from flareclust.core.disclosure import describable
 from flareclust.core.dp.sums import add_rows
+from flareclust.core.group_kernels import add_means, columns_that_vary, rows_unlike, squares_of_each
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
 from flareclust.core.pyramid import build
 from flareclust.core.pyramid_steps import pyramid_steps
+from flareclust.core.screen import labels_once
 from flareclust.core.seeds import farthest_first
 from flareclust.core.turning import TURNED, turn
 
@@ -22,6 +24,11 @@ def warm_up() -> None:
     farthest_first(np.eye(5), 2, [0])
     lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
     labels, _ = assign(X, X[:2])
+    labels_once(X, X[0], 0.25, X[:2], labels)
+    columns_that_vary(X, labels, 2)
+    squares_of_each(X, labels, X[:2])
+    rows_unlike(X, X[0])
+    add_means(X[:2], ones[:2], labels[:2], X[:2].copy(), np.zeros(2, np.bool_), np.zeros((2, 2)))
     assessment_sums(X, X[:2])
     pyramid = build(X, ones, np.zeros(2), 1, 3.0)
     assert pyramid is not None

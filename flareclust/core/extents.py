@@ -12,7 +12,7 @@ _FEW = 4096
 
 def extent(values: Array) -> tuple[float, float]:
     """Return `values.min(), values.max()` of an array (float64 or int64, not empty), or twice NaN where a number is not finite."""
-    if values.size <= _FEW:
+    if 0 < values.size <= _FEW:
         return _extent(values.reshape(-1))
     least, largest = float(values.min()), float(values.max())  # NaN where one is
     return (least, largest) if math.isfinite(least) and math.isfinite(largest) else (math.nan, math.nan)

@@ -21,6 +21,21 @@ def _checked(label: int, k: int) -> int:
 
 
 @kernel()
+def _member(label: int, k: int) -> int:
+    """Return the label of a row that is in a cluster; raise IndexError for another."""
+    if not 0 <= label < k:
+        raise IndexError("a label is no cluster's number")
+    return label
+
+
+@kernel()
+def _check_fitting(X: FloatArray, labels: IntArray, points: FloatArray) -> None:
+    """Raise ValueError unless there is a label for each row, and rows and points have the same columns: NumPy would."""
+    if X.shape[0] != labels.shape[0] or X.shape[1] != points.shape[1]:
+        raise ValueError("rows, labels and points do not fit together")
+
+
+@kernel()
 def rows_of_each(labels: IntArray, k: int) -> tuple[IntArray, IntArray]:
     """Return how many rows each of k clusters has (k,), and the number of its first one (k,), 0 for those without."""
     counts, first = np.zeros(k, np.int64), np.zeros(k, np.int64)
@@ -45,7 +60,9 @@ def rounding_of(minimum: FloatArray, largest: FloatArray) -> FloatArray:
 
 @kernel()
 def range_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return `X.min(axis=0), X.max(axis=0)` of rows without NaN."""
+    """Return `X.min(axis=0), X.max(axis=0)` of rows without NaN; raise ValueError where there are none."""
+    if X.shape[0] == 0:
+        raise ValueError("there are no rows")
     least, largest = X[0].copy(), X[0].copy()
     for i in range(X.shape[0]):
         for j in range(X.shape[1]):
@@ -58,6 +75,8 @@ def evidence_of(
     X: FloatArray, labels: IntArray, centroids: FloatArray, examples: FloatArray, rounding: FloatArray
 ) -> tuple[BoolArray, BoolArray]:
     """Return of which clusters (k,) some row differs from their example (k, d), and of which some row is the centroid (k, d)."""
+    _check_fitting(X, labels, centroids)
+    _check_fitting(examples, centroids[:, 0], rounding.reshape(1, -1))
     k, d = centroids.shape
     varied, is_row = np.zeros(k, np.bool_), np.zeros(k, np.bool_)
     for i in range(X.shape[0]):
@@ -79,6 +98,7 @@ def described_groups(
     X: FloatArray, labels: IntArray, centroids: FloatArray
 ) -> tuple[IntArray, BoolArray, BoolArray, FloatArray]:
     """Return the rows of each cluster (k,), their evidence, and the first of them (k, d), which it is about."""
+    _check_fitting(X, labels, centroids)
     counts, first = rows_of_each(labels, centroids.shape[0])
     least, largest = range_of(X)
     varied, is_row = evidence_of(X, labels, centroids, X[first], rounding_of(least, largest))
@@ -89,6 +109,7 @@ def described_groups(
 def columns_that_vary(X: FloatArray, labels: IntArray, k: int) -> IntArray:
     """Return in how many columns the rows of each cluster differ (k,)."""
     d = X.shape[1]
+    _check_fitting(X, labels, X)
     examples = X[rows_of_each(labels, k)[1]]  # which checks the labels
     varied, found = np.zeros((k, d), np.bool_), np.zeros(k, np.int64)
     for i in range(X.shape[0]):
@@ -118,10 +139,11 @@ def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: I
 
     Returns the sum of the squared distances to them. No label is -1.
     """
+    _check_fitting(X, labels, means)
     n, d = X.shape
     means[:] = 0.0
     for i in range(n):
-        c = _checked(labels[i], counts.shape[0])
+        c = _member(labels[i], counts.shape[0])
         for j in range(d):
             means[c, j] += X[i, j] - origin[j]
     for c in range(counts.shape[0]):
@@ -140,6 +162,7 @@ def distances_of_each(
     X: FloatArray, labels: IntArray, centroids: FloatArray
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Return what `flareclust.core.lloyd.Statistics` holds, of the rows that are in a cluster."""
+    _check_fitting(X, labels, centroids)
     k, d = centroids.shape
     counts, sse, largest, total = np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k)
     for i in range(X.shape[0]):
@@ -161,6 +184,7 @@ def distances_of_each(
 @kernel()
 def squares_of_each(X: FloatArray, labels: IntArray, means: FloatArray) -> FloatArray:
     """Return the sums of the squared deviations (k, d) of the columns from the means (k, d) of the clusters."""
+    _check_fitting(X, labels, means)
     found = np.zeros(means.shape)
     for i in range(X.shape[0]):
         c = _checked(labels[i], means.shape[0])
@@ -181,8 +205,9 @@ def add_means(
     sums: FloatArray,
 ) -> None:
     """Add means (c, d) of so many rows (c,) to the sums (k, d) of their clusters about an origin (k, d): the first mean of each."""
+    _check_fitting(means, labels, origin)
     for i in range(means.shape[0]):
-        c = _checked(labels[i], origin.shape[0])
+        c = _member(labels[i], origin.shape[0])
         if not present[c]:
             origin[c], present[c] = means[i], True
         for j in range(means.shape[1]):

@@ -13,10 +13,10 @@ from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
-from flareclust.core.moments import column_moments
+from flareclust.core.moments import column_means, column_moments
 from flareclust.core.pyramid import Pyramid, pyramid_of
 from flareclust.core.pyramid_steps import pyramid_steps
-from flareclust.core.screen import Screen, labels_once, scale_once, screen_of
+from flareclust.core.screen import Screen, labels_once, once_about, screen_of
 from flareclust.core.seeds import seeds_of
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
@@ -147,8 +147,7 @@ def assign(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, FloatArray]:
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
     labels, squared = np.zeros(len(X), np.int64), np.empty(len(X))
-    origin = centroids.mean(axis=0)
-    scale = scale_once(X, centroids, origin)
+    scale, origin = once_about(X, centroids)
     if scale:
         labels_once(X, origin, scale, centroids, labels)
         kernels.own_distances(X, centroids, labels, squared)
@@ -193,7 +192,7 @@ def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
     Lloyd's algorithm may stop on its tolerance, with centroids that are the means of the labels before the last: such
     a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
     """
-    origin, _ = moments(X)
+    origin = _means(X)
     centroids = np.empty(found.centroids.shape)
     # Row after row: a column on its own touches every page of a mapped file.
     inertia = means_of_each(X, found.labels, origin, found.counts, centroids)
@@ -254,6 +253,15 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
         return Clustering(centroids, labels, counts, inertia, n_iter)
     kept = counts > 0
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
+
+
+def _means(X: FloatArray) -> FloatArray:
+    """Return `X.mean(axis=0)`."""
+    mean = np.empty(X.shape[1])
+    if len(mean) == 1:  # a single column is added up in another order
+        return np.asarray(X.mean(axis=0))
+    column_means(X, mean)
+    return mean
 
 
 def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -152,12 +152,13 @@ def screened_labels(
     return changed
 
 
-def scale_once(X: FloatArray, centroids: FloatArray, origin: FloatArray) -> float:
-    """Return the scale for `labels_once`, or 0 where differences take less time, or float32 cannot hold the centroids."""
+def once_about(X: FloatArray, centroids: FloatArray) -> tuple[float, FloatArray]:
+    """Return scale and origin for `labels_once`; a scale of 0 where differences take less time, or float32 cannot hold them."""
     if len(centroids) < _ENOUGH or X.size * len(centroids) < _MUCH:
-        return 0.0
+        return 0.0, centroids[0]
+    origin = centroids.mean(axis=0)
     extent = float(np.abs(centroids - origin).max())
-    return float(2.0 ** -np.ceil(np.log2(extent))) if 1 / _EXTENT < extent < _EXTENT else 0.0
+    return (float(2.0 ** -np.ceil(np.log2(extent))) if 1 / _EXTENT < extent < _EXTENT else 0.0), origin
 
 
 @kernel()

@@ -7,6 +7,7 @@ the others. The three keep the command line of the simulator, by which `engines.
 
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -19,7 +20,9 @@ from threading import Lock
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 from nvflare.fuel.f3.mpm import MainProcessMonitor
+from nvflare.fuel.f3.streaming import stream_utils
 from nvflare.private.fed.app.simulator import simulator_worker
 from nvflare.private.fed.client import client_runner
 
@@ -71,7 +74,10 @@ class SiteProcesses:
     def _ask(self, *request: object) -> Any:
         with self._lock:
             self._pipe.send_bytes(json.dumps(request).encode())
-            return json.loads(self._pipe.recv_bytes())
+            answer, error = json.loads(self._pipe.recv_bytes())
+        if error is not None:
+            raise OSError(error)
+        return answer
 
 
 def shorten_waits(module: ModuleType, longest: float) -> None:
@@ -90,15 +96,20 @@ def _serve(pipe: Connection, m: int) -> None:
             what, *about = json.loads(pipe.recv_bytes())
         except EOFError:
             return
-        if what == "start":
-            answer: int | None = os.fork()
-            if answer == 0:
-                pipe.close()
-                command, env = about
-                _to_the_end(partial(_site, command, env, m))
+        try:
+            answer = _start(pipe, m, *about) if what == "start" else _exit_code(*about, kill=what == "kill")
+        except OSError as error:  # of this site only
+            pipe.send_bytes(json.dumps([None, str(error)]).encode())
         else:
-            answer = _exit_code(*about, kill=what == "kill")
-        pipe.send_bytes(json.dumps(answer).encode())
+            pipe.send_bytes(json.dumps([answer, None]).encode())
+
+
+def _start(pipe: Connection, m: int, command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Return the number of the process of a site."""
+    if (pid := os.fork()) == 0:
+        pipe.close()
+        _to_the_end(partial(_site, command, env, m))
+    return pid
 
 
 def _exit_code(pid: int, *, kill: bool) -> int | None:
@@ -112,6 +123,9 @@ def _exit_code(pid: int, *, kill: bool) -> int | None:
 def _site(command: Sequence[str], env: Mapping[str, str], m: int) -> None:
     """Do what `python -m nvflare.private.fed.app.simulator.simulator_worker` does."""
     os.setsid()
+    np.random.seed()  # noqa: NPY002 - for plug-ins that use it: copies would draw the same
+    # Where NVFlare's numbers of streams begin, by its own rule; Python gives each copy a generator of its own.
+    stream_utils.sid_base = int(time.time() * stream_utils.MILLION) + random.randint(0, stream_utils.MILLION)
     os.environ.clear()
     os.environ.update(env)
     sys.argv = list(command[2:])

@@ -56,6 +56,8 @@ class Field:
         """Refuse types that NVFlare cannot carry between processes, and the axis of the rows."""
         if self.dtype not in _KINDS:
             raise ValueError(f"a field's dtype must be one of {tuple(_KINDS)}, not {self.dtype!r}")
+        if self.dtype == "bool" and (self.minimum, self.maximum, self.less_than) != (None, None, ""):
+            raise ValueError("a field of bool has no minimum, maximum or less_than")
         if "n" in self.axes:
             raise ValueError("a field may not have the axis n: arrays as long as the data never leave a site")
 

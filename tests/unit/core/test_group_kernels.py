@@ -92,6 +92,29 @@ def test_a_label_of_no_cluster_is_refused(label):
         kernels.add_means(X, np.ones(3), labels, means, np.zeros(2, bool), means.copy())
 
 
+def test_a_row_of_no_cluster_has_no_mean():
+    X, labels, means = np.ones((3, 2)), np.array([0, -1, 1]), np.zeros((2, 2))
+    with pytest.raises(IndexError):
+        kernels.means_of_each(X, labels, np.zeros(2), np.ones(2, np.int64), means)
+    with pytest.raises(IndexError):
+        kernels.add_means(X, np.ones(3), labels, means, np.zeros(2, bool), means.copy())
+
+
+def test_rows_labels_and_points_that_do_not_fit_are_refused():
+    """A kernel would read beyond them, and call describable what it has not seen."""
+    X, labels, means = np.ones((3, 2)), np.array([0, 1, 1]), np.zeros((2, 2))
+    for rows, numbers, points in ((X, labels[:2], means), (X[:2], labels, means), (X, labels, np.zeros((2, 3)))):
+        for call in (kernels.described_groups, kernels.distances_of_each, kernels.squares_of_each):
+            with pytest.raises(ValueError, match="do not fit"):
+                call(rows, numbers, points)
+        with pytest.raises(ValueError, match="do not fit"):
+            kernels.evidence_of(rows, numbers, points, points, np.zeros(points.shape[1]))
+    with pytest.raises(ValueError, match="do not fit"):
+        kernels.columns_that_vary(X, labels[:2], 2)
+    with pytest.raises(ValueError, match="no rows"):
+        kernels.described_groups(X[:0], labels[:0], means)
+
+
 @pytest.mark.parametrize("n", [1, 7, 4096, 4097])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_the_range_of_few_and_many_numbers(n, bad, rng):

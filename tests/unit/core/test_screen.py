@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flareclust.core import compiled, kernels
 from flareclust.core.lloyd import assign
-from flareclust.core.screen import scale_once, screen_of, screened_labels
+from flareclust.core.screen import once_about, screen_of, screened_labels
 
 
 def labels_by_screen(X, centroids, origin=None):
@@ -121,7 +121,7 @@ def test_rows_that_are_seen_once(d, place):
         centroids[3] += 1e7
     elif place == "far rows":
         X[rng.integers(n, size=9)] *= 1e12
-    assert scale_once(X, centroids, centroids.mean(axis=0)) > 0
+    assert once_about(X, centroids)[0] > 0
     expected = np.empty(n, np.int64), np.empty(n)
     kernels.nearest_centroids(X, centroids, *expected)
     for found, value in zip(assign(X, centroids), expected, strict=True):
@@ -136,4 +136,4 @@ def test_few_centroids_few_rows_and_numbers_beyond_float32_are_left_to_differenc
         (X * 1e150, X[:12] * 1e150),
         (X, np.zeros((12, 4))),
     ):
-        assert scale_once(rows, centroids, centroids.mean(axis=0)) == 0.0
+        assert once_about(rows, centroids)[0] == 0.0

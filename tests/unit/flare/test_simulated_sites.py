@@ -4,22 +4,28 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
+from multiprocessing import Pipe
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from flareclust.flare import simulated_sites
 from flareclust.flare.simulated_sites import shorten_waits
 from tests.patience import PATIENCE
 
 #: Starts two sites, of which the second ends at once, kills the first, and prints what is known of them.
 _TWO = """
 import json, os, sys, threading, time
+import numpy as np
 from pathlib import Path
 from flareclust.flare import simulated_sites as copies
 
 def at_work(arguments):
+    drawn = [np.random.random(), copies.stream_utils.gen_stream_id()]
+    Path(arguments.workspace, "drawn " + arguments.client).write_text(json.dumps(drawn))
     if arguments.client == "ends":
         return
     about = [os.getpid(), os.getsid(0), os.environ["MARK"], arguments.client, threading.active_count()]
@@ -53,6 +59,30 @@ def test_a_site_is_a_session_with_the_arguments_and_the_environment_of_its_comma
     pid, before, ended, about, after = two_sites(tmp_path, "kill")
     assert about == [pid, pid, "stays", "stays", 1]
     assert (before, ended, after) == (None, 0, -signal.SIGKILL)
+    drawn = [json.loads((tmp_path / f"drawn {name}").read_text()) for name in ("stays", "ends")]
+    assert all(one != other for one, other in zip(*drawn, strict=True)), "numbers that should be of each process"
+
+
+def test_a_site_that_cannot_be_started_is_an_error_of_its_own(monkeypatch, tmp_path):
+    """Copies of this process would have its threads, so the other side of the pipe is a thread here."""
+    ours, theirs = Pipe()
+    processes = object.__new__(simulated_sites.SiteProcesses)
+    processes._pipe, processes._lock = ours, threading.Lock()
+    results = iter([OSError("no memory"), 123])
+
+    def fork() -> int:
+        if isinstance(result := next(results), OSError):
+            raise result
+        return result
+
+    monkeypatch.setattr(simulated_sites.os, "fork", fork)
+    server = threading.Thread(target=simulated_sites._serve, args=(theirs, 1))
+    server.start()
+    with pytest.raises(OSError, match="no memory"):
+        processes.start(["site"], {})
+    assert processes.start(["site"], {}).pid == 123
+    ours.close()
+    server.join(PATIENCE)
 
 
 def test_what_makes_the_copies_ends_with_the_simulator(tmp_path):

@@ -34,6 +34,12 @@ def test_a_field_cannot_be_an_object_or_complex():
         Field(("k",), "object")
 
 
+@pytest.mark.parametrize("bound", [{"minimum": 0}, {"maximum": 1}, {"less_than": "k"}])
+def test_bounds_of_truth_values_are_refused_and_not_ignored(bound):
+    with pytest.raises(ValueError, match="a field of bool has no minimum"):
+        Field(("k",), "bool", **bound)
+
+
 def test_seconds_is_reserved():
     with pytest.raises(ValueError, match=SECONDS):
         Schema(**{SECONDS: "k"})
