@@ -40,7 +40,7 @@ from flareclust.executors.parameters import SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, server, site
-from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.schema import Field, Schema, counts, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
@@ -49,6 +49,7 @@ __all__ = [
     "check_k_local",
     "induced_labels",
     "local_kmeans",
+    "own_numbers",
     "project",
     "site_number",
     "trusted_rows",
@@ -127,7 +128,7 @@ class KFedExecutor(ScaledExecutor):
         clustering = self._local_clusters(task.site, seen, rng, aborted, context.min_count)
         tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
         mask = describable(seen, clustering.labels, clustering.centroids, context.min_count)
-        assigned = task.arrays["tau"][task.arrays["tau_site"] == site_number(task.site)]
+        assigned = own_numbers(task, "tau")
         if len(assigned) == mask.sum():  # a late device has none
             tau[mask] = assigned
         elif len(assigned):
@@ -135,6 +136,11 @@ class KFedExecutor(ScaledExecutor):
                 "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), mask.sum()
             )
         return induced_labels(clustering.labels if seen is data else assign(data, clustering.centroids)[0], tau)
+
+    def _check_task(self, task: Task, data: FloatArray) -> None:
+        super()._check_task(task, data)
+        if "anchors" in task.arrays:  # as many as the centroids, of which labels are numbers
+            self.check_centroids(task.arrays["anchors"], data, len(task.arrays["centroids"]))
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
@@ -176,6 +182,19 @@ def _check_one(name: str, value: object, k: int) -> int:
 def induced_labels(local: IntArray, tau: IntArray) -> IntArray:
     """Return the cluster of each row (n,) from its local center (n,) and that center's cluster, tau (k(z),) (Definition 3.3)."""
     return tau[local]
+
+
+def own_numbers(task: Task, name: str) -> IntArray:
+    """Return which centroids of a task the clusters of its site have become, of `name` (c,), by `name`_site (c,).
+
+    Raises BadMessage for what are no numbers of its centroids: as labels they would take memory without limit.
+    """
+    sites = f"{name}_site"
+    schema = Schema(may_be_empty=False, **{name: index("c", less_than="k"), sites: Field(("c",), "int64")})
+    found = {array: task.arrays[array] for array in schema.fields if array in task.arrays}
+    schema.check(found, {"k": len(task.arrays["centroids"])})
+    own: IntArray = found[name][found[sites] == site_number(task.site)]
+    return own
 
 
 def site_number(site: str) -> int:

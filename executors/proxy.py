@@ -38,7 +38,7 @@ from flareclust.core.forces import LARGEST_W
 from flareclust.core.local import Sendable
 from flareclust.core.missing.distances import nearest, nearest_by_known
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
-from flareclust.executors.kfed import site_number
+from flareclust.executors.kfed import own_numbers
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both, server, site
@@ -218,7 +218,7 @@ class ProxyExecutor(LocalClustersExecutor):
         (c,). The local clustering is repeated with the generator of the first round.
         """
         labels = nearest_by_known(data, task.arrays["centroids"], self.phi)
-        groups = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
+        groups = own_numbers(task, "group")
         if not len(groups):  # a late site
             return labels
         clusters = self.local_clustering(task.site, seen, rng, aborted, context)

@@ -30,7 +30,7 @@ RECORD = Path(__file__).resolve().parent.parent / "records" / "speed_federations
 
 
 class Federation(NamedTuple):
-    """One line of the table: an algorithm, rows (n, d) at each of the sites, k, and how many runs are one measure."""
+    """One line of the table: an algorithm, rows (n, d) at each of the sites, k, how many runs are one measure, and whether rows are assessed."""
 
     algorithm: str
     n: int
@@ -38,10 +38,12 @@ class Federation(NamedTuple):
     k: int
     sites: int = 4
     times: int = 1
+    assess: bool = True
 
     @property
     def name(self) -> str:
-        return f"{self.algorithm}, {self.sites} sites of {self.n:,} rows, d = {self.d}, k = {self.k}"
+        shape = f"{self.sites} sites of {self.n:,} rows, d = {self.d}, k = {self.k}"
+        return f"{self.algorithm}, {shape}{'' if self.assess else ', without assessment'}"
 
     def rows(self) -> dict[str, FloatArray]:
         """Return overlapping normal clusters at each site."""
@@ -58,6 +60,7 @@ FEDERATIONS = (
     Federation("lloyd", 100_000, 16, 15),
     Federation("pooled", 20_000, 2, 15, times=5),
     Federation("feca", 500, 2, 15, sites=10, times=20),
+    Federation("feca", 500, 2, 15, sites=10, times=20, assess=False),
 )
 
 
@@ -86,9 +89,8 @@ def measured(federation: Federation, turns: int) -> dict[str, Any]:
 
 
 def _run(federation: Federation, sites: Mapping[str, FloatArray], workers: int) -> Outcome:
-    return run_inprocess(
-        registry.get(federation.algorithm), {}, dict(sites), JobOptions(k=federation.k), workers=workers
-    )
+    options = JobOptions(k=federation.k, assess=federation.assess)
+    return run_inprocess(registry.get(federation.algorithm), {}, dict(sites), options, workers=workers)
 
 
 def with_table(text: str, record: dict[str, Any]) -> str:

@@ -187,11 +187,10 @@ def lloyd_update(
         Refusal: the site has fewer than `min_count` rows.
     """
     check_enough(data, min_count)
-    if reported is None:
-        labels = assign(data, centroids)[0]
-    else:
-        ids = np.flatnonzero(reported)
-        labels = ids[assign(data, centroids[ids])[0]] if len(ids) else np.full(len(data), -1, dtype=np.int64)
+    asked = centroids if reported is None else centroids[reported]
+    labels = assign(data, asked)[0] if len(asked) else np.full(len(data), -1, dtype=np.int64)
+    if reported is not None:
+        labels = np.append(np.flatnonzero(reported), -1)[labels]
     found, source = means_of_groups(data, labels, centroids)
     if not min_count:
         return _sendable(found, source, np.ones(len(source), dtype=np.bool_))

@@ -124,6 +124,8 @@ def _site(command: Sequence[str], env: Mapping[str, str], m: int) -> None:
     """Do what `python -m nvflare.private.fed.app.simulator.simulator_worker` does."""
     os.setsid()
     np.random.seed()  # noqa: NPY002 - for plug-ins that use it: copies would draw the same
+    if "torch" in sys.modules:
+        sys.modules["torch"].seed()
     # Where NVFlare's numbers of streams begin, by its own rule; Python gives each copy a generator of its own.
     stream_utils.sid_base = int(time.time() * stream_utils.MILLION) + random.randint(0, stream_utils.MILLION)
     os.environ.clear()

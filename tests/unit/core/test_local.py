@@ -239,8 +239,9 @@ def test_an_update_with_nothing_to_send_is_empty():
 
 
 @pytest.mark.parametrize("min_count", [0, 2])
-def test_an_update_of_which_no_group_is_reported_is_empty(min_count):
-    found = lloyd_update(np.eye(3), np.zeros((2, 3)), min_count, np.zeros(2, dtype=np.bool_))
+@pytest.mark.parametrize(("k", "reported"), [(2, np.zeros(2, dtype=np.bool_)), (0, None)])
+def test_an_update_of_which_no_group_is_reported_is_empty(min_count, k, reported):
+    found = lloyd_update(np.eye(3), np.zeros((k, 3)), min_count, reported)
     assert found.centroids.shape == (0, 3)
     assert (found.counts.tolist(), found.source.tolist(), found.labels.tolist()) == ([], [], [-1, -1, -1])
 

@@ -1,6 +1,7 @@
 """What a site may send at worst, in this process: refused by its name in short plain words, and no memory for it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from nvflare.apis.dxo import DXO, DataKind
 
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust.aggregators.base import unpack
+from flareclust.engines.inprocess import answered
 from flareclust.federation import run_federation
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
 from flareclust.protocol.task import REFUSED
+from flareclust.testing.tools import exchanges, iid_sites
 from tests.examples import examples
 from tests.memory import peak_of
 
@@ -166,3 +169,23 @@ def test_a_thousand_refusals_are_one_readable_message():
     assert text.endswith("and 980 more reasons")
     assert text.isprintable()
     assert len(text) < 20 * (LONGEST_TEXT + 50)
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("kfed", "tau"), ("proxy", "group")])
+@pytest.mark.parametrize("number", [-1, 3, 2**31, 2**62])
+def test_a_server_that_numbers_clusters_that_are_not_there_is_refused_and_takes_no_memory(name, numbers, number):
+    """Sites label their rows by these numbers, and count the rows of each label."""
+    sites, _ = iid_sites(m=3, k=3)
+    asked = [
+        exchange.task for exchange in exchanges(get(name), sites, 3, assess=True) if numbers in exchange.task.arrays
+    ]
+    assert asked
+    for task in asked:
+        told = replace(task, arrays={**task.arrays, numbers: np.full_like(task.arrays[numbers], number)})
+        executor, _ = get(name).build(3, 0, {})
+
+        def answer(executor=executor, told=told):
+            with pytest.raises(BadMessage, match=f"{numbers}: holds values"):
+                answered(executor, told, sites[told.site], None)
+
+        assert peak_of(answer) < 50_000_000
