@@ -92,6 +92,8 @@ class DescribedExecutor(ClusteringExecutor):
         X, has = self.shown(table, task.arrays)
         arrays = {name: value for name, value in task.arrays.items() if name not in _CARRIED}
         if "centroids" in arrays:
+            if arrays["centroids"].shape[1:] != task.arrays["columns"].shape:
+                raise BadMessage("centroids: expected those of the federation's columns, which came with them")
             arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
         return replace(task, arrays=arrays), Table(X)
 

@@ -171,6 +171,25 @@ def test_a_thousand_refusals_are_one_readable_message():
     assert len(text) < 20 * (LONGEST_TEXT + 50)
 
 
+@pytest.mark.parametrize("name", ["masked", "proxy"])
+@pytest.mark.parametrize("change", ["fewer columns", "more columns", "one axis"])
+def test_a_server_that_sends_centroids_of_other_columns_is_refused(name, change):
+    sites, _ = iid_sites(m=3, k=3)
+    cut = {
+        "fewer columns": lambda C: C[:, :-1],
+        "more columns": lambda C: C[:, [0, 1, 2, 2]],
+        "one axis": lambda C: C[0],
+    }
+    task = next(
+        e.task
+        for e in exchanges(get(name), sites, 3, assess=True)
+        if "columns" in e.task.arrays and "centroids" in e.task.arrays
+    )
+    told = replace(task, arrays={**task.arrays, "centroids": cut[change](task.arrays["centroids"]).copy()})
+    with pytest.raises(BadMessage, match="centroids: expected those of the federation's columns"):
+        answered(get(name).build(3, 0, {})[0], told, sites[told.site], None)
+
+
 @pytest.mark.parametrize(("name", "numbers"), [("kfed", "tau"), ("proxy", "group")])
 @pytest.mark.parametrize("number", [-1, 3, 2**31, 2**62])
 def test_a_server_that_numbers_clusters_that_are_not_there_is_refused_and_takes_no_memory(name, numbers, number):
