@@ -190,10 +190,13 @@ def own_numbers(task: Task, name: str) -> IntArray:
     Raises BadMessage for what are no numbers of its centroids: as labels they would take memory without limit.
     """
     sites = f"{name}_site"
-    schema = Schema(may_be_empty=False, **{name: index("c", less_than="k"), sites: Field(("c",), "int64")})
+    schema = Schema(may_be_empty=False, **dict.fromkeys((name, sites), Field(("c",), "int64")))
     found = {array: task.arrays[array] for array in schema.fields if array in task.arrays}
-    schema.check(found, {"k": len(task.arrays["centroids"])})
+    schema.check(found)
     own: IntArray = found[name][found[sites] == site_number(task.site)]
+    Schema(may_be_empty=False, **{name: index("c", less_than="k")}).check(
+        {name: own}, {"k": len(task.arrays["centroids"])}
+    )
     return own
 
 
