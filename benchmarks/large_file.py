@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.formats import status
-from benchmarks.speed.page import recorded
+from benchmarks.speed.page import measured_on, recorded
 from benchmarks.streams import COLUMNS, K, forget, write_file
 from flareclust.core.chunks import is_mapped
 from flareclust.data.labels import write_labels
@@ -86,7 +86,7 @@ def table(record: dict[str, Any]) -> str:
     """Return what stands on the page."""
     size = record["rows"] * COLUMNS * 8 / 1e9
     about = (
-        f"Measured on {record['date']} on {record['cores']} cores, at a load of {record['load']:.0f} from other work: a mapped npy "
+        f"{measured_on(record)}: a mapped npy "
         f"file of {record['rows']:,} rows in {COLUMNS} columns ({size:.1f} GB), read from the disk at first, by a process that may take "
         f"{record['limit'] >> 20:,} MiB, libraries included. With all loaded it had {record['loaded_mb']:,.0f} MiB."
     )

@@ -123,9 +123,7 @@ def environment() -> str:
 def table(record: dict[str, Any]) -> str:
     """Return the table of a record and what it says of the goals."""
     rows = [f"| {name} | {seconds:.1f} |" for name, seconds in record["stages"].items()]
-    measured = (
-        f"Measured on {record['date']} on {record['cores']} cores, at a load of {record['load']:.0f} from other work."
-    )
+    measured = f"{page.measured_on(record)}."
     if "environment" in record:
         measured += f" {record['environment']}."
     times = f"The command took {record['whole']:.1f} s, and {record['cpu']:.1f} s of CPU time in all processes."
@@ -154,9 +152,7 @@ def main() -> None:
     record |= {"environment": environment(), **found}
     print(table(record))
     if options.record:
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        text = page.PAGE.read_text(encoding="utf-8")
-        page.PAGE.write_text(page.between(text, "start-up", table(record)), encoding="utf-8")
+        page.recorded(RECORD, record, "start-up", table(record))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.page import recorded
+from benchmarks.speed.page import measured_on, recorded
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import pieces
 from flareclust.core.kernels import nearest_centroids
@@ -140,9 +140,8 @@ def table(record: dict[str, Any]) -> str:
     """Return what stands on the page."""
     size = record["rows"] * COLUMNS * 8 / 1e9
     about = (
-        f"Rows in a mapped npy file, {record['rows']:,} in {COLUMNS} columns ({size:.1f} GB), read from the disk in parts of "
-        f"{PART >> 20} MiB, beside reading into one buffer (`raw`); {record['date']}, {record['cores']} cores, at a load of "
-        f"{record['load']:.0f} from other work."
+        f"{measured_on(record)}: rows in a mapped npy file, {record['rows']:,} in {COLUMNS} columns ({size:.1f} GB), read from the disk in parts of "
+        f"{PART >> 20} MiB, beside reading into one buffer (`raw`)."
     )
     rows = [about, "", "| read-ahead | pass | rate | share of raw |", "| ---: | --- | ---: | ---: |"]
     for line in record["lines"]:

@@ -96,7 +96,7 @@ def _run(federation: Federation, sites: Mapping[str, FloatArray], workers: int) 
 def with_table(text: str, record: dict[str, Any]) -> str:
     """Return the text of the page with the table of a record."""
     rows = [
-        f"Measured on {record['date']} on {record['cores']} cores, at a load of {record['load']:.0f} from other work.",
+        f"{page.measured_on(record)}.",
         "",
         "| federation | one thread | two threads | times as fast | CPU time, one and two | equal |",
         "| --- | ---: | ---: | ---: | ---: | --- |",

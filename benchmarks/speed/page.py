@@ -137,6 +137,12 @@ def _operations(case: Case, line: dict[str, Any]) -> float:
     return 2.0 * case.n * case.d * case.k * (line["iterations"] + 1)
 
 
+def measured_on(record: dict[str, Any], where: str | None = None) -> str:
+    """Return when and where a record was measured, as its page begins; on its number of cores unless `where` says otherwise."""
+    cores = where or f"{record['cores']} cores"
+    return f"Measured on {record['date']} on {cores}, at a load of {record['load']:.0f} from other work"
+
+
 def recorded(file: Path, record: dict[str, Any], name: str, content: str) -> None:
     """Write a record, and what the page says of it between the marks of this name."""
     file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

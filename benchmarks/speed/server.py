@@ -14,11 +14,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import machine, page, runs, server_lines, step_lines
+from benchmarks.speed import machine, memory_lines, page, runs, server_lines, step_lines
 from benchmarks.speed.server_measure import measured
 
 RECORD = Path(__file__).resolve().parent.parent / "records" / "speed_server.json"
-GROUPS = {"server": server_lines.LINES, "steps": step_lines.LINES}
+GROUPS = {"server": (*server_lines.LINES, *memory_lines.LINES), "steps": step_lines.LINES}
 
 
 def main() -> None:

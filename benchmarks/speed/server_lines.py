@@ -1,6 +1,6 @@
 """What is timed at the server: merging the centroids of all sites."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,15 @@ from sklearn.cluster import KMeans
 
 from benchmarks.speed import twins
 from benchmarks.speed.server_measure import Line, Trial
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.aggregators.feca import group_by_radius, group_in_turn
 from flareclust.core.agglomeration import agglomerate
 from flareclust.core.forces import pair_forces
 from flareclust.core.lloyd import kmeans
-from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.missing.distances import extremes
 from flareclust.core.missing.grouping import _seeds_a, method_a
 from flareclust.core.outliers import outlier_score
 from flareclust.core.seeds import farthest_first
-from flareclust.federation.run import FederationOptions, run_federation
-from flareclust.protocol import registry
-from flareclust.protocol.replies import SiteReply
 
 _MILLION = 1_000_000
 
@@ -145,55 +141,21 @@ def _method_a(sites: int, k: int, d: int) -> Trial:
     )
 
 
-def _outliers(m: int, k: int, d: int) -> tuple[FloatArray, IntArray]:
+def outliers(m: int, k: int, d: int) -> tuple[FloatArray, IntArray]:
+    """Return centroids of m sites, (m k, d), and whose each is."""
     rng = np.random.default_rng(0)
     points = np.tile(rng.uniform(0, 10, (k, d)), (m, 1)) + 0.1 * rng.normal(size=(m * k, d))
     return points, np.repeat(np.arange(m), k)
 
 
 def _outlier_time(m: int, k: int, d: int) -> Trial:
-    given = _outliers(m, k, d)
+    given = outliers(m, k, d)
     return Trial(
         lambda: outlier_score(*given),
         lambda: twins.outlier_score(*given),
         1,
         lambda: _same(outlier_score(*given), twins.outlier_score(*given)),
     )
-
-
-def _outlier_memory(m: int, k: int, d: int) -> Trial:
-    given = _outliers(m, k, d)
-    return Trial(lambda: outlier_score(*given), lambda: np.empty(m * k * d), 1)
-
-
-def _separations(k: int, d: int) -> Trial:
-    rng = np.random.default_rng(0)
-    centroids = rng.normal(size=(k, d))
-    centroids[rng.random((k, d)) < 0.2] = np.nan
-    sums = {"counts": np.ones(k, np.int64), "sse": np.ones(k), "silhouette": np.ones(k), "scatter": np.ones(k)}
-    return Trial(lambda: masked_metrics(centroids, sums), lambda: np.empty((k, k + d)), 1)
-
-
-def _replies(algorithm: str, m: int, k: int, d: int, **settings: Any) -> Trial:
-    rng = np.random.default_rng(0)
-    truth = rng.uniform(0, 10, (k, d))
-    names, cluster = [f"site-{i:05d}" for i in range(m)], {"cluster": np.arange(k), "inertia": np.array(1.0)}
-
-    def ask(step: str, round_: int, arrays: Message, sites: Sequence[str]) -> dict[str, SiteReply]:
-        more = cluster if algorithm == "lloyd" else {}
-        counts = np.full(k, 9)
-        return {
-            site: SiteReply({"centroids": truth + 0.1 * rng.normal(size=(k, d)), "counts": counts, **more})
-            for site in sites
-        }
-
-    def ours() -> None:
-        start = {"start": truth.tolist(), "rounds": 1} if algorithm == "lloyd" else {}
-        run_federation(
-            registry.get(algorithm).build(k, 0, settings | start)[1], ask, names, FederationOptions(assess=False)
-        )
-
-    return Trial(ours, lambda: np.empty((m, k, d + 1)))
 
 
 def _yes(same: bool, of: str) -> str:
@@ -204,14 +166,15 @@ def _same(found: tuple[Any, ...], plain: tuple[Any, ...]) -> str:
     return _yes(all(map(np.array_equal, found, plain)), "bit for bit")
 
 
-def _line(what: str, size: str, against: str, goal: float, make: Callable[[], Trial], **more: Any) -> Line:
+def line(what: str, size: str, against: str, goal: float, make: Callable[[], Trial], **more: Any) -> Line:
+    """Return a line; see `Line`."""
     return Line(what, size, against, goal, make, **more)
 
 
 _FECA = [(2, 30, 8), (2, 9_000, 8), (2, 140_000, 8), (16, 30, 25), (16, 10_000, 25), (16, 200_000, 25)]
 
 LINES = (
-    _line(
+    line(
         "farthest-first",
         "1,000,000 centres, d = 2, k = 100",
         "NumPy, a pass for each point",
@@ -220,7 +183,7 @@ LINES = (
         faster=True,
     ),
     *(
-        _line(
+        line(
             "farthest-first",
             f"1,000,000 centres, d = {d}, k = 100",
             "99 passes of memory",
@@ -230,7 +193,7 @@ LINES = (
         for d in (16, 64)
     ),
     *(
-        _line(
+        line(
             "FeCA's groups",
             f"1,000,000 centres, d = {d}, {true:,} clusters",
             "stable argsort",
@@ -240,7 +203,7 @@ LINES = (
         for d, true, goal in _FECA
     ),
     *(
-        _line(
+        line(
             "attraction",
             f"200 clusters of 50 points, d = {d}, sites know {share:.0%}",
             "GEMM of as many products",
@@ -249,8 +212,8 @@ LINES = (
         )
         for d, share in ((128, 1.0), (128, 0.7), (561, 0.7))
     ),
-    _line("agglomeration", "3,000 clusters", "SciPy's linkage", 1, lambda: _agglomeration(3000)),
-    _line(
+    line("agglomeration", "3,000 clusters", "SciPy's linkage", 1, lambda: _agglomeration(3000)),
+    line(
         "k-means, weighted",
         "1,000,000 centres, d = 2, k = 15, 30 iterations",
         "scikit-learn",
@@ -258,7 +221,7 @@ LINES = (
         lambda: _kmeans(_MILLION, 2, 15),
         faster=True,
     ),
-    _line(
+    line(
         "k-means, weighted",
         "1,000,000 centres, d = 16, k = 30, 30 iterations",
         "scikit-learn",
@@ -266,7 +229,7 @@ LINES = (
         lambda: _kmeans(_MILLION, 16, 30),
         faster=True,
     ),
-    _line(
+    line(
         "method A",
         "60 sites of 8 clusters, d = 64",
         "naive, all anew in each step",
@@ -274,39 +237,12 @@ LINES = (
         lambda: _method_a(60, 8, 64),
         faster=True,
     ),
-    _line(
+    line(
         "outlier scores",
         "500 sites of 8 centroids, d = 2",
         "tables of sites times points",
         1,
         lambda: _outlier_time(500, 8, 2),
         faster=True,
-    ),
-    _line(
-        "outlier scores",
-        "2,000 sites of 4 centroids, d = 16",
-        "memory of the centroids",
-        50,
-        lambda: _outlier_memory(2000, 4, 16),
-        memory=True,
-    ),
-    *(
-        _line(
-            f"replies of a round, {name}",
-            "10,000 sites, d = 64, k = 16",
-            "memory of the replies",
-            2.5,
-            lambda name=name, more=more: _replies(name, 10_000, 16, 64, **more),
-            memory=True,
-        )
-        for name, more in (("lloyd", {}), ("pooled", {"restarts": 1}))
-    ),
-    _line(
-        "distances of centroids with gaps",
-        "k = 300, d = 500",
-        "memory of (k, k + d)",
-        6,
-        lambda: _separations(300, 500),
-        memory=True,
     ),
 )

@@ -8,7 +8,6 @@ under `FLARECLUST_DATA`. `--record` writes benchmarks/records/speed_sweep.json a
 """
 
 import argparse
-import json
 import os
 import time
 from collections import Counter
@@ -73,7 +72,7 @@ def table(record: dict[str, Any]) -> str:
     share = outside(sum((Counter(line["samples"]) for line in lines), Counter()))
     verdict = "met" if share <= GOAL else "**missed**"
     about = (
-        f"Measured on {record['date']} on one thread, at a load of {record['load']:.0f} from other work. Of the sweep's CPU time "
+        f"{page.measured_on(record, 'one thread')}. Of the sweep's CPU time "
         f"{share:.0%} are outside kernels and libraries (goal: at most {GOAL:.0%}, {verdict})."
     )
     rows = [
@@ -100,10 +99,7 @@ def main() -> None:
     print(rows_of(lines)[-1])
     if options.record:
         record = {"date": date.today().isoformat(), "load": load, "lines": lines}
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        page.PAGE.write_text(
-            page.between(page.PAGE.read_text(encoding="utf-8"), "sweep", table(record)), encoding="utf-8"
-        )
+        page.recorded(RECORD, record, "sweep", table(record))
 
 
 if __name__ == "__main__":

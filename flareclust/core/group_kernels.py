@@ -76,7 +76,8 @@ def evidence_of(
 ) -> tuple[BoolArray, BoolArray]:
     """Return of which clusters (k,) some row differs from their example (k, d), and of which some row is the centroid (k, d)."""
     _check_fitting(X, labels, centroids)
-    _check_fitting(examples, centroids[:, 0], rounding.reshape(1, -1))
+    if examples.shape != centroids.shape or rounding.shape[0] != centroids.shape[1]:
+        raise ValueError("examples and rounding do not fit the centroids")
     k, d = centroids.shape
     varied, is_row = np.zeros(k, np.bool_), np.zeros(k, np.bool_)
     for i in range(X.shape[0]):
