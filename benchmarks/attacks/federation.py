@@ -41,10 +41,17 @@ class Attacked:
         malicious: whether the server is.
         policy: of all sites, as the Builder takes it.
         streams: the site that lets its log go to the server, if one does.
+        relays: the sites behind relays, by relay.
     """
 
     def __init__(
-        self, rows: Mapping[str, FloatArray], *, malicious: bool, policy: Mapping[str, Any], streams: str | None = None
+        self,
+        rows: Mapping[str, FloatArray],
+        *,
+        malicious: bool,
+        policy: Mapping[str, Any],
+        streams: str | None = None,
+        relays: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         from_tests()
         from by_hand import SECRET_ID
@@ -52,7 +59,7 @@ class Attacked:
 
         self.rows, self.policy, self.jobs = dict(rows), dict(policy), 0
         self.server, self.sites = SERVER, tuple(rows)
-        self.federation = Federation(self.sites, policy=self.policy)
+        self.federation = Federation(self.sites, relays=relays, policy=self.policy)
         try:
             for site, own in rows.items():
                 folder = self.federation.kit(site) / "data"
@@ -66,8 +73,8 @@ class Attacked:
                 changed = json.loads(resources.read_text()) | {"allow_log_streaming": True}
                 resources.write_text(json.dumps(changed, indent=2) + "\n")
             self.orders = self.federation.folder / "orders.json"
-            self.federation.start(*self.sites)
             self.federation.start(self.server, env=self._malice() if malicious else None)
+            self.federation.start(*self.federation.relays, *self.sites)
             self.federation.wait_connected()
         except BaseException:
             self.federation.close()

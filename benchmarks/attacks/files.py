@@ -41,27 +41,30 @@ def _read(cell: Any, file: Path) -> list[FloatArray]:
     return [np.array(line, dtype=float) for line in lines if len(line) == 2 and line[0][:1].isdigit()]
 
 
-def _as_user(name: str) -> Callable[[Attacked], AbstractContextManager[Any]]:
+def as_user(name: str) -> Callable[[Attacked], AbstractContextManager[Any]]:
+    """Return what gives the cell of a user's session; the harness says who the name is."""
+
     def cell_of(attacked: Attacked) -> AbstractContextManager[Any]:
         from_tests()
         import harness
-        from kit_cells import as_user
+        import kit_cells
 
-        return as_user(attacked.federation, getattr(harness, name))
+        return kit_cells.as_user(attacked.federation, getattr(harness, name))
 
     return cell_of
 
 
-def _as_site(attacked: Attacked) -> AbstractContextManager[Any]:
+def as_site(attacked: Attacked) -> AbstractContextManager[Any]:
+    """Give a cell that the server takes for the site south."""
     from_tests()
-    from kit_cells import as_site
+    import kit_cells
 
-    return as_site(attacked.federation, "south")
+    return kit_cells.as_site(attacked.federation, "south")
 
 
 CASES = [
     Case("files-lead", "NVFlare's process at a site is asked to send the file with its rows, and to remove its policy", "lead",
-         PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(_as_user("LEAD"))),
-    Case("files-member", "the same", "user without rights", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(_as_user("MEMBER"))),
-    Case("files-site", "the same", "site, malicious", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(_as_site)),
+         PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(as_user("LEAD"))),
+    Case("files-member", "the same", "user without rights", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(as_user("MEMBER"))),
+    Case("files-site", "the same", "site, malicious", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(as_site)),
 ]  # fmt: skip

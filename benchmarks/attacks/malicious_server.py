@@ -12,10 +12,11 @@ import numpy as np
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 
-from benchmarks.attacks import server
+from benchmarks.attacks import echoes, server
 from benchmarks.attacks.accomplices import Coalition, tables
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.executors.lloyd import UPDATE
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import SiteMasks
@@ -66,13 +67,16 @@ def _control_flow(self: ClusteringController, abort_signal: Signal, fl_ctx: FLCo
     orders = json.loads(Path(os.environ[ORDERS]).read_text(encoding="utf-8"))
     line = Line(self, fl_ctx, abort_signal)
     attack, victim, d = orders["attack"], orders["victim"], orders["d"]
+    came: list[str] = []
     if attack == "secure sums":
         claims = _of_sums(line, orders, str(fl_ctx.get_job_id()))
+    elif attack == "answers":
+        claims, came = [], _files(line, orders, fl_ctx)
     else:
         claims = ATTACKS[attack](lambda step, arrays: line.next(victim, step, arrays), d, orders["exchanges"])
     folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
     np.savez(folder / CLAIMS, allow_pickle=False, claims=np.array(claims).reshape(-1, d))
-    heard = {"answers": line.answers, "refusals": line.refusals[:20], "refused": len(line.refusals)}
+    heard = {"answers": line.answers, "refusals": line.refusals[:20], "refused": len(line.refusals), "came": came}
     (folder / HEARD).write_text(json.dumps(heard), encoding="utf-8")
 
 
@@ -92,3 +96,18 @@ def _of_sums(line: Line, orders: dict[str, Any], job: str) -> list[FloatArray]:
     line.round = 10_000  # rounds only go up
     claims += server.borders(lambda step, arrays: line.next(victim, step, arrays), orders["d"], orders["exchanges"])
     return claims
+
+
+def _files(line: Line, orders: dict[str, Any], fl_ctx: FLContext) -> list[str]:
+    """Ask sites, their jobs, relays and sessions for files, and put one into tasks; return the names of those that came."""
+    secrets = {name: Path(path).read_bytes()[: echoes.ENOUGH] for name, path in orders["files"].items()}
+    cell, job = fl_ctx.get_engine().get_cell(), fl_ctx.get_job_id()
+    with echoes.overheard(cell) as pieces:
+        for target, names in orders["targets"].items():
+            for name in names:
+                line.answers += echoes.ask(cell, target.format(job=job), orders["files"][name], "server")
+        for site, names in orders["tasks"].items():
+            for name in names:
+                with echoes.in_tasks(orders["files"][name]):
+                    line.next(site, UPDATE, {"centroids": np.zeros((1, orders["d"]))})
+    return echoes.came(pieces, secrets)

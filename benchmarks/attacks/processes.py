@@ -49,6 +49,11 @@ class Shared:
             "four", lambda: Attacked(sites, malicious=True, policy={"secure_sums": True, "secure_min_sites": 4})
         )
 
+    def relayed(self) -> Attacked:
+        """Return the federation of two sites, one of them behind a relay, with a malicious server and the default policy."""
+        relays = {"relay": ["south"]}
+        return self._get("relayed", lambda: Attacked(two_sites(), malicious=True, policy={}, relays=relays))
+
     def _get(self, name: str, make: Any) -> Attacked:
         if name not in self._made:
             self.close()  # one at a time: each has a process per site and job
