@@ -1,28 +1,41 @@
 """A site's error log at the server, where its operator lets it go there; and no other file.
 
-NVFlare's streamer sends whatever file of the job's folder a job names, the labels with their ids among them. So kits name
-these two in its place: the first puts the second into each job, and the second is the one that jobs may name.
+NVFlare's streamer sends whatever file of the job's folder a job names, the labels with their ids among them. So sites' kits name
+`SiteLogs` in its place, which puts `LogStreamer` into each job, the one that jobs may name. NVFlare's receiver makes a path of
+the names that come with a log, whoever sends it. So a server's kit names `LogReceiver`.
 """
 
 import json
+import re
 from pathlib import Path
-from typing import ClassVar
 
 from nvflare.apis.fl_constant import FLContextKey, JobConstants, WorkspaceConstants
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
+from nvflare.apis.streaming import StreamContext
 from nvflare.apis.workspace import Workspace
+from nvflare.app_common.logging.job_log_receiver import _KEY_RECV_FILE, _KEY_RECV_PATH, JobLogReceiver
 from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
+from nvflare.app_common.streamers.log_streamer import KEY_FILE_NAME
+
+from flareclust.flare.peers import job_problem
 
 #: What NVFlare's component puts into a job.
 _ID, _NVFLARE = "auto_log_streamer", f"{JobLogStreamer.__module__}.{JobLogStreamer.__name__}"
 
+#: The logs that leave a site: `log.txt` names columns that masks and noise hide.
+_LOGS = frozenset({WorkspaceConstants.ERROR_LOG_FILE_NAME})
+
+#: Under it a stream's context says whose it is; its sender cannot name this object.
+_KEPT_BY = "flareclust.kept_by"
+
+#: Sites have names of this form.
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
 
 class LogStreamer(JobLogStreamer):
-    """NVFlare's streamer of a job's log, held to the error log: `log.txt` names columns that masks and noise hide."""
-
-    _LOGS: ClassVar[frozenset[str]] = frozenset({WorkspaceConstants.ERROR_LOG_FILE_NAME})
+    """NVFlare's streamer of a job's log, held to the error log."""
 
     def __init__(
         self,
@@ -31,8 +44,8 @@ class LogStreamer(JobLogStreamer):
         poll_interval: float = 0.5,
         target_parent_server: bool = False,
     ) -> None:
-        if log_file_name not in self._LOGS:
-            raise ValueError(f"expected {' or '.join(sorted(self._LOGS))} as log_file_name")
+        if log_file_name not in _LOGS:
+            raise ValueError(f"expected {' or '.join(sorted(_LOGS))} as log_file_name")
         super().__init__(log_file_name, liveness_interval, poll_interval, target_parent_server)
 
 
@@ -54,3 +67,28 @@ class SiteLogs(SiteLogStreamer):
             one["path"] = f"{LogStreamer.__module__}.{LogStreamer.__name__}"
         if given:
             self._atomic_write_json(str(file), config)
+
+
+class LogReceiver(JobLogReceiver):
+    """NVFlare's receiver of logs at the server, for the error log of a site's job; it opens and moves no other file."""
+
+    def _on_chunk_received(self, data: bytes, stream_ctx: StreamContext, fl_ctx: FLContext) -> None:
+        self._check(stream_ctx, fl_ctx)
+        super()._on_chunk_received(data, stream_ctx, fl_ctx)
+
+    def _on_stream_done(self, stream_ctx: StreamContext, fl_ctx: FLContext) -> None:
+        self._check(stream_ctx, fl_ctx)
+        super()._on_stream_done(stream_ctx, fl_ctx)
+
+    def _check(self, stream_ctx: StreamContext, fl_ctx: FLContext) -> None:
+        """Refuse a log whose names are none; take out what its sender put where this receiver keeps what it has opened."""
+        if stream_ctx.get(_KEPT_BY) is not self:
+            for key in (_KEY_RECV_FILE, _KEY_RECV_PATH):
+                stream_ctx.pop(key, None)
+            stream_ctx[_KEPT_BY] = self
+        site, job = self._get_trusted_stream_identity(fl_ctx)
+        name = stream_ctx.get(KEY_FILE_NAME)
+        problem = None if _SITE.fullmatch(site) else f"is of {ascii(site)[:80]}, which is no site"
+        problem = problem or job_problem(job) or (None if name in _LOGS else f"has the name {ascii(name)[:80]}")
+        if problem is not None:
+            raise ValueError(f"a log that was sent to the server is refused: it {problem}")

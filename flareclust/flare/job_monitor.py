@@ -219,7 +219,12 @@ class JobMonitor:
 
         def download(session: Session) -> Path:
             try:
-                return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
+                location = Path(session.download_job_result(self.id, str(scratch)))
+                if not location.resolve().is_relative_to(scratch.resolve()):
+                    raise JobFailed(
+                        f"the server named a folder for the result of the job {self.id} that is not {scratch}"
+                    )
+                return location / "workspace"
             except OSError as error:
                 if error.errno not in _OF_THIS_DISK:
                     raise

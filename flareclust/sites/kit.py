@@ -28,7 +28,9 @@ _NVFLARE_HEART_BEAT = 600
 _NVFLARE_LAUNCHER = "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
 _NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
 _NVFLARE_LOGS = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
+_NVFLARE_RECEIVER = "nvflare.app_common.logging.job_log_receiver.JobLogReceiver"
 _LOGS = "flareclust.engines.log_streaming.SiteLogs"
+_RECEIVER = "flareclust.engines.log_streaming.LogReceiver"
 _LAUNCHER = "flareclust.launcher.SiteProcessLauncher"
 _STORAGE = "flareclust.engines.server.WorkspaceStorage"
 #: The id under which NVFlare's client looks for it, and the key under which NVFlare's server does.
@@ -186,6 +188,10 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
     if "app_validator" not in resources:
         resources["app_validator"] = dict(_VALIDATOR)
         yield "app_validator: jobs that bring files beside their configuration are refused, and files of local/ are watched"
+    for component in _components(resources, file):
+        if component.get("path") == _NVFLARE_RECEIVER:
+            component["path"] = _RECEIVER
+            yield "log_receiver: no file but the error log of a job comes from a site"
     if not any(component.get("path") == _OUTCOME_WAIT["path"] for component in _components(resources, file)):
         resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
         yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"

@@ -1,0 +1,51 @@
+"""What a server sends to a user's session lies in the folder for it, or is refused."""
+
+from types import SimpleNamespace
+
+import pytest
+from nvflare.fuel.hci.client.file_transfer import FileTransferModule
+
+from flareclust.flare import downloads
+from flareclust.flare.downloads import PathOutside, is_inside
+
+TRANSFER = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
+
+
+@pytest.fixture
+def module(tmp_path):
+    downloads.install()
+    downloads.install()
+    return FileTransferModule(upload_dir=str(tmp_path), download_dir=str(tmp_path))
+
+
+def pulled(module, file):
+    """Pull one file as NVFlare's session does; return where it would be put."""
+    put = []
+    api = SimpleNamespace(
+        fire_session_event=lambda *args: None, server_execute=lambda *args, **kwargs: {"status": "SUCCESS"}
+    )
+    ctx = SimpleNamespace(
+        get_command_entry=lambda: SimpleNamespace(usage=""),
+        get_api=lambda: api,
+        get_command=lambda: "",
+        set_requester=lambda receiver: put.append(receiver.file_name),
+    )
+    module.pull_binary_file(["pull_binary_file", "server", TRANSFER, "ref", "job", file], ctx)
+    return put
+
+
+def test_a_result_is_put_into_its_folder(module, tmp_path):
+    assert pulled(module, "workspace/result.npz") == [f"{tmp_path}/job__{TRANSFER}/workspace/result.npz"]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "C:\\x", "\\\\host\\x", "..\\x", ""])
+def test_a_file_outside_is_refused(module, name):
+    assert not is_inside(name)
+    with pytest.raises(PathOutside, match="outside of the download"):
+        pulled(module, name)
+
+
+@pytest.mark.parametrize("transfer", ["/../../../home", "..", "", None, TRANSFER + "/..", TRANSFER.upper()])
+def test_a_transfer_that_is_none_is_refused(module, transfer):
+    with pytest.raises(PathOutside, match="a transfer that is none"):
+        module._tx_path(transfer, "job")
