@@ -8,8 +8,9 @@ jobs and their administration need.
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Lock
+from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames
 from nvflare.apis.fl_context import FLContext
@@ -21,7 +22,7 @@ from nvflare.fuel.f3.cellnet.defs import (
     MessageType,
     ReturnCode,
 )
-from nvflare.fuel.f3.cellnet.fqcn import FqcnInfo
+from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.endpoint import Endpoint
@@ -34,6 +35,7 @@ from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
 from nvflare.private.fed.client.admin import RequestProcessor
 from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,9 @@ _OF_THE_SERVER = frozenset({CellChannel.SERVER_PARENT_LISTENER, _NETWORK})
 
 #: What a site asks the server's process of a job for; the other commands there are the server's own.
 _OF_JOBS = frozenset({ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPDATE})
+
+#: What the parent processes of server and sites take on the auxiliary channel: a job that is submitted, and logs.
+_STREAMS = frozenset({TOPIC_STREAM_REQUEST, TOPIC_STREAM_ABORT})
 
 #: Jobs have names of this form, and are in folders of that name in the kit.
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -91,14 +96,34 @@ def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
     return None
 
 
-def asking_problem(endpoint: str, channel: str, topic: str) -> str | None:
-    """Return why a server does not take a request on this channel, in words that follow the endpoint's name."""
+def asking_problem(endpoint: str, channel: str, topic: str, destination: str = FQCN.ROOT_SERVER) -> str | None:
+    """Return why a server does not take a request on this channel, in words that follow the endpoint's name.
+
+    Args:
+        endpoint: the cell at the other end of the connection.
+        channel: of the request.
+        topic: of the request.
+        destination: the process that is asked: the server's own, or that of a job.
+    """
     commands = channel == CellChannel.SERVER_COMMAND and topic not in _OF_JOBS
     # A bulk is unpacked behind all filters, and nothing of NVFlare's sends one to a server.
     unseen = channel == CellChannel.CELLNET and topic != CellChannelTopic.Bye
-    if FqcnInfo(endpoint).is_on_server or not (channel in _OF_THE_SERVER or commands or unseen):
+    for_job = destination != FQCN.ROOT_SERVER and not is_valid_admin_client_name(endpoint)
+    auxiliary = channel == CellChannel.AUX_COMMUNICATION and topic not in _STREAMS and not for_job
+    if FqcnInfo(endpoint).is_on_server or not (channel in _OF_THE_SERVER or commands or unseen or auxiliary):
         return None
     return f"asked for {ascii(topic)[:80]} on {ascii(channel)[:80]}"
+
+
+def returning_problem(endpoint: str, headers: object) -> str | None:
+    """Return why a server does not take back a message with these headers, in words that follow the endpoint's name.
+
+    NVFlare counts a message that comes back as the answer of the process that it was for.
+    """
+    destination = str(headers.get(MessageHeaderKey.DESTINATION)) if isinstance(headers, dict) else ""
+    if FqcnInfo(endpoint).is_on_server or _is_family(endpoint, destination):
+        return None
+    return f"returned a message that was for {ascii(destination)[:80]}"
 
 
 def answering_problem(site: str, origin: str) -> str | None:
@@ -119,17 +144,23 @@ def guard_server(fl_ctx: FLContext) -> None:
     def problem(message: Message) -> str | None:
         endpoint = message.get_prop(MessagePropKey.ENDPOINT)
         name = endpoint.name if isinstance(endpoint, Endpoint) else ""
-        wrong = passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), _of(message, MessageHeaderKey.DESTINATION))
-        if wrong is None and message.get_header(MessageHeaderKey.MSG_TYPE) == MessageType.REQ:
-            headers = (
-                MessageHeaderKey,
-                StreamHeaderKey,
-            )  # a streamed request names its own channel beside the streams'
-            asked = (asking_problem(name, _of(message, of.CHANNEL), _of(message, of.TOPIC)) for of in headers)
-            wrong = next((problem for problem in asked if problem), None)
+        wrong = _problem_at_server(name, message)
         return wrong and f"{ascii(name)[:80]} {wrong}"
 
     cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
+
+
+def _problem_at_server(name: str, message: Message) -> str | None:
+    """Return why the server drops a message from the endpoint of this name, in words that follow it."""
+    destination = _of(message, MessageHeaderKey.DESTINATION)
+    wrong = passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), destination)
+    kind = message.get_header(MessageHeaderKey.MSG_TYPE)
+    if wrong is None and kind == MessageType.RETURN:
+        wrong = returning_problem(name, message.get_header(MessageHeaderKey.ORIGINAL_HEADERS))
+    if wrong is None and kind == MessageType.REQ:
+        asked = (asking_problem(name, channel, topic, destination) for channel, topic in _requests(message))
+        wrong = next((problem for problem in asked if problem), None)
+    return wrong
 
 
 def guard_site(fl_ctx: FLContext) -> None:
@@ -144,14 +175,26 @@ def guard_site(fl_ctx: FLContext) -> None:
     if all(isinstance(processor, SafeProcessor) for processor in processors):
         return
     processors[:] = [SafeProcessor(processor) for processor in processors]
-    cell = engine.get_cell()
-    site = cell.get_fqcn()
+    _answer_server_only(engine.get_cell(), engine.get_cell().get_fqcn(), auxiliary=_STREAMS)
+
+
+def guard_job(fl_ctx: FLContext) -> None:
+    """Have a site, in the process of a job, answer the server and its own processes only."""
+    cell = fl_ctx.get_engine().get_cell()
+    _answer_server_only(cell, cell.get_fqcn().rpartition(".")[0])
+
+
+def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None = None) -> None:
+    """Have a process of a site drop what others ask, and auxiliary requests of other topics than these where some are given."""
 
     def problem(message: Message) -> str | None:
-        origin = _of(message, MessageHeaderKey.ORIGIN)
+        origin, requests = _of(message, MessageHeaderKey.ORIGIN), _requests(message)
         wrong = answering_problem(site, origin)
-        if _of(message, MessageHeaderKey.CHANNEL) == _NETWORK:
+        if any(channel == _NETWORK for channel, _ in requests):
             wrong = "asks about this site's network"
+        asked = [topic for channel, topic in requests if channel == CellChannel.AUX_COMMUNICATION]
+        if auxiliary is not None and any(topic not in auxiliary for topic in asked):
+            wrong = f"asked for {ascii(asked[0])[:80]}"
         return wrong and f"{ascii(origin)[:80]} {wrong}"
 
     cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
@@ -206,6 +249,11 @@ def _bind_sessions(resolver: CellIdentityResolver) -> None:
 
 def _is_family(endpoint: str, origin: str) -> bool:
     return bool(endpoint) and (origin == endpoint or origin.startswith(f"{endpoint}."))
+
+
+def _requests(message: Message) -> list[tuple[str, str]]:
+    """Return channel and topic of a message; a streamed one names its own beside the stream's."""
+    return [(_of(message, of.CHANNEL), _of(message, of.TOPIC)) for of in (MessageHeaderKey, StreamHeaderKey)]
 
 
 def _of(message: Message, header: str) -> str:

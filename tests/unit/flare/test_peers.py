@@ -1,5 +1,6 @@
 """What a server passes on, and what the process of a site answers."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,7 @@ from flareclust.flare.peers import (
     asking_problem,
     job_problem,
     passing_problem,
+    returning_problem,
 )
 from flareclust.launcher import SiteProcessLauncher
 
@@ -94,6 +96,23 @@ def test_a_server_takes_what_jobs_and_sessions_ask(channel, topic):
     assert asking_problem("south", channel, topic) is None
 
 
+@pytest.mark.parametrize("topic", ["fed.event", "status", "ObjectStreamer.Request"])
+def test_auxiliary_requests_are_for_jobs_and_streams_only(topic):
+    user, stream = new_admin_client_name(), topic.startswith("ObjectStreamer")
+    for member, destination in (("south", "server"), (user, "server"), (user, f"server.{JOB}")):
+        problem = asking_problem(member, "aux_communication", topic, destination)
+        assert problem == (None if stream else f"asked for {topic!r} on 'aux_communication'")
+    assert asking_problem(f"south.{JOB}", "aux_communication", topic, f"server.{JOB}") is None
+
+
+def test_a_member_returns_messages_of_its_own_processes_only():
+    for destination in ("south", f"south.{JOB}"):
+        assert returning_problem("south", {MessageHeaderKey.DESTINATION: destination}) is None
+    for headers in ({MessageHeaderKey.DESTINATION: "north"}, {}, None, "south"):
+        assert "returned a message that was for" in returning_problem("south", headers)
+    assert returning_problem(f"server.{JOB}", {MessageHeaderKey.DESTINATION: "north"}) is None
+
+
 def test_a_site_answers_its_server_and_its_own_jobs():
     assert answering_problem("north", "server") is None
     assert answering_problem("north", f"server.{JOB}") is None
@@ -138,9 +157,17 @@ class Cell:
         return self._fqcn
 
 
+@pytest.fixture(autouse=True)
+def kit(tmp_path, monkeypatch):
+    """A kit's folder, in which NVFlare starts a server and which a site's arguments name."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def started(component, *, cell):
     """Have a component see that the process of a site or server starts."""
     fl_ctx = FLContext()
+    fl_ctx.set_prop(FLContextKey.ARGS, SimpleNamespace(workspace=str(Path.cwd())), private=True, sticky=True)
     engine = ClientEngine.__new__(ClientEngine)
     engine.cell = cell
     fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
@@ -213,6 +240,10 @@ def test_a_started_server_drops_what_is_not_of_a_job():
     for of in (MessageHeaderKey, StreamHeaderKey):
         assert drops(message("south", "server", **{of.CHANNEL: listener, of.TOPIC: "get_clients"})) is not None
         assert drops(message("south", "server", **{of.CHANNEL: "server_command", of.TOPIC: "get_task"})) is None
+    headers = {MessageHeaderKey.DESTINATION: "north"}
+    returned = {MessageHeaderKey.MSG_TYPE: MessageType.RETURN, MessageHeaderKey.ORIGINAL_HEADERS: headers}
+    assert drops(message("south", "server", **returned)) is not None
+    assert drops(message("north", "server", **returned)) is None
     reply = {MessageHeaderKey.MSG_TYPE: MessageType.REPLY, MessageHeaderKey.CHANNEL: "_net_manager"}
     assert drops(message("south", "server", **reply)) is None
 
@@ -242,6 +273,31 @@ def test_a_server_forgets_the_oldest_sessions_of_a_user_and_none_of_another(monk
     for session in (mine, first, *others[-3:]):
         with pytest.raises(ValueError, match="is another user's"):
             cell.resolver.require_match(session, "north", "connection 3")
+
+
+def test_a_job_at_a_site_answers_the_server_and_its_own_site(processors):
+    cell, fl_ctx = Cell(f"relay.north.{JOB}"), FLContext()
+    fl_ctx.set_prop(ReservedKey.ENGINE, SimpleNamespace(get_cell=lambda: cell), private=True, sticky=False)
+    SiteDeployer().handle_event(EventType.ABOUT_TO_START_RUN, fl_ctx)
+    (drops,) = cell.filters
+    asked = {MessageHeaderKey.CHANNEL: "aux_communication", MessageHeaderKey.TOPIC: "fed.event"}
+    for origin in ("server", f"server.{JOB}", "relay.north"):
+        assert drops(message(origin, **asked)) is None
+    for origin in ("relay.south", f"relay.south.{JOB}", "relay", new_admin_client_name()):
+        assert drops(message(origin, **asked)) is not None
+
+
+def test_a_site_takes_no_auxiliary_requests_but_streams(processors):
+    cell = Cell("north")
+    started(SiteDeployer(), cell=cell)
+    for of in (MessageHeaderKey, StreamHeaderKey):
+        assert (
+            cell.filters[0](message("server", **{of.CHANNEL: "aux_communication", of.TOPIC: "fed.event"})) is not None
+        )
+        assert (
+            cell.filters[0](message("server", **{of.CHANNEL: "aux_communication", of.TOPIC: "ObjectStreamer.Abort"}))
+            is None
+        )
 
 
 def test_a_site_tells_nobody_about_its_network(processors):
