@@ -23,10 +23,11 @@ from nvflare.lighter.spec import Builder
 from flareclust.privacy.policy import Policy
 from flareclust.sites.kit import Settings, prepare_site
 from flareclust.sites.policy_file import write_policy
+from flareclust.sites.start_scripts import guard_scripts
 
 
 class SiteDefaults(Builder):
-    """Allows flareclust's classes at the server and all sites, and sets what makes its jobs end well.
+    """Allows flareclust's classes at the server and all sites, and sets what makes its jobs end well. Messages hold no files.
 
     Relays get connections with certificates on both sides, unless the project file says another `connection_security`.
 
@@ -83,7 +84,9 @@ class SiteDefaults(Builder):
                 relay.set_prop(PropKey.CONNECT_TO, mutual | parent)
 
     def build(self, project: Project, ctx: ProvisionContext) -> None:
-        """Change the kits of the server and the sites while they are made."""
+        """Change the kits while they are made."""
+        for participant in [*project.get_relays(), *project.get_admins()]:
+            guard_scripts(Path(ctx.get_ws_dir(participant)))
         for participant in [project.get_server(), *project.get_clients()]:
             local = Path(ctx.get_local_dir(participant))
             if not (local / ProvFileName.RESOURCES_JSON_DEFAULT).exists():

@@ -16,6 +16,12 @@ Kit = Annotated[Path, typer.Argument(help="The site's kit: the folder with start
 AnyKit = Annotated[Path, typer.Argument(help="A site's or the server's kit: the folder with startup/ and local/.")]
 
 
+#: For what is done in relays' and users' kits as well.
+EveryKit = Annotated[
+    Path, typer.Argument(help="A kit of a site, the server, a relay or a user: the folder with startup/ and local/.")
+]
+
+
 @site_app.command("init")
 def site_init(
     kit: Kit,
@@ -58,7 +64,7 @@ def site_init(
 
 @site_app.command("check")
 def site_check(
-    kit: AnyKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
+    kit: EveryKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
 ) -> None:
     """Say what the kit lets jobs do, read a site's rows as a job would, and name what is wrong or odd. Nothing is sent."""
     from flareclust.experiment.reports import terminal
@@ -90,7 +96,7 @@ def site_budget(
 
 @site_app.command("allow")
 def site_allow(
-    kit: AnyKit,
+    kit: EveryKit,
     log_streaming: Annotated[
         bool, typer.Option("--log-streaming", help="Let the site's error texts go to the server.")
     ] = False,
@@ -104,12 +110,20 @@ def site_allow(
         list[str] | None, typer.Option(help="An algorithm of another package, installed here; may be repeated.")
     ] = None,
 ) -> None:
-    """List the classes of flareclust's jobs in a kit of a site or a server, no code in jobs, and what makes jobs end well."""
+    """List the classes of flareclust's jobs in a kit of a site or a server, no code in jobs, and what makes jobs end well.
+
+    In a kit of a relay or a user: start NVFlare's programs with messages that hold no files.
+    """
     from flareclust.sites.check import local_of
     from flareclust.sites.kit import Settings, prepare_site
     from flareclust.sites.permissions import chosen
+    from flareclust.sites.start_scripts import guard_scripts, is_of_relay_or_user
 
     local = local_of(kit)
+    if is_of_relay_or_user(kit):
+        for change in guard_scripts(kit) or ["nothing to change"]:
+            say(change)
+        return
     wanted = Settings(
         allow_log_streaming=log_streaming, byoc=byoc, nvflare_classes=nvflare_classes, plugins=tuple(plugin or ())
     )

@@ -24,9 +24,11 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from flareclust._foundation.errors import UserError
 from flareclust.aggregators.placed import FILE as PLACED
-from flareclust.flare.peers import guard_server, guard_site
+from flareclust.flare import file_guard
+from flareclust.flare.peers import guard_job, guard_server, guard_site
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.kit_files import Watch, rights_problem
+from flareclust.sites.running import note_protection
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class SiteDeployer(FLComponent, AppDeployer):
 
     def __init__(self) -> None:
         super().__init__()
+        file_guard.install()  # before this process, or that of a job, has a connection
         self._watch = Watch()
 
     def deploy(
@@ -87,6 +90,9 @@ class SiteDeployer(FLComponent, AppDeployer):
         """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_site(fl_ctx)
+            _note_protection(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace) / "local")
+        elif event_type == EventType.ABOUT_TO_START_RUN:  # in the process of a job
+            guard_job(fl_ctx)
         elif event_type == EventType.AFTER_JOB_LAUNCH:
             meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
             self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), _local(fl_ctx))
@@ -99,6 +105,7 @@ class ServerValidator(FLComponent, AppValidator):
 
     def __init__(self) -> None:
         super().__init__()
+        file_guard.install()
         # The server makes its workspace the current folder before it reads its configuration, and moves no more.
         self._local = Path(os.getcwd()) / "local"
         self._watch = Watch()
@@ -117,6 +124,7 @@ class ServerValidator(FLComponent, AppValidator):
         """When the server starts, say what it passes on; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_server(fl_ctx)
+            _note_protection(self._local)
         elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
             resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
             job = str(resources.get(JobMetaKey.JOB_ID.value))
@@ -129,13 +137,22 @@ class ServerValidator(FLComponent, AppValidator):
 def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool = False) -> str | None:
     try:
         return (
-            files_problem(names, at_server=at_server)
+            file_guard.problem()
+            or files_problem(names, at_server=at_server)
             or classes_problem(local)
             or rights_problem(local)
             or watch.problem(local)
         )
     except UserError as error:
         return f"cannot say what jobs may do: {error}"
+
+
+def _note_protection(local: Path) -> None:
+    problem = file_guard.problem()
+    try:
+        note_protection(local.parent, [] if problem is None else [problem])
+    except OSError as error:
+        log.warning("this process could not write down what protects it (%s)", error.strerror)
 
 
 def _local(fl_ctx: FLContext) -> Path:

@@ -14,6 +14,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.flare import downloads, file_guard
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
 from flareclust.sites.kit import allow_classes
@@ -34,6 +35,8 @@ class ClusteringRecipe(Recipe):
         self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None, plugins: Sequence[str] = ()
     ) -> None:
         super().__init__(job)
+        downloads.install()
+        file_guard.install()  # NVFlare's environments open a session in this process
         self._plugins = plugins
         self._executor = executor
         self.rows = rows

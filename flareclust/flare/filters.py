@@ -22,6 +22,7 @@ from nvflare.private.privacy_manager import Scope
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.published import published
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE, keep_traceback, run_dir
+from flareclust.flare import file_guard
 from flareclust.privacy.enforcement import PolicyEnforcer, Request, reason
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.request_log import REQUEST_LOG_FILE, RequestLog
@@ -43,6 +44,7 @@ class SiteTaskPolicy(Filter):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
+        file_guard.install()
         self.policy = Policy.of(settings)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -60,6 +62,8 @@ class SiteTaskPolicy(Filter):
         return shareable
 
     def _admitted(self, shareable: Shareable, fl_ctx: FLContext) -> Request:
+        if (problem := file_guard.problem()) is not None:
+            raise Refusal(f"{problem} (its policy)")
         dxo = _weights(shareable)
         if dxo is None or not set(dxo.meta) <= {ROUND, NEEDS}:
             raise Refusal("was sent a task that is none of flareclust's (its policy)")

@@ -18,6 +18,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from flareclust._foundation.certificates import certificate_problem
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.flare import downloads, file_guard
 
 #: Where a kit says whose it is and where the server is.
 ADMIN_FILE = Path("startup") / "fed_admin.json"
@@ -38,6 +39,10 @@ def open_session(kit: Path, timeout: float = 10.0) -> Iterator[Session]:
     about = admin_of(kit)
     if (problem := certificate_problem(kit)) is not None:
         raise UserError(f"the kit {kit} {problem}")
+    file_guard.install()
+    downloads.install()
+    if (problem := file_guard.problem()) is not None:
+        raise UserError(f"this process {problem}")
     session = _connect(kit, about["username"], f"{about['host']}:{about['port']}", timeout)
     try:
         yield session

@@ -24,6 +24,8 @@ from flareclust.sites.cluster import POLICED
 from flareclust.sites.places import check_places
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rows import SiteData
+from flareclust.sites.running import protection
+from flareclust.sites.start_scripts import is_of_relay_or_user, unguarded_scripts
 
 #: With fewer rows than this, integers that all differ are no sign of a row's number.
 _ENOUGH = 20
@@ -41,8 +43,8 @@ class Checked:
         facts: what is to be known, by subject.
         errors: why no job can run, a sentence each.
         hints: what the operator may want to change, a sentence each; none of it keeps jobs out.
-        rows: the site's; None where they cannot be read, and for a server, which has none.
-        server: whether it is a server's kit.
+        rows: the site's; None where they cannot be read, and for kits without rows.
+        without_rows: what the kit is, where it has no rows: "a server", "a relay" or "a user".
     """
 
     name: str
@@ -50,7 +52,7 @@ class Checked:
     errors: Sequence[str]
     hints: Sequence[str]
     rows: "Rows | None" = None
-    server: bool = False
+    without_rows: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,20 @@ def check(kit: Path, site: str | None = None) -> Checked:
     What the files say is found first, so that no trouble with the rows hides it.
 
     Args:
-        kit: of a site, or of the server.
+        kit: of a site, the server, a relay or a user.
         site: its name; None for that of the folder.
 
     Raises:
         UserError: the folder is no kit.
     """
     local, name = local_of(kit), site or kit.absolute().name
-    facts, errors, hints = site_policy.policies(local), site_policy.problems(local, name), _certificates(kit)
+    running, unprotected = protection(kit)
+    if is_of_relay_or_user(kit):
+        about = {"messages": running, "versions": site_policy.versions()}
+        errors = [*unguarded_scripts(kit), *unprotected]
+        return Checked(name, about, errors, _certificates(kit), None, _kind(kit))
+    facts, hints = site_policy.policies(local) | {"messages": running}, _certificates(kit)
+    errors = [*site_policy.problems(local, name), *unprotected]
     rows, table, server = None, None, site_policy.is_server(local)
     if not server:
         try:
@@ -117,7 +125,12 @@ def check(kit: Path, site: str | None = None) -> Checked:
         problems, beside_bounds, budget = _under_policy(local, name, table)
         hints += [*beside_ranges(data.schema, table), *beside_bounds]
         errors, facts = [*errors, *problems], facts | budget
-    return Checked(name, facts | {"versions": site_policy.versions()}, errors, hints, rows, server)
+    about = facts | {"versions": site_policy.versions()}
+    return Checked(name, about, errors, hints, rows, "a server" if server else None)
+
+
+def _kind(kit: Path) -> str:
+    return "a relay" if (kit / "startup" / "fed_relay.json").exists() else "a user"
 
 
 def _certificates(kit: Path) -> list[str]:

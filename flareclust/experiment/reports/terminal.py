@@ -212,8 +212,8 @@ def print_checked(checked: Checked) -> None:
         console.print(_rows_table(checked.name, checked.rows))
     else:
         text = (
-            f"{shortened(checked.name, 200)}: a server, which has no rows"
-            if checked.server
+            f"{shortened(checked.name, 200)}: {checked.without_rows}, which has no rows"
+            if checked.without_rows
             else f"{shortened(checked.name, 200)}: no rows, see below"
         )
         console.print(escape(text), highlight=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from flareclust.sites import permissions as site_policy
 from flareclust.sites.class_list import of_server, of_sites
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rights import code_from
+from flareclust.sites.start_scripts import unguarded_scripts
 from tests.unit.engines.provision_cases import OURS, SITES, allowed, changed, component, provisioned, resources, rights
 
 
@@ -69,7 +70,10 @@ def test_relays_have_encrypted_connections_on_both_sides_unless_the_project_file
         assert resources(kits / site, "relay__resources.json")["relay_config"]["connection_security"] == expected
         connects = json.loads((kits / relay / "startup" / "fed_relay.json").read_text())["connect_to"]
         assert connects["connection_security"] == "mtls"
+        assert "-m flareclust.guarded nvflare" in (kits / relay / "startup" / "sub_start.sh").read_text()
+        assert unguarded_scripts(kits / relay) == []
     assert not (kits / "clinic-c" / "local" / "relay__resources.json").exists()
+    assert "-m flareclust.guarded nvflare" in (kits / "lead@hub.org" / "startup" / "fl_admin.sh").read_text()
 
 
 def test_sites_have_the_recommended_policy_and_the_server_none(kits):
