@@ -1,7 +1,7 @@
 """The site's side of `missing=partial`: rows keep their gaps, and each step completes them for the centroids that it is about.
 
 See `flareclust.core.missing.gaps`. Messages are those of complete rows: means of the completed rows of each cluster, and numbers of
-rows. At a site with a policy cells are filled before groups of rows are made, so that there is nothing to complete.
+rows. At a site with a policy groups show no gaps, so that there is nothing to complete but columns that no group shows.
 """
 
 from dataclasses import replace

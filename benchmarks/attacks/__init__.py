@@ -2,5 +2,5 @@
 
 What computes rows from messages: `differencing`, `questions`, `places`, `server`, `unmixing`, `accomplices`, `lying_site`.
 What they are carried out against: `victim` and `sums` in this process, `federation` with provisioned sites, whose server
-`malicious_server` takes over. The cases are in `in_process`, `sums`, `ledger`, `processes` and `lead`; `report` makes the page.
+`malicious_server` takes over. The cases are in `in_process`, `fillers`, `sums`, `ledger`, `processes` and `lead`; `report` makes the page.
 """

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.attacks import answers, files, in_process, lead, ledger, processes, report, sums
+from benchmarks.attacks import answers, files, fillers, in_process, lead, ledger, processes, report, sums
 from benchmarks.attacks.case import IN_PROCESS, Case
 
 #: All of them, in the order of the page. Those that share a federation follow each other.
@@ -14,6 +14,7 @@ CASES: list[Case] = [
     *files.CASES,
     *answers.CASES,
     *in_process.CASES,
+    *fillers.CASES,
     *sums.CASES,
     *ledger.CASES,
 ]

@@ -14,6 +14,9 @@ from flareclust.privacy.policy import Policy
 #: How an attack is run.
 PROCESSES, IN_PROCESS = "processes", "in-process"
 
+#: Servers that keep to the protocol, and those that do not.
+CURIOUS, MALICIOUS = "server, curious", "server, malicious"
+
 
 @dataclass(frozen=True)
 class Found:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.attacks import server, unmixing
-from benchmarks.attacks.case import IN_PROCESS, Attack, Case, Found, Run, against, number, recovered
+from benchmarks.attacks.case import CURIOUS, IN_PROCESS, MALICIOUS, Attack, Case, Found, Run, against, number, recovered
 from benchmarks.attacks.lying_site import lies
 from benchmarks.attacks.questions import Ask
 from benchmarks.attacks.victim import Victim, rows_of
@@ -13,7 +13,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
 
-CURIOUS, MALICIOUS, SITE = "server, curious", "server, malicious", "site, malicious"
+SITE = "site, malicious"
 
 GROUPS = "jobs see groups of rows"
 SAME_GROUPS = "the same groups in all rounds and jobs"

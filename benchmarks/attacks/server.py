@@ -15,7 +15,7 @@ from benchmarks.attacks.places import distances_from_places
 from benchmarks.attacks.questions import Ask, clusters_again, different
 from benchmarks.attacks.victim import Victim
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.microaggregation import groups_of, released
+from flareclust.core.microaggregation import grouped, in_order
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.ffcm import FUZZY
@@ -231,10 +231,8 @@ def groups_known(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:
 
 def group_sums(rows: FloatArray, floor: int) -> tuple[FloatArray, FloatArray]:
     """Return the sums (g, d) and the sizes (g,) of the groups that a site makes of a table of less than a chunk."""
-    ordered = rows[np.lexsort(rows.T[::-1])]
-    labels = groups_of(ordered, floor)
-    ordered, labels = released(ordered, labels)
-    groups = [ordered[labels == g] for g in range(labels.max() + 1)]
+    shown, labels = grouped(in_order(rows), floor)
+    groups = [shown[labels == g] for g in range(labels.max() + 1)]
     sums = np.array([group.sum(axis=0) for group in groups]).reshape(-1, rows.shape[1])
     return sums, np.array([float(len(group)) for group in groups])
 

@@ -24,10 +24,10 @@ def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntAr
     """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose.
 
     With them come the groups (n,), where rows belong to none (-1) if their group would have less than three rows left that
-    no value was moved to.
+    no value was moved to. Where that is so in a column with NaN, the group has NaN in all of that column instead.
 
     Args:
-        X: rows (n, d).
+        X: rows (n, d), NaN for values that are in no mean.
         labels: the group of each, -1 for rows that belong to none.
     """
     order = np.argsort(labels, kind="stable")
@@ -48,19 +48,22 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
     Groups become `exposed` if their values would have to move to one or two rows' own.
     """
     for g in range(len(starts) - 1):
-        lo, n = starts[g], starts[g + 1] - starts[g]
-        maximum = 2 if n > _BASE else 1
-        values, away = np.empty(n), np.empty(n)
+        lo, hi = starts[g], starts[g + 1]
+        places, known, away = np.empty(hi - lo, np.int64), np.empty(hi - lo), np.empty(hi - lo)
         for j in range(X.shape[1]):
-            for i in range(n):
-                values[i] = X[lo + i, j]
+            n = 0
+            for i in range(lo, hi):
+                if not np.isnan(X[i, j]):
+                    places[n], known[n] = i, X[i, j]
+                    n += 1
+            values, maximum = known[:n], 2 if n > _BASE else 1
             if not _lopsided(values, maximum, share):
                 continue
             by_value = argsort(values)
             median = values[by_value[n // 2]] / 2 + values[by_value[(n - 1) // 2]] / 2
             for i in range(n):
                 away[i] = abs(values[i] - median)
-            ranked, rest = argsort(away), 0.0
+            ranked, rest = argsort(away[:n]), 0.0
             for i in range(n - maximum):
                 rest += away[ranked[i]]
             if rest >= share * away[ranked[n - 1]]:
@@ -73,13 +76,17 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
                 if away[ranked[last]] == 0 or rest >= share * away[ranked[last]]:
                     break
                 last -= 1
+            if last < _BASE - 1 and n < hi - lo:
+                for i in range(n):
+                    X[places[i], j] = np.nan
+                continue
             if last < _BASE - 1:
                 exposed[g] = True
                 break
             limit = away[ranked[last]]
             for r in range(last + 1, n):
                 i = ranked[r]
-                X[lo + i, j] = median + limit if values[i] > median else median - limit
+                X[places[i], j] = median + limit if values[i] > median else median - limit
 
 
 @kernel()

@@ -17,8 +17,11 @@ groups by repeated division with 2-means and then by exchanges, as in microaggre
 4. Where a group's mean of a column would disclose the value of one row, since the others have nearly the same value, that row's
    value is moved to theirs before the mean is taken: the p % rule of disclosure control, with p = 10
    (`flareclust.core.dominance`).
-5. Missing cells are filled with the mean of the site's own known ones before groups are made. A group with fewer than half as
-   many known cells in a column as the floor gets that mean there.
+5. Only for dividing the rows, missing cells count as the median of their column's known ones. What a group shows is the mean of
+   its known cells, to which alone the p % rule is applied. A group that has fewer known cells in a column than half the floor,
+   or too few that the p % rule leaves, shows none of them: it gets the mean of what the chunk's other groups show, weighted
+   by their rows. That follows from what is shown anyway, so no cell can be computed from it that no group shows. A column that no
+   group of the chunk shows is missing in the result.
 6. Within a group the synthetic rows spread alike in all columns, in units of the column's own spread within groups.
    The sum of squares within all groups of a chunk is kept for each column.
 """
@@ -27,7 +30,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.dominance import without_dominant
 from flareclust.core.microaggregation_kernels import of_different_rows, partition
@@ -53,47 +56,34 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
         floor: least rows of a group; at least `SMALLEST_GROUP` are taken.
     """
     n, d = X.shape
-    fill = _known_means(X, floor)
     for part in pieces(n, d, CHUNK):
-        rows = np.array(X[part])
-        if fill is None:
-            rows = rows[np.lexsort(rows.T[::-1])]
-            yield synthetic_rows(*released(rows, groups_of(rows, floor)))
-        else:
-            yield _of_known(rows, fill, floor)
+        yield synthetic_rows(*grouped(in_order(np.array(X[part])), floor))
 
 
-def _known_means(X: FloatArray, floor: int) -> FloatArray | None:
-    """Return the mean of each column's known cells (d,), NaN where they are fewer than the floor; None without gaps."""
-    if not np.isnan(X.min()):
-        return None
-    known, total = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    for part in pieces(*X.shape):
-        known += np.count_nonzero(~np.isnan(X[part]), axis=0)
-        total += np.nansum(X[part], axis=0)
-    enough = known >= max(floor, SMALLEST_GROUP)
-    return np.where(enough, total / np.maximum(known, 1), np.nan)
+def in_order(X: FloatArray) -> FloatArray:
+    """Return the rows X (n, d) ordered by their values, so that nothing follows from the order they had."""
+    ordered: FloatArray = X[np.lexsort(X.T[::-1])]
+    return ordered
 
 
-def _of_known(X: FloatArray, fill: FloatArray, floor: int) -> FloatArray:
-    """Return the synthetic rows (m, d) of a chunk with gaps, filled with the means (d,) of the site's columns.
+def grouped(X: FloatArray, floor: int) -> tuple[FloatArray, IntArray]:
+    """Return the rows X (n, d) of a chunk, in order, as their groups (n,) show them, and these groups.
 
-    The cells of a column count only in groups with at least half as many known ones as the floor says. A column without a
-    mean stays unknown.
+    A column that no group shows is NaN in all rows.
     """
-    known, instead = ~np.isnan(X) & ~np.isnan(fill), np.nan_to_num(fill)
-    rows = np.where(known, X, instead)
-    order = np.lexsort(rows.T[::-1])
-    rows, known = rows[order], known[order]
-    labels = groups_of(rows, floor)
-    if not (labels >= 0).any():
-        return np.empty((0, X.shape[1]))
-    members = labels >= 0
-    cells = np.column_stack([np.bincount(labels[members], column[members]) for column in known.astype(np.float64).T])
-    few = members[:, None] & (cells[labels] < max(-(-floor // 2), SMALLEST_GROUP))
-    found = synthetic_rows(*released(np.where(few, instead, rows), labels))
-    found[:, np.isnan(fill)] = np.nan
-    return found
+    known = ~np.isnan(X)
+    if known.all():
+        return released(X, groups_of(X, floor))
+    labels = groups_of(np.where(known, X, _medians(X)), floor)
+    cells = _totals(known, labels)
+    shown = known & (cells[labels] >= max(-(-floor // 2), SMALLEST_GROUP))
+    return released(np.where(shown, X, np.nan), labels)
+
+
+def _medians(X: FloatArray) -> FloatArray:
+    """Return the median of the known cells of each column of X (n, d), 0 where none is known."""
+    columns = (column[~np.isnan(column)] for column in X.T)
+    return np.array([np.median(column) if len(column) else 0.0 for column in columns])
 
 
 def groups_of(X: FloatArray, floor: int) -> IntArray:
@@ -107,10 +97,38 @@ def groups_of(X: FloatArray, floor: int) -> IntArray:
 
 
 def released(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
-    """Return the rows X (n, d) and their groups (n,) whose means may be disclosed: by the p % rule, and of different rows still."""
+    """Return the rows X (n, d) and their groups (n,) whose means may be disclosed: by the p % rule, and of different rows still.
+
+    NaN stands for cells that are not shown; they become what the groups show.
+    """
     moved, labels = without_dominant(X, labels)
-    kept = moved[labels >= 0]
-    return (moved, of_different_rows(_scaled(moved, kept), labels)) if len(kept) else (moved, labels)
+    filled = _filled(moved, labels)
+    kept = filled[labels >= 0]
+    if not len(kept):
+        return filled, labels
+    labels = of_different_rows(np.where(np.isnan(moved), np.nan, _scaled(filled, kept)), labels)
+    return _filled(moved, labels), labels
+
+
+def _filled(X: FloatArray, labels: IntArray) -> FloatArray:
+    """Return the rows X (n, d) with the mean of their group (n,) in the place of NaN, or else that of the groups that have one."""
+    gaps = np.isnan(X)
+    if not gaps.any():
+        return X
+    cells, rows = _totals(~gaps, labels), _totals(np.ones(X.shape), labels)
+    means = _totals(np.where(gaps, 0.0, X), labels) / np.maximum(cells, 1)
+    rows[-1], rows[cells == 0] = 0.0, 0.0
+    with np.errstate(invalid="ignore"):  # NaN where no group has one
+        others = (rows * means).sum(axis=0) / rows.sum(axis=0)
+    return np.where(gaps, np.where(cells > 0, means, others)[labels], X)
+
+
+def _totals(values: Array, labels: IntArray) -> FloatArray:
+    """Return the sums (groups + 1, d) of values (n, d) by group (n,), the last one of rows that belong to none."""
+    groups = labels.max(initial=-1) + 1
+    own = np.where(labels < 0, groups, labels)
+    totals: FloatArray = np.column_stack([np.bincount(own, column, minlength=groups + 1) for column in values.T])
+    return totals
 
 
 def synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
@@ -132,7 +150,9 @@ def synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
     within -= means[labels]
     column = np.sqrt((within**2).mean(axis=0))  # the spread within groups, by column
     scaled = np.divide(within, column, out=np.zeros_like(within), where=column > 0)
-    spread = _by_group((scaled**2).sum(axis=1, keepdims=True), labels, sizes) / max(1, int(np.count_nonzero(column)))
+    spread = _by_group((scaled**2).sum(axis=1, keepdims=True), labels, sizes) / max(
+        1, int(np.count_nonzero(column > 0))
+    )
     made: FloatArray = near + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels]
     return made
 

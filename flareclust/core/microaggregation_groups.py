@@ -84,12 +84,12 @@ def merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) ->
 
 @kernel()
 def different(Z: FloatArray, members: IntArray) -> int:
-    """Return how many of these rows differ from one another, `DIFFERENT` for more."""
+    """Return how many of these rows differ from one another where both are known, `DIFFERENT` for more."""
     kinds, found = np.empty(DIFFERENT, np.int64), 0
     for i in members:
         new = True
         for r in range(found):
-            if squared_distance(Z[i], Z[kinds[r]]) <= _SAME:
+            if _apart(Z[i], Z[kinds[r]]) <= _SAME:
                 new = False
         if new:
             kinds[found] = i
@@ -97,3 +97,13 @@ def different(Z: FloatArray, members: IntArray) -> int:
             if found == DIFFERENT:
                 break
     return found
+
+
+@kernel()
+def _apart(x: FloatArray, y: FloatArray) -> float:
+    """Return the square of the distance between x and y in the columns that both know; NaN is unknown."""
+    total = 0.0
+    for j in range(len(x)):
+        if not np.isnan(x[j] - y[j]):
+            total += (x[j] - y[j]) ** 2
+    return total

@@ -13,7 +13,7 @@ from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import ASSESS
 from flareclust.testing.groups import FLOOR, K, sites_of_groups
-from flareclust.testing.tools import Exchange, ensure, exchanges, seen_by
+from flareclust.testing.tools import Exchange, blobs, ensure, exchanges, seen_by
 
 #: Policies that every algorithm is run under, by what they are about.
 _POLICIES: Mapping[str, Policy] = {
@@ -41,12 +41,48 @@ def check_policies_hold(algorithm: Algorithm) -> None:
             ensure(
                 not own or len(sites[site]) >= policy.min_rows, algorithm, f"{about}: {site} has fewer rows, and sent"
             )
+    _ensure_hidden_cells_count_nowhere(algorithm)
     if "seeds" in algorithm.parameters():
         sent = exchanges(algorithm, sites, K, policy=Policy(), seeds="rows")
         ensure(not sent, algorithm, "sent rows as seeds although the site has a policy")
     if not algorithm.executor_class().private:
         sent = exchanges(algorithm, sites, K, policy=replace(Policy(), dp=_DP), assess=True)
         ensure(not sent, algorithm, "sent numbers that are not differentially private to a policy that asks for such")
+
+
+def _ensure_hidden_cells_count_nowhere(algorithm: Algorithm) -> None:
+    """Ensure that what stands in the place of missing cells follows from no cell that the groups do not show."""
+    if "missing" not in algorithm.parameters():
+        return
+    policy = Policy(min_count=FLOOR)
+    sent, again = (
+        exchanges(algorithm, _sites_with_gaps(*hidden), K, policy=policy, missing="mean", assess=True)
+        for hidden in ((1e3, 0.5), (4e3, 0.7))
+    )
+    ensure(bool(sent) and len(sent) == len(again), algorithm, "gaps: other exchanges where no group shows another cell")
+    for one, two in zip(sent, again, strict=True):
+        same = all(np.array_equal(value, two.arrays[name], equal_nan=True) for name, value in one.arrays.items())
+        ensure(same, algorithm, f"gaps, step {one.task.step}: sent what follows from cells that no group shows")
+
+
+def _sites_with_gaps(far: float, alone: float) -> dict[str, FloatArray]:
+    """Return sites of three groups in which three rows alone know a column, beside a row that is far from all.
+
+    Args:
+        far: all cells of the row that is in no group.
+        alone: those of the three rows, and one that the p % rule moves.
+    """
+    rng, tables = np.random.default_rng(9), {}
+    centers = blobs(K, 4, 1, rng)[1]
+    for site in ("site-1", "site-2", "site-3"):
+        rows = np.repeat(centers, 15, axis=0) + rng.normal(size=(15 * K, 4))
+        for i, group in enumerate(np.split(rows, K)):
+            group[:, i] = np.nan
+            group[:3, i] = alone
+        rows[:15, 3] = 0.0
+        rows[7, 3] = alone
+        tables[site] = np.concatenate([rows, np.full((1, 4), far)])
+    return tables
 
 
 _DP = DifferentialPrivacy(bounds=(-100.0, 100.0), epsilon=1.0, delta=1e-6, budget=10.0)

@@ -8,7 +8,8 @@ import pytest
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust.aggregators.feca import FeCAAggregator
-from flareclust.core import local
+from flareclust.core import local, microaggregation
+from flareclust.core.microaggregation import groups_of, released
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors import assessing, feca
@@ -187,6 +188,17 @@ def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name,
         where = next(owner for owner in owners if hasattr(owner, attribute))
         monkeypatch.setattr(where, attribute, fault)
     with pytest.raises(ContractViolation, match=words):
+        check_policies_hold(get(name))
+
+
+@pytest.mark.parametrize("name", ["lloyd", "portfolio", "masked"])
+def test_it_notices_when_missing_cells_are_filled_with_means_of_all_known_ones(monkeypatch, name):
+    def filled(X, floor):
+        rows = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+        return released(rows, groups_of(rows, floor))
+
+    monkeypatch.setattr(microaggregation, "grouped", filled)
+    with pytest.raises(ContractViolation, match="no group shows"):
         check_policies_hold(get(name))
 
 

@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 from benchmarks.attacks import __main__ as command
-from benchmarks.attacks import report, server
+from benchmarks.attacks import fillers, report, server
 from benchmarks.attacks.case import IN_PROCESS, Case, Found, recovered
 from benchmarks.attacks.differencing import number_recovered
 from benchmarks.attacks.server import group_sums
 from benchmarks.attacks.unmixing import sums_of_groups
-from flareclust.core.microaggregation import microaggregate
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core import microaggregation
+from flareclust.core.microaggregation import groups_of, microaggregate, released
 
 QUICK = [case for case in command.CASES if case.form == IN_PROCESS]
 
 #: Attacks that have no counterpart without a policy: what they used is gone, and the page says what it gave.
-CLOSED = {"sums-beyond", "ledger", "sparse"}
+CLOSED = {"sums-beyond", "ledger", "sparse", "fillers", "fillers-job"}
 
 #: Attacks that take more than a few seconds.
 LONG = {"borders", "every-step", "sums"}
@@ -89,8 +91,20 @@ def test_groups_are_found_out_of_the_rows_that_jobs_see() -> None:
 
 def test_values_among_zeros_are_recovered_without_the_rule_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     [sparse] = [case for case in command.CASES if case.name == "sparse"]
-    monkeypatch.setattr(server, "released", lambda X, labels: (X, labels))
+    monkeypatch.setattr(server, "grouped", lambda X, floor: (X, groups_of(X, floor)))
     assert [found.recovered > 0 for found in sparse.run(True)] == [True, True]
+
+
+def test_hidden_cells_are_recovered_from_a_mean_of_all_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def filled_with_means_of_all(X: FloatArray, floor: int) -> tuple[FloatArray, IntArray]:
+        rows = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+        return released(rows, groups_of(rows, floor))
+
+    for module in (microaggregation, server, fillers):
+        monkeypatch.setattr(module, "grouped", filled_with_means_of_all)
+    for name in ("fillers", "fillers-job"):
+        [case] = [case for case in command.CASES if case.name == name]
+        assert all(found.recovered for found in case.run(True))
 
 
 # ---- the page ----
