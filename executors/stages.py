@@ -36,8 +36,7 @@ class RowStage(Stage):
         if self.table_schema is not None and exchange.table.schema != self.table_schema:
             own = f"by the schema {exchange.table.schema}" if exchange.table.schema else "without a schema"
             raise Refusal(
-                f"reads its rows {own} where the job was made for the schema {self.table_schema}; take the same file at all "
-                "sites (schema in local/flareclust.yaml)"
+                f"reads its rows {own}, and the job was made for another; take the same file at all sites (schema in local/flareclust.yaml)"
             )
         if exchange.table.repeats > 1 and (self.policed or self.private or exchange.context.secure):
             # These protect rows, and cannot know which of them are one.

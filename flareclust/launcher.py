@@ -1,23 +1,30 @@
-"""How a site starts the processes of its jobs: as NVFlare does, but one that is killed does not end everybody's job.
+"""How site and server start the processes of jobs: as NVFlare does, but with few environment variables, and at a site a process
+that is killed does not end everybody's job.
 
 NVFlare fails a job as soon as one site reports that its process failed. A process that was killed from outside, by an
 operator or for want of memory, has no failure to report: its site is gone from the job, and the quorum decides. NVFlare
 notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that ends by itself with an error still fails the job.
 """
 
+import os
+import shlex
 import signal
 import time
+from collections.abc import Sequence
 
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import SystemComponents
+from nvflare.apis.fl_constant import FLContextKey, JobConstants, SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
-from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
+from nvflare.app_common.job_launcher.process_launcher import ProcessHandle, ProcessJobLauncher
+from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
 from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
-from nvflare.utils.process_utils import ProcessAdapter
+from nvflare.utils.job_launcher_utils import add_custom_dir_to_path, get_credential_env
+from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
 from flareclust.engines.admission import SiteDeployer
+from flareclust.engines.environment import added, listed
 from flareclust.flare.peers import guard_site
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
@@ -28,12 +35,40 @@ NAMED_SECONDS = 12.0
 _SIGNALLED = 128
 
 
-class SiteProcessLauncher(ClientProcessJobLauncher):
-    """The process launcher of a site's `local/resources.json`."""
+class _Launcher(ProcessJobLauncher):
+    """A process launcher that does as NVFlare's, but for the variables that it passes on.
+
+    Args:
+        environment: names of variables beside those of `flareclust.engines.environment`.
+    """
+
+    def __init__(self, environment: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.environment = added(environment)
 
     def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]
         """Start the job's process."""
-        return _Handle(process_adapter=super().launch_job(job_meta, fl_ctx).adapter)
+        environment = listed(os.environ, self.environment)
+        if custom := fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_app_custom_dir(job_meta[JobConstants.JOB_ID]):
+            add_custom_dir_to_path(custom, environment)
+        environment |= get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS))
+        return self.handle(spawn_process(shlex.split(self.get_command(job_meta, fl_ctx), True), environment))
+
+    def handle(self, process: ProcessAdapter) -> ProcessHandle:
+        """Return what NVFlare follows and ends the process by."""
+        return ProcessHandle(process_adapter=process)
+
+
+class ServerProcessLauncher(_Launcher, ServerProcessJobLauncher):
+    """The process launcher of a server's `local/resources.json`."""
+
+
+class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
+    """The process launcher of a site's `local/resources.json`."""
+
+    def handle(self, process: ProcessAdapter) -> ProcessHandle:
+        """Return what NVFlare follows and ends the process by."""
+        return _Handle(process_adapter=process)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Give a site whose kit is of an older flareclust, and names no deployer, the one that looks at jobs."""

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.attacks import answers, files, fillers, in_process, lead, ledger, processes, report, sums
+from benchmarks.attacks import answers, files, fillers, in_process, lead, ledger, processes, report, sums, variables
 from benchmarks.attacks.case import IN_PROCESS, Case
 
 #: All of them, in the order of the page. Those that share a federation follow each other.
@@ -15,6 +15,7 @@ CASES: list[Case] = [
     *answers.CASES,
     *in_process.CASES,
     *fillers.CASES,
+    *variables.CASES,
     *sums.CASES,
     *ledger.CASES,
 ]

@@ -27,6 +27,9 @@ TESTS = ROOT / "tests" / "integration" / "federation"
 #: Longest that a job may take.
 PATIENCE = 300.0
 
+#: Environment variables with which sites and server are started, and that nobody else is to learn.
+SECRETS = ("PGPASSWORD", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL")
+
 
 def from_tests() -> None:
     """Have the helpers of the tests with processes found by their plain names, as those tests do."""
@@ -73,12 +76,21 @@ class Attacked:
                 changed = json.loads(resources.read_text()) | {"allow_log_streaming": True}
                 resources.write_text(json.dumps(changed, indent=2) + "\n")
             self.orders = self.federation.folder / "orders.json"
-            self.federation.start(self.server, env=self._malice() if malicious else None)
-            self.federation.start(*self.federation.relays, *self.sites)
+            if malicious:
+                self.federation.pass_on(self.server, ORDERS)
+            self.federation.start(*self.federation.relays)
+            for host in (*self.sites, self.server):
+                own = {name: self.secret(host, name) for name in SECRETS}
+                self.federation.start(host, env=own | (self._malice() if malicious and host == self.server else {}))
             self.federation.wait_connected()
         except BaseException:
             self.federation.close()
             raise
+
+    @staticmethod
+    def secret(host: str, name: str) -> str:
+        """Return what one of the `SECRETS` is at a host."""
+        return f"secret-{host}-{name.lower()}"
 
     def _malice(self) -> dict[str, str]:
         """Return the environment that makes a server malicious. Its flareclust stays the one that is installed."""

@@ -58,7 +58,11 @@ class Twice(NotPlain):
 def read_text(file: Path, longest: int = LONGEST) -> str:
     """Return the text of a file with settings; OSError where it cannot be read, NotPlain where it is too long or no text."""
     with file.open("rb") as stream:
-        found = stream.read(longest + 1)
+        return decoded(stream.read(longest + 1), longest)
+
+
+def decoded(found: bytes, longest: int = LONGEST) -> str:
+    """Return settings as text; NotPlain where they are too long or no text."""
     if len(found) > longest:
         raise NotPlain(f"is longer than {longest >> 10} KiB, which no settings are")
     try:

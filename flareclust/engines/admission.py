@@ -2,13 +2,14 @@
 
 A job is configuration. Files beside it are read by no component of ours, and what lies in a job's folder can be imported
 as a module by anyone who finds a way to name it (docs/adr/0015-exact-classes.md). Code belongs into `custom/`, where NVFlare
-asks whether the submitter may bring it.
+asks whether the submitter may bring it. The configuration is plain text, without variables for NVFlare to resolve.
 """
 
 import io
 import logging
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -23,9 +24,11 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.aggregators.placed import FILE as PLACED
 from flareclust.flare import file_guard
 from flareclust.flare.peers import guard_job, guard_server, guard_site
+from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.kit_files import Watch, rights_problem
 from flareclust.sites.running import note_protection
@@ -33,13 +36,16 @@ from flareclust.sites.running import note_protection
 log = logging.getLogger(__name__)
 
 #: What a job consists of, in its app's folder, and what NVFlare puts beside it to sign it.
-_FILES = frozenset({"config/config_fed_client.json", "config/config_fed_server.json"})
+_FILES = frozenset(FILES)
 _SIGNATURES = frozenset({NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE})
 
 #: What the job that places late sites brings to the server: arrays, read without pickle.
 _AT_SERVER = frozenset({f"config/{PLACED}"})
 
 _CUSTOM = "custom"
+
+#: What Python's zipfile raises for files that are damaged, encrypted, or packed in a way that it does not know.
+_UNPACKABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | None:
@@ -54,6 +60,17 @@ def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | Non
             return (
                 f"refuses the job for its file {ascii(name)[:200]}: a job is config/*.json, and code goes into custom/"
             )
+    return None
+
+
+def packed_problem(packed: zipfile.ZipFile) -> str | None:
+    """Return why a packed job may not run, by what its configuration holds; each entry is read, also of two with one name."""
+    for entry in packed.infolist():
+        if (name := str(PurePosixPath(entry.filename))) in _FILES and not entry.is_dir():
+            with packed.open(entry) as stream:
+                problem = settings_problem(name, stream.read(LONGEST_JSON + 1))
+            if problem is not None:
+                return problem
     return None
 
 
@@ -79,9 +96,11 @@ class SiteDeployer(FLComponent, AppDeployer):
         try:
             with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
-        except zipfile.BadZipFile:
+                unread = _problem(local, names, self._watch)
+                problem = unread or packed_problem(packed)
+        except _UNPACKABLE:
             return "the job's files cannot be unpacked"
-        if problem := _problem(local, names, self._watch):
+        if problem:
             log.warning("job %s is not run: this site %s", job_id, problem)
             return problem
         return super().deploy(workspace, job_id, job_meta, app_name, app_data, fl_ctx) or ""
@@ -114,7 +133,7 @@ class ServerValidator(FLComponent, AppValidator):
         """Return why a job may not run, and nothing about it."""
         root = Path(app_folder)
         names = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if not path.is_dir()]
-        problem = _problem(self._local, names, self._watch, at_server=True)
+        problem = _problem(self._local, names, self._watch, at_server=True) or folder_problem(root)
         if problem:
             log.warning("job %s is not run: the server %s", root.parent.name, problem)
             return f"the server {problem}", {}

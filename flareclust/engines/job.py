@@ -1,5 +1,6 @@
 """From an algorithm and its settings to an NVFlare job: folder, FedJob or Recipe."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from tempfile import TemporaryDirectory
 from nvflare.job_config.api import FedJob
 
 import flareclust
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import ClusteringAggregator
@@ -18,6 +20,7 @@ from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.protocol.task import ASSESS, KEYS
+from flareclust.sites.job_settings import braced
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1
@@ -150,10 +153,21 @@ def export_job(job: FedJob, folder: Path) -> Path:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.absolute().parent, prefix=".export-") as scratch:
             job.export_job(scratch)
+            _check_plain(Path(scratch) / job.name)
             _replace(Path(scratch) / job.name, folder)
     except OSError as error:
         raise UserError(f"the job cannot be written to {folder} ({error.strerror}); choose another folder") from error
     return folder
+
+
+def _check_plain(exported: Path) -> None:
+    """Raise UserError where a text in a job's configuration holds a brace, with which sites refuse it."""
+    for file in sorted(exported.glob("app*/config/*.json")):
+        if found := braced(json.loads(file.read_text(encoding="utf-8"))):
+            raise UserError(
+                f"{shown(found.text)} holds a brace, which no setting of a job may (NVFlare would put a variable there; "
+                f"{found.place} in {file.name}): rename it, a column in the schema (its mapping says what it is in a file)"
+            )
 
 
 def _is_ours(folder: Path) -> bool:

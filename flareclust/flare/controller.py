@@ -36,6 +36,7 @@ from flareclust.flare import receiver
 from flareclust.protocol.outcome import Outcome, append_round, write
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND
+from flareclust.sites.job_settings import folder_problem
 from flareclust.sites.kit import classes_problem
 
 #: Name and keys of what the controller answers to requests for the statistics of a running job.
@@ -120,7 +121,7 @@ class ClusteringController(Controller):
         aggregator = fl_ctx.get_engine().get_component(self.aggregator_id)
         if not isinstance(aggregator, ClusteringAggregator):
             self.system_panic(
-                f"component {self.aggregator_id!r} must be a ClusteringAggregator, got {type(aggregator).__name__}",
+                f"the component that aggregator_id names must be a ClusteringAggregator, got {type(aggregator).__name__}",
                 fl_ctx,
             )
             return
@@ -194,7 +195,11 @@ class ClusteringController(Controller):
         """Return why this server cannot run the job, in words that follow its name; None where it can."""
         if self.needs is not None and not fits(self.needs, __version__):
             return f"has flareclust {__version__} where the job needs {self.needs}"
-        local = Path(fl_ctx.get_workspace().get_site_config_dir())
+        workspace = fl_ctx.get_workspace()
+        # A server whose kit names no validator has not looked; the settings in result.json are those of the lead, not resolved.
+        if problem := folder_problem(Path(workspace.get_app_config_dir(fl_ctx.get_job_id())).parent):
+            return problem
+        local = Path(workspace.get_site_config_dir())
         return classes_problem(local) or classes_problem(local, self._aggregator.imports)
 
     def _options(self) -> FederationOptions:

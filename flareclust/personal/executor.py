@@ -159,10 +159,10 @@ class FedAvgExecutor(ClusteringExecutor):
         elif p.test_column in names:
             held = table.X[:, names.index(p.test_column)] != 0
         else:
-            raise Refusal(f"has no column {p.test_column!r}, which test_column names")
+            raise Refusal("has no column of the name that test_column says")
         inputs = [j for j, name in enumerate(names) if name not in (p.class_column, p.test_column)]
         if not inputs:
-            raise Refusal(f"has no column beside {p.class_column!r}")
+            raise Refusal("has no column beside that of the classes")
         return task, Table(np.column_stack([table.X[:, inputs], y, held]))
 
     def sizes(

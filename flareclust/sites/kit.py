@@ -7,7 +7,7 @@ as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ RESOURCES = "resources.json"
 #: Where NVFlare's provisioning puts the server's jobs, unasked.
 _SHARED = "/tmp/nvflare/"
 _NVFLARE_HEART_BEAT = 600
-_NVFLARE_LAUNCHER = "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
+#: NVFlare's launchers of jobs, and ours in their places.
+_LAUNCHERS = {
+    "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher": "flareclust.launcher.SiteProcessLauncher",
+    "nvflare.app_common.job_launcher.server_process_launcher.ServerProcessJobLauncher": "flareclust.launcher.ServerProcessLauncher",
+}
 _NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
 _NVFLARE_LOGS = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
 _NVFLARE_RECEIVER = "nvflare.app_common.logging.job_log_receiver.JobLogReceiver"
 _LOGS = "flareclust.engines.log_streaming.SiteLogs"
 _RECEIVER = "flareclust.engines.log_streaming.LogReceiver"
-_LAUNCHER = "flareclust.launcher.SiteProcessLauncher"
 _STORAGE = "flareclust.engines.server.WorkspaceStorage"
 #: The id under which NVFlare's client looks for it, and the key under which NVFlare's server does.
 _DEPLOYER = {"id": "app_deployer", "path": "flareclust.engines.admission.SiteDeployer", "args": {}}
@@ -167,10 +170,8 @@ def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Itera
     if wanted is not None and found is not wanted and not chosen:
         resources["allow_log_streaming"] = wanted
         yield f"allow_log_streaming: {json.dumps(wanted)}" + ("" if wanted else ", the site's error texts stay there")
+    yield from _launch_jobs(resources, file)
     for component in _components(resources, file):
-        if component.get("path") == _NVFLARE_LAUNCHER:
-            component["path"] = _LAUNCHER
-            yield "process_launcher: a job's process that is killed does not end the job of all sites"
         if component.get("path") == _NVFLARE_LOGS and not settings.nvflare_classes:
             component["path"] = _LOGS
             yield "site_log_streamer: where error texts may go to the server, no other file of a job does"
@@ -184,6 +185,7 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
         if server.get("heart_beat_timeout", _NVFLARE_HEART_BEAT) == _NVFLARE_HEART_BEAT != settings.heart_beat_timeout:
             server["heart_beat_timeout"] = settings.heart_beat_timeout
             yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
+    yield from _launch_jobs(resources, file)
     yield from _store_inside(resources, file)
     if "app_validator" not in resources:
         resources["app_validator"] = dict(_VALIDATOR)
@@ -195,6 +197,20 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
     if not any(component.get("path") == _OUTCOME_WAIT["path"] for component in _components(resources, file)):
         resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
         yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
+
+
+def passes_on_everything(resources: Mapping[str, Any]) -> bool:
+    """Return whether the processes of jobs get all environment variables, as from NVFlare's own launchers."""
+    found = resources.get("components", ())
+    return any(isinstance(one, Mapping) and one.get("path") in _LAUNCHERS for one in found)
+
+
+def _launch_jobs(resources: dict[str, Any], file: Path) -> Iterator[str]:
+    for component in _components(resources, file):
+        if ours := _LAUNCHERS.get(str(component.get("path"))):
+            component["path"] = ours
+            killed = "" if "servers" in resources else ", and one that is killed does not end the job of all sites"
+            yield f"process_launcher: the processes of jobs get listed environment variables only{killed}"
 
 
 def _store_inside(resources: dict[str, Any], file: Path) -> Iterator[str]:

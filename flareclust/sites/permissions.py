@@ -12,7 +12,14 @@ from flareclust._foundation.version import __version__
 from flareclust.privacy.policy import Policy, unknown_arrays
 from flareclust.sites import class_list as classes
 from flareclust.sites.config import CONFIG_FILE
-from flareclust.sites.kit import RESOURCES, classes_problem, read_json, resources_of, rights_of
+from flareclust.sites.kit import (
+    RESOURCES,
+    classes_problem,
+    passes_on_everything,
+    read_json,
+    resources_of,
+    rights_of,
+)
 from flareclust.sites.kit_files import rights_problem
 from flareclust.sites.policy_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
 from flareclust.sites.rights import RIGHTS, code_from
@@ -192,6 +199,10 @@ def hints(local: Path) -> list[str]:
     """Return what its operator may want to change in the kit with this folder `local`, a sentence each."""
     found = []
     found += _classes_hints(resources_of(local))
+    if passes_on_everything(_json(resources_of(local)) or {}):
+        found.append(
+            "the processes of jobs get all environment variables of the one that starts them: flareclust site allow"
+        )
     if code_from(_permissions(local)):
         rights = rights_of(local)
         remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"

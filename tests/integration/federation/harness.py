@@ -4,6 +4,7 @@ Server and sites are started by their kits' own scripts, each in its own network
 that. The test is the lead. Faults are made with signals and links; nothing in here is a mock.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -26,10 +27,14 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from tests.living import short_folder
 from tests.patience import PATIENCE
+from tests.run import MARK
 
 __all__ = ["ADMIN", "LEAD", "MEMBER", "SERVER", "Federation", "submitted", "wait_until"]
 
 FOLDERS = "fcf-"
+
+#: What processes of jobs need here beside what jobs need: to be found again, to be measured, and to have a wrong clock.
+PASSED_ON = (MARK, "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "CLOCK_SHIFT")
 
 T = TypeVar("T")
 
@@ -62,6 +67,8 @@ class Federation:
                 self.network.add(host)
             self.defaults = defaults
             self.kits = self.provision(self.folder / "kits")
+            for host in {*self.hosts} - {*self.relays}:
+                self.pass_on(host, *PASSED_ON)
         except BaseException:
             self.close()
             raise
@@ -76,6 +83,15 @@ class Federation:
         """Write the site's own `local/flareclust.yaml`; it is read anew by every job."""
         text = yaml.safe_dump(config, sort_keys=False)
         (self.kit(site) / "local" / "flareclust.yaml").write_text(text, encoding="utf-8")
+
+    def pass_on(self, host: str, *names: str) -> None:
+        """Have the processes of a host's jobs get further environment variables, as its operator would."""
+        file = self.kit(host) / "local" / "resources.json.default"
+        resources = json.loads(file.read_text())
+        (launcher,) = [part for part in resources["components"] if part["id"] == "process_launcher"]
+        own = launcher.setdefault("args", {})
+        own["environment"] = [*own.get("environment", ()), *names]
+        file.write_text(json.dumps(resources, indent=2) + "\n")
 
     def provision(self, workspace: Path) -> Path:
         """Make all kits anew in a new folder, with a root certificate of their own; return the folder of the kits."""

@@ -7,11 +7,14 @@ a kit, run code or take a file out of a site, and the next honest job must work 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
+import processes
+import psutil
 import pytest
 from by_hand import AT_SERVER, ATTACKS, CODE, SECRET_ID, STREAMER, files_of, hand_made, importing, marks, named, submit
-from harness import SERVER, Federation
+from harness import SERVER, Federation, wait_until
 from jobs import Job
 
 from flareclust._foundation.errors import JobFailed
@@ -22,6 +25,9 @@ from flareclust.testing import iid_sites
 pytestmark = pytest.mark.slow
 
 SITES = ("north", "south")
+#: Variables that server and sites are started with, for something else.
+SECRETS = ("PGPASSWORD", "AWS_SECRET_ACCESS_KEY")
+
 OPTIONS = JobOptions(k=4, seed=3, min_sites=2, task_timeout=600, deadline=600)
 
 
@@ -40,7 +46,8 @@ def made() -> Iterator[Federation]:
         resources = federation.kit("south") / "local" / "resources.json.default"
         said = json.loads(resources.read_text()) | {"allow_log_streaming": True}
         resources.write_text(json.dumps(said, indent=2) + "\n")
-        federation.start(SERVER, *SITES)
+        for host in (SERVER, *SITES):
+            federation.start(host, env={name: f"secret-{host}" for name in SECRETS})
         federation.wait_connected()
         yield federation
     finally:
@@ -117,6 +124,36 @@ def test_no_class_of_nvflare_takes_a_file_out_of_a_site(federation, tmp_path):
         at_server = [path for root in (federation.kit(SERVER), federation.folder / "tmp") for path in root.rglob("*")]
         assert [path for path in at_server if path.is_file() and secret.search(path.read_bytes())] == []
         assert reason in logs(federation, job)
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_no_environment_variable_comes_back_that_a_job_names(federation, tmp_path, side):
+    """As far as the lead can see, and whatever is in the logs of server and sites."""
+    noted = {"path": "flareclust.executors.lloyd.LloydExecutor", "args": {"k": 2, "table_schema": f"{{${SECRETS[0]}}}"}}
+    job, reported = submit(federation, hand_made(tmp_path / "job", OPTIONS, **{side: noted}))
+    assert f"config/config_fed_{side}.json has a brace in 'components[" in reported
+    assert "secret-" not in reported + logs(federation, job)
+    assert not [host for host in (SERVER, *SITES) if (federation.kit(host) / job).exists()]
+
+
+def test_the_processes_of_jobs_get_no_variable_that_is_not_listed(federation):
+    job = Job(federation, get("lloyd"), OPTIONS)
+    seen: dict[str, dict[str, str]] = {}
+
+    def looked() -> bool:
+        for host in (SERVER, *SITES):
+            for process in processes.job_of_kit(federation.kit(host)):
+                with suppress(psutil.Error):
+                    seen[host] = process.environ()
+        return len(seen) == 1 + len(SITES)
+
+    wait_until(looked, "every process of the job was seen", every=0.02)
+    assert job.outcome().refused == {}
+    for host, environment in seen.items():
+        assert environment["PATH"], host
+        assert not {*SECRETS} & {*environment}, host
+    (parent,) = processes.without_daemon(federation.kit(SERVER))
+    assert parent.environ()[SECRETS[0]] == f"secret-{SERVER}"
 
 
 def test_the_next_honest_jobs_run_under_the_policies(federation):

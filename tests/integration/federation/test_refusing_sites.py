@@ -119,7 +119,7 @@ def test_a_site_that_does_not_allow_the_classes_is_named(federation, record):
     config = json.loads(before)
     config["class_allow_list"] = list(DEFAULT_CLASS_ALLOW_LIST)
     (launcher,) = [part for part in config["components"] if part["id"] == "process_launcher"]
-    launcher["path"] = f"{ClientProcessJobLauncher.__module__}.{ClientProcessJobLauncher.__name__}"
+    launcher |= {"path": f"{ClientProcessJobLauncher.__module__}.{ClientProcessJobLauncher.__name__}", "args": {}}
     file.write_text(json.dumps(config))
     try:
         job = Job(federation, get("feca"), JobOptions(k=5, min_sites=2, deadline=600))

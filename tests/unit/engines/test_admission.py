@@ -12,6 +12,7 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.workspace import Workspace
+from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from flareclust.engines.admission import ServerValidator, SiteDeployer, files_problem
@@ -22,6 +23,9 @@ from flareclust.sites.kit import allow_classes
 from flareclust.sites.kit_files import Watch, rights_problem
 
 CONFIG = ["config/config_fed_client.json", "config/config_fed_server.json"]
+#: How NVFlare knows the format of a configuration, beside .json.
+OTHER_FORMATS = sorted(set(ConfigFormat.config_ext_formats()) - {".json"})
+
 SIGNED = [".__nvfl_sig.json", ".__nvfl_submitter.crt", "config/.__nvfl_sig.json", "config/.__nvfl_submitter.crt"]
 
 
@@ -115,6 +119,79 @@ def test_a_site_with_an_old_list_unpacks_no_job(kit, unpacked):
     (kit / "local" / "resources.json").write_text(json.dumps({"class_allow_list": ["flareclust."]}))
     assert "lets jobs call every function of flareclust" in deploy(SiteDeployer(), kit)
     assert unpacked == []
+
+
+def settings(side="client", **args) -> dict[str, str]:
+    """The files of a job, with these arguments of the component at one side."""
+    component = {"executors": [{"tasks": ["cluster"], "executor": {"path": "a.B", "args": args}}]}
+    return {name: json.dumps(component if side in name else {"format_version": 2}) for name in CONFIG}
+
+
+#: What is in a job that no exported one has, and what is said of it.
+UNRESOLVED = [
+    (settings(note="{$HOME}"), f"{CONFIG[0]} has a brace in 'executors[0].executor.args.note'"),
+    (settings(side="server", note="{JOB_ID}"), f"{CONFIG[1]} has a brace in 'executors[0].executor.args.note'"),
+    (settings(notes=["a", ["b", "c}"]]), f"{CONFIG[0]} has a brace in 'executors[0].executor.args.notes[1][1]'"),
+    (settings(ranges={"{": [0, 1]}), f"{CONFIG[0]} has a brace in 'a key of executors[0].executor.args.ranges'"),
+    ({CONFIG[0]: '{"@def": "\\u007b$HOME\\u007d"}'}, f"{CONFIG[0]} has a brace in '@def'"),
+    ({CONFIG[0]: '{"secret": "${secret:HOME}"}'}, f"{CONFIG[0]} has a brace in 'secret'"),
+    ({"config/./config_fed_client.json": '{"a": "{b}"}'}, f"{CONFIG[0]} has a brace in 'a'"),
+    ({CONFIG[0]: '{"a": 1, "a": "b"}'}, f"{CONFIG[0]} has the key 'a' twice, again in line 1"),
+    ({CONFIG[0]: '{"a": 1} // comment'}, f"{CONFIG[0]} is not JSON"),
+    ({CONFIG[0]: "a = 1"}, f"{CONFIG[0]} is not JSON"),
+    ({CONFIG[0]: '["a"]'}, f"{CONFIG[0]} is no JSON object"),
+    ({CONFIG[0]: b"\xff"}, f"{CONFIG[0]} is not text in UTF-8"),
+    ({CONFIG[0]: '{"a":' * 60 + "1" + "}" * 60}, f"{CONFIG[0]} is nested too deep"),
+    ({CONFIG[0]: '{"a":' + "[" * 200_000}, f"{CONFIG[0]} is not JSON: it is nested too deep"),
+    ({CONFIG[0]: '{"a": "' + "b" * (1 << 24) + '"}'}, f"{CONFIG[0]} is longer than 16384 KiB"),
+]
+
+
+@pytest.mark.parametrize(("files", "why"), UNRESOLVED, ids=range(len(UNRESOLVED)))
+def test_no_job_is_let_in_whose_settings_nvflare_would_resolve(kit, unpacked, monkeypatch, files, why):
+    """At a site before anything is unpacked, and at the server before anything is read; no value is said."""
+    message = deploy(SiteDeployer(), kit, packed(**files))
+    assert message.startswith(f"refuses the job, whose {why}")
+    assert unpacked == []
+    monkeypatch.chdir(kit)
+    app = kit / "job-1" / "app"
+    for name, content in files.items():
+        file = app / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert ServerValidator().validate(str(app)) == (f"the server {message}", {})
+    assert "HOME" not in message
+    assert len(message) < 400
+
+
+def test_of_two_entries_with_one_name_both_are_read(kit, unpacked):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(CONFIG[0], '{"a": "{b}"}')
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr(CONFIG[0], "{}")
+    assert "has a brace in 'a'" in deploy(SiteDeployer(), kit, out.getvalue())
+    assert unpacked == []
+
+
+def test_code_in_a_job_does_not_permit_braces_in_its_settings(kit, unpacked):
+    files = settings(note="{$HOME}") | {"custom/own.py": "NAMES = {'a'}"}
+    assert "has a brace" in deploy(SiteDeployer(), kit, packed(**files))
+    own = settings(note="plain") | {"custom/own.py": "NAMES = {'a'}"}
+    assert deploy(SiteDeployer(), kit, packed(**own)) == ""
+
+
+def test_a_packed_job_that_is_damaged_or_encrypted_is_refused(kit, unpacked):
+    whole = packed(**settings())
+    at = whole.index(b"executors")
+    assert deploy(SiteDeployer(), kit, whole[:at] + b"X" + whole[at + 1 :]) == "the job's files cannot be unpacked"
+    assert unpacked == []
+
+
+@pytest.mark.parametrize("name", [f"config_fed_{side}{ext}" for side in ("client", "server") for ext in OTHER_FORMATS])
+def test_a_job_brings_its_configuration_in_no_other_format(name):
+    """NVFlare reads all of these where there is no .json."""
+    assert "refuses the job for its file" in files_problem([f"config/{name}"])
 
 
 def start(deployer, kit, job):

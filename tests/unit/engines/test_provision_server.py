@@ -23,6 +23,13 @@ def test_the_server_forgets_lost_sites_soon_and_keeps_its_jobs_to_itself(kits):
     assert str(kits) not in text
 
 
+def test_the_server_starts_jobs_with_our_launcher(kits):
+    assert (
+        component(resources(kits / "localhost"), "process_launcher")["path"]
+        == "flareclust.launcher.ServerProcessLauncher"
+    )
+
+
 def test_what_the_kits_name_can_be_loaded(kits, monkeypatch, tmp_path):
     monkeypatch.delenv(OUTCOME_WAIT, raising=False)
     monkeypatch.chdir(tmp_path)

@@ -122,6 +122,21 @@ def test_a_sites_own_file_goes_first_and_its_own_choices_are_kept(plain):
     assert sorted(path.name for path in local.iterdir() if path.name.startswith(".")) == []
 
 
+@pytest.mark.parametrize("name", ["localhost", "clinic-a"])
+def test_a_kit_with_nvflares_launcher_is_hinted_at_and_one_with_more_variables_keeps_them(plain, name):
+    def hinted() -> bool:
+        return any("get all environment variables" in hint for hint in site_policy.hints(plain / name / "local"))
+
+    assert hinted()
+    assert allow(plain / name) == 0
+    assert not hinted()
+    own = resources(plain / name)
+    component(own, "process_launcher")["args"] = {"environment": ["KRB5CCNAME"]}
+    (plain / name / "local" / "resources.json.default").write_text(json.dumps(own))
+    assert allow(plain / name) == 0
+    assert resources(plain / name) == own
+
+
 def test_a_sites_own_launcher_is_kept(plain):
     local = plain / "clinic-a" / "local"
     own = resources(plain / "clinic-a")

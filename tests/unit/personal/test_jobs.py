@@ -115,10 +115,14 @@ def test_masked_sums_give_the_same_model():
 @pytest.mark.parametrize(
     ("table", "params", "message"),
     [
-        (Table(np.eye(3)), {}, "has no column 'class'"),
-        (Table(np.eye(3), ("a", "b", "class")), {"test_column": "held"}, "has no column 'held'"),
+        (Table(np.eye(3)), {}, "has no column of the name that class_column says"),
+        (
+            Table(np.eye(3), ("a", "b", "class")),
+            {"test_column": "held"},
+            "has no column of the name that test_column says",
+        ),
         (Table(np.eye(3) / 2, ("a", "b", "class")), {}, "something else than integers"),
-        (Table(np.eye(3)[:, :1], ("class",)), {}, "no column beside 'class'"),
+        (Table(np.eye(3)[:, :1], ("class",)), {}, "no column beside that of the classes"),
         (Table(np.eye(3)[:1], ("a", "b", "class")), {}, "has one row"),
         (Table(np.ones((8, 2)), ("a", "class")), {}, "has 1 columns where 2 other sites have 3"),
         (sites(40)["site-1"], {"lr": 1e300}, "the loss diverged; use a smaller lr"),
