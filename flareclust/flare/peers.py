@@ -147,7 +147,7 @@ def guard_server(fl_ctx: FLContext) -> None:
         wrong = _problem_at_server(name, message)
         return wrong and f"{ascii(name)[:80]} {wrong}"
 
-    cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
+    cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=dropping(problem))
 
 
 def _problem_at_server(name: str, message: Message) -> str | None:
@@ -158,7 +158,7 @@ def _problem_at_server(name: str, message: Message) -> str | None:
     if wrong is None and kind == MessageType.RETURN:
         wrong = returning_problem(name, message.get_header(MessageHeaderKey.ORIGINAL_HEADERS))
     if wrong is None and kind == MessageType.REQ:
-        asked = (asking_problem(name, channel, topic, destination) for channel, topic in _requests(message))
+        asked = (asking_problem(name, channel, topic, destination) for channel, topic in requests_of(message))
         wrong = next((problem for problem in asked if problem), None)
     return wrong
 
@@ -188,7 +188,7 @@ def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None 
     """Have a process of a site drop what others ask, and auxiliary requests of other topics than these where some are given."""
 
     def problem(message: Message) -> str | None:
-        origin, requests = _of(message, MessageHeaderKey.ORIGIN), _requests(message)
+        origin, requests = _of(message, MessageHeaderKey.ORIGIN), requests_of(message)
         wrong = answering_problem(site, origin)
         if any(channel == _NETWORK for channel, _ in requests):
             wrong = "asks about this site's network"
@@ -197,7 +197,7 @@ def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None 
             wrong = f"asked for {ascii(asked[0])[:80]}"
         return wrong and f"{ascii(origin)[:80]} {wrong}"
 
-    cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
+    cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=dropping(problem))
 
 
 class SafeProcessor(RequestProcessor):
@@ -251,8 +251,8 @@ def _is_family(endpoint: str, origin: str) -> bool:
     return bool(endpoint) and (origin == endpoint or origin.startswith(f"{endpoint}."))
 
 
-def _requests(message: Message) -> list[tuple[str, str]]:
-    """Return channel and topic of a message; a streamed one names its own beside the stream's."""
+def requests_of(message: Message) -> list[tuple[str, str]]:
+    """Return channel and topic of a message, then those that a streamed one names beside the stream's, empty for others."""
     return [(_of(message, of.CHANNEL), _of(message, of.TOPIC)) for of in (MessageHeaderKey, StreamHeaderKey)]
 
 
@@ -260,7 +260,9 @@ def _of(message: Message, header: str) -> str:
     return str(message.get_header(header) or "")
 
 
-def _dropping(problem: Callable[[Message], str | None]) -> Callable[[Message], Message | None]:
+def dropping(problem: Callable[[Message], str | None]) -> Callable[[Message], Message | None]:
+    """Return a filter of incoming messages that drops those with a problem, and logs it."""
+
     def drop(message: Message) -> Message | None:
         wrong = problem(message)
         if wrong is None:

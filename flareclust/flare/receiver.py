@@ -20,7 +20,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3.cellnet.cell import Adapter, Cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import decode_payload
 from nvflare.fuel.f3.comm_config import DEFAULT_STREAMING_MAX_BLOB_SIZE, CommConfigurator
@@ -31,9 +31,11 @@ from nvflare.fuel.f3.streaming.stream_types import BlobSizeError, StreamError, S
 from nvflare.fuel.utils.fobs import FOBSContextKey
 from nvflare.fuel.utils.fobs.decomposers.via_downloader import contains_lazy_download_ref
 from nvflare.private.defs import CellChannel, CellMessageHeaderKeys
+from nvflare.widgets.fed_event import FED_EVENT_TOPIC
 
 from flareclust._foundation.errors import BadMessage
 from flareclust.flare.message_limits import check_message
+from flareclust.flare.peers import dropping, requests_of
 from flareclust.protocol.task import REFUSED
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ MOST_BYTES = 128 * 2**20
 OpenTask = Callable[[str], tuple[str, str] | None]
 
 _REPLIES = (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE)
+_EVENTS = (CellChannel.AUX_COMMUNICATION, FED_EVENT_TOPIC)
 
 
 def most_bytes() -> int:
@@ -65,7 +68,23 @@ def install(fl_ctx: FLContext, open_task: OpenTask) -> bool:
     handler = BlobHandler(receiver.call)
     handler.max_blob_size = most_bytes()
     cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
+    core.add_incoming_filter(channel="*", topic="*", cb=dropping(bypassing_problem))
     return True
+
+
+def bypassing_problem(message: Message) -> str | None:
+    """Return why a message does not come to the job of this process; None where it does.
+
+    A reply outside of NVFlare's streams is decoded before anyone looks at its size. An event that a site fires here could end
+    the job of all.
+    """
+    if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
+        return None
+    direct, streamed = requests_of(message)
+    origin = ascii(message.get_header(MessageHeaderKey.ORIGIN))[:80]
+    if direct == _REPLIES:
+        return f"{origin} sent a reply past the stream"
+    return f"{origin} sent an event" if _EVENTS in (direct, streamed) else None
 
 
 class ReplyAdapter(Adapter):

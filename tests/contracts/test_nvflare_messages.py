@@ -11,9 +11,11 @@ import sys
 import pytest
 from nvflare.fuel.f3.cellnet.defs import CellChannel
 from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
+from nvflare.fuel.utils.fobs.datum import Datum
 from nvflare.private.admin_defs import Message
 from nvflare.private.fed.client.admin import RequestProcessor
 
+from flareclust.flare import file_guard
 from flareclust.flare.peers import ANSWERED, SafeProcessor, asking_problem
 from tests.nvflare_messages import Answer, Row, found, written
 
@@ -34,8 +36,9 @@ DECISIONS = {
     "in the user's own process": "nobody else asks",
     "passes a registration on": "its callers have lines of their own",
     "looks at every message": "a filter",
-    "to be guarded": "dangerous or undecided",
-    "to be refused": "dangerous or undecided",
+    "answered for streams only": "the process of a server or a site drops other topics",
+    "answered in foreign jobs only": "those of NVFlare's own classes, where a kit allows them",
+    "refused when decoded": "the message is",
 }
 
 #: The channels behind a kind of message, where the line gives the topic only.
@@ -95,12 +98,22 @@ def test_a_site_asks_nvflare_for_what_it_answers_only(row):
     assert (answer == "asked") == (row.ours == "answered to the server only")
 
 
+def test_a_type_that_the_table_refuses_is_refused():
+    assert [row.name for row in written() if row.ours == "refused when decoded"] == [f"{Datum.__module__}.Datum"]
+    file_guard.install()
+    assert file_guard.problem() is None
+
+
 @pytest.mark.parametrize(("row", "channel", "topic"), asked_at_server(), ids=lambda value: str(value)[:60])
 def test_a_server_drops_the_requests_that_the_table_says(row, channel, topic):
-    dropped = [asking_problem(name, channel, topic) is not None for name in ("site-1", new_admin_client_name())]
-    if row.ours in ("dropped at the server", "dropped by server and site"):
+    to = "server" if "server" in row.at.split(", ") else "server.job"
+    dropped = [asking_problem(name, channel, topic, to) is not None for name in ("site-1", new_admin_client_name())]
+    if (
+        row.ours in ("dropped at the server", "dropped by server and site", "answered for streams only")
+        or row.ours == "answered in foreign jobs only"
+    ):
         assert dropped == [True, True]
-    elif row.ours == "answered to sites only":
+    elif row.ours == "answered to sites only" or (row.kind == "auxiliary" and to != "server"):
         assert dropped == [False, True]
     elif row.ours.startswith("answered"):
         assert dropped == [False, False]

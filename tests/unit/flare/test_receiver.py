@@ -17,6 +17,7 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.decomposers import numpy_decomposers
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.f3.streaming.stream_types import BlobSizeError, StreamError
@@ -29,7 +30,7 @@ from flareclust._foundation.errors import BadMessage
 from flareclust.aggregators.base import unpack
 from flareclust.flare.controller import ClusteringController
 from flareclust.flare.message_limits import check_message
-from flareclust.flare.receiver import MOST_BYTES, ReplyAdapter
+from flareclust.flare.receiver import MOST_BYTES, ReplyAdapter, bypassing_problem
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import CLUSTER, ROUND, STEP
@@ -226,3 +227,22 @@ def test_a_site_may_be_working_on_one_task_only():
     assert controller._open_task("south") is None
     task.completion_status = "done"
     assert controller._open_task("west") is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ((MessageHeaderKey, "server_command", "submit_update"), "'north' sent a reply past the stream"),
+        ((StreamHeaderKey, "server_command", "submit_update"), None),
+        ((MessageHeaderKey, "server_command", "get_task"), None),
+        ((MessageHeaderKey, "aux_communication", "fed.event"), "'north' sent an event"),
+        ((StreamHeaderKey, "aux_communication", "fed.event"), "'north' sent an event"),
+        ((StreamHeaderKey, "aux_communication", "__sync_runner__"), None),
+    ],
+)
+def test_replies_come_by_the_stream_and_events_not_at_all(headers, problem):
+    of, channel, topic = headers
+    asked = {MessageHeaderKey.MSG_TYPE: MessageType.REQ, MessageHeaderKey.ORIGIN: "north"}
+    assert bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) == problem
+    asked[MessageHeaderKey.MSG_TYPE] = MessageType.REPLY
+    assert bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) is None
