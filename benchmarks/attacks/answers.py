@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.attacks import echoes
 from benchmarks.attacks.case import PROCESSES, Case, Found, Run
 from benchmarks.attacks.federation import Attacked, from_tests
-from benchmarks.attacks.files import as_site, as_user
+from benchmarks.attacks.files import as_relay, as_site, as_user
 from benchmarks.attacks.in_process import MALICIOUS
 from benchmarks.attacks.processes import SHARED
 from flareclust.engines.options import JobOptions
@@ -47,13 +47,30 @@ def _of_server(cell_of: Callable[[Attacked], AbstractContextManager[Any]], name:
     def run(fast: bool) -> Sequence[Found]:
         from_tests()
         attacked = SHARED.honest()
-        before, key = attacked.files(), attacked.federation.kit(attacked.server) / "startup" / "server.key"
-        with cell_of(attacked) as cell, echoes.overheard(cell) as pieces, _running(attacked) as job:
-            asked = sum(echoes.ask(cell, target, str(key), name) for target in ("server", f"server.{job}"))
-            came = echoes.came(pieces, {"key": key.read_bytes()[: echoes.ENOUGH]})
+        before = attacked.files()
+        with cell_of(attacked) as cell, _running(attacked) as job:
+            asked, came = _asked(attacked, cell, name, ("server", f"server.{job}"))
         return [_found(attacked, before, came, ["the server's private key"], asked)]
 
     return run
+
+
+def _by_relay(fast: bool) -> Sequence[Found]:
+    """Let a relay ask the server, whose parent process is an honest one here."""
+    from_tests()
+    attacked = SHARED.relayed()
+    before = attacked.files()
+    with as_relay(attacked) as cell:
+        asked, came = _asked(attacked, cell, "relay", ("server",))
+    return [_found(attacked, before, came, ["the server's private key"], asked)]
+
+
+def _asked(attacked: Attacked, cell: Any, name: str, targets: Sequence[str]) -> tuple[int, list[str]]:
+    """Ask processes of the server for its key; return how often, and the names of the files that came."""
+    key = attacked.federation.kit(attacked.server) / "startup" / "server.key"
+    with echoes.overheard(cell) as pieces:
+        asked = sum(echoes.ask(cell, target, str(key), name) for target in targets)
+        return asked, echoes.came(pieces, {"key": key.read_bytes()[: echoes.ENOUGH]})
 
 
 @contextmanager
@@ -131,6 +148,7 @@ CASES = [
          PROCESSES, "1 of 1 files", STOPS, _of_server(as_user("MEMBER"), "member")),
     Case("answers-lead", "the same", "lead", PROCESSES, "1 of 1 files", STOPS, _of_server(as_user("LEAD"), "lead")),
     Case("answers-site", "the same", "site, malicious", PROCESSES, "1 of 1 files", STOPS, _of_server(as_site, "south")),
+    Case("answers-relay", "the same, in the server's own process", "relay, malicious", PROCESSES, "1 of 1 files", STOPS, _by_relay),
     Case("answers-server", "requests and tasks for two sites, one of them behind a relay, for the relay and for the session of a lead, whose answers would hold their files",
          MALICIOUS, PROCESSES, "6 of 6 files", STOPS, _of_all),
 ]  # fmt: skip

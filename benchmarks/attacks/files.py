@@ -62,6 +62,14 @@ def as_site(attacked: Attacked) -> AbstractContextManager[Any]:
     return kit_cells.as_site(attacked.federation, "south")
 
 
+def as_relay(attacked: Attacked) -> AbstractContextManager[Any]:
+    """Give a cell that the server takes for the relay."""
+    from_tests()
+    import kit_cells
+
+    return kit_cells.as_relay(attacked.federation, "relay")
+
+
 CASES = [
     Case("files-lead", "NVFlare's process at a site is asked to send the file with its rows, and to remove its policy", "lead",
          PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(as_user("LEAD"))),

@@ -28,27 +28,41 @@ def as_user(federation: Federation, user: str) -> Iterator[Cell]:
 def as_site(federation: Federation, site: str) -> Iterator[Cell]:
     """Give a cell that the server takes for this site, by the keys of its kit; the site itself is away meanwhile."""
     federation.leave(site)
-    startup = federation.kit(site) / "startup"
-    about = json.loads((startup / "fed_client.json").read_text())
-    server = about["servers"][0]
+    about = json.loads((federation.kit(site) / "startup" / "fed_client.json").read_text())["servers"][0]
+    with _in_place_of(federation, site, ClientType.REGULAR, about["service"].get("scheme", "grpc")) as cell:
+        yield cell
+
+
+@contextmanager
+def as_relay(federation: Federation, relay: str) -> Iterator[Cell]:
+    """Give a cell that the server takes for this relay, by the keys of its kit; the relay is away meanwhile, and so are its sites."""
+    federation.stop(relay)
+    about = json.loads((federation.kit(relay) / "startup" / "fed_relay.json").read_text())["connect_to"]
+    with _in_place_of(federation, relay, ClientType.RELAY, about["scheme"]) as cell:
+        yield cell
+
+
+@contextmanager
+def _in_place_of(federation: Federation, name: str, client_type: str, scheme: str) -> Iterator[Cell]:
+    startup = federation.kit(name) / "startup"
     target = json.loads((federation.kit(LEAD) / "startup" / "fed_admin.json").read_text())["admin"]
-    certificate, key, root = (str(startup / name) for name in ("client.crt", "client.key", "rootCA.pem"))
+    certificate, key, root = (str(startup / file) for file in ("client.crt", "client.key", "rootCA.pem"))
     credentials = {
         DriverParams.CA_CERT.value: root,
         DriverParams.CLIENT_CERT.value: certificate,
         DriverParams.CLIENT_KEY.value: key,
     }
-    url = f"{server['service'].get('scheme', 'grpc')}://{target['host']}:{target['port']}"
-    cell = Cell(fqcn=site, root_url=url, secure=True, credentials=credentials, create_internal_listener=False)
+    url = f"{scheme}://{target['host']}:{target['port']}"
+    cell = Cell(fqcn=name, root_url=url, secure=True, credentials=credentials, create_internal_listener=False)
     cell.start()
     try:
-        wait_until(lambda: cell.core_cell.is_cell_connected(SERVER), f"{site} is connected", every=0.1)
+        wait_until(lambda: cell.core_cell.is_cell_connected(SERVER), f"{name} is connected", every=0.1)
         authenticator = Authenticator(
             cell=cell,
             project_name=PROJECT,
-            client_name=site,
-            client_type=ClientType.REGULAR,
-            expected_sp_identity=server.get("identity", SERVER),
+            client_name=name,
+            client_type=client_type,
+            expected_sp_identity=SERVER,
             secure_mode=True,
             root_cert_file=root,
             private_key_file=key,
@@ -58,11 +72,11 @@ def as_site(federation: Federation, site: str) -> Iterator[Cell]:
             timeout=120.0,
         )
         fl_ctx = FLContext()
-        fl_ctx.set_public_props({ReservedKey.IDENTITY_NAME: site})
+        fl_ctx.set_public_props({ReservedKey.IDENTITY_NAME: name})
         token, signature, ssid, _ = authenticator.authenticate(shared_fl_ctx=fl_ctx, abort_signal=Signal())
-        set_add_auth_headers_filters(cell, site, token, signature, ssid)
+        set_add_auth_headers_filters(cell, name, token, signature, ssid)
         yield cell
     finally:
         cell.stop()
-        federation.start(site)
+        federation.start(name)
         federation.wait_connected()

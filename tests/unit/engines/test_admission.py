@@ -18,6 +18,8 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from flareclust.engines.admission import ServerValidator, SiteDeployer, files_problem
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
+from flareclust.flare import file_guard
+from flareclust.flare.filters import SiteTaskPolicy
 from flareclust.protocol.registry import get
 from flareclust.sites.kit import allow_classes
 from flareclust.sites.kit_files import Watch, rights_problem
@@ -113,6 +115,23 @@ def test_a_site_unpacks_no_job_with_other_files(kit, unpacked, caplog):
     assert unpacked == []
     assert deploy(deployer, kit) == ""
     assert unpacked == [JOB]
+
+
+def test_no_job_is_let_in_where_messages_could_hold_files(kit, unpacked, monkeypatch):
+    monkeypatch.setattr(file_guard, "problem", lambda: "cannot keep files out")
+    monkeypatch.chdir(kit)
+    assert deploy(SiteDeployer(), kit) == "cannot keep files out"
+    assert ServerValidator().validate(str(kit)) == ("the server cannot keep files out", {})
+    assert unpacked == []
+
+
+def test_components_of_kits_protect_their_process(monkeypatch):
+    installed = []
+    monkeypatch.setattr(file_guard, "install", lambda: installed.append(True))
+    SiteDeployer()
+    ServerValidator()
+    SiteTaskPolicy()
+    assert installed == [True] * 3
 
 
 def test_a_site_with_an_old_list_unpacks_no_job(kit, unpacked):

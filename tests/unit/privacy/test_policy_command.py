@@ -1,11 +1,16 @@
 """The file of a site's policy as NVFlare reads it, and the command that writes it."""
 
 import json
+from unittest.mock import MagicMock
 
 import pytest
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
+from flareclust.flare import file_guard
 from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.sites.check import check
@@ -150,6 +155,13 @@ def test_site_check_shows_the_policy_and_hints_where_there_is_none(kit):
 def test_filters_take_what_the_file_has_as_their_arguments():
     said = Policy(min_count=4).to_json()
     assert SiteTaskPolicy(**said).policy == SiteResultPolicy(**said).policy == Policy(min_count=4)
+
+
+def test_a_policy_refuses_every_task_where_messages_could_hold_files(monkeypatch, tmp_path):
+    task, fl_ctx = DXO(DataKind.WEIGHTS, data={}).to_shareable(), FLContext()
+    fl_ctx.set_prop(FLContextKey.WORKSPACE_OBJECT, MagicMock(), private=True, sticky=False)
+    monkeypatch.setattr(file_guard, "problem", lambda: "cannot keep files out")
+    assert refusal(SiteTaskPolicy().process(task, fl_ctx)) == "cannot keep files out (its policy)"
 
 
 def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, capsys):
