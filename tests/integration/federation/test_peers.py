@@ -5,13 +5,14 @@ import json
 import pytest
 import watching
 from conftest import SITES
-from harness import LEAD, MEMBER
+from harness import LEAD, MEMBER, SERVER
 from jobs import Job
 from kit_cells import as_site, as_user
 
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
+from flareclust.sites.running import protection
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +49,13 @@ def takes_nothing(cell, file):
 def test_a_user_reads_and_removes_no_file_of_a_site(federation, secret, user):
     with as_user(federation, user) as cell:
         takes_nothing(cell, secret)
+
+
+@pytest.mark.parametrize("host", [SERVER, *SITES])
+def test_the_processes_that_run_say_that_their_messages_hold_no_files(federation, host):
+    words, errors = protection(federation.kit(host))
+    assert words.startswith("in force in process")
+    assert errors == []
 
 
 def test_a_site_reads_and_removes_no_file_of_another(federation, secret):

@@ -14,6 +14,7 @@ from jobs import Job
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
+from flareclust.sites.running import protection
 from flareclust.testing import iid_sites
 from tests.patience import PATIENCE
 
@@ -55,6 +56,13 @@ def test_the_server_has_the_connections_of_relays_only(relayed):
         clients = session.check_status("server")["clients"]
     behind = {site: f"{relay}.{site}" for relay, sites in RELAYS.items() for site in sites}
     assert {client["client_name"]: client["fqcn"] for client in clients} == behind
+
+
+@pytest.mark.parametrize("relay", RELAYS)
+def test_the_messages_of_a_running_relay_hold_no_files(relayed, relay):
+    words, errors = protection(relayed.kit(relay))
+    assert words.startswith("in force in process")
+    assert errors == []
 
 
 def test_a_relay_takes_no_connection_without_a_certificate(relayed):
