@@ -1,4 +1,4 @@
-"""What a malicious server does in place of a job's workflow: it asks one site what it likes, and keeps what it claims.
+"""What a malicious server does in place of a job's workflow: it asks sites what it likes, and keeps what it claims.
 
 The sites are honest, and so is the job that they are given. Which attack it is, a file says that `ORDERS` names.
 """
@@ -11,6 +11,12 @@ from typing import Any
 import numpy as np
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.cell import Cell
+from nvflare.fuel.f3.cellnet.defs import CellChannel
+from nvflare.fuel.f3.cellnet.utils import new_cell_message
+from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+from nvflare.private.admin_defs import Message as Request
+from nvflare.private.defs import RequestHeader, TrainingTopic
 
 from benchmarks.attacks import server
 from benchmarks.attacks.accomplices import Coalition, tables
@@ -28,6 +34,8 @@ CLAIMS = "claims.npz"
 HEARD = "heard.json"
 
 ATTACKS = {"borders": server.borders, "places": server.places, "two executors": server.two_executors}
+
+_HONEST = ClusteringController.control_flow
 
 
 def take_over() -> None:
@@ -64,10 +72,14 @@ class Line:
 
 def _control_flow(self: ClusteringController, abort_signal: Signal, fl_ctx: FLContext) -> None:
     orders = json.loads(Path(os.environ[ORDERS]).read_text(encoding="utf-8"))
+    if orders["attack"] == "none":
+        return _HONEST(self, abort_signal, fl_ctx)
     line = Line(self, fl_ctx, abort_signal)
     attack, victim, d = orders["attack"], orders["victim"], orders["d"]
     if attack == "secure sums":
         claims = _of_sums(line, orders, str(fl_ctx.get_job_id()))
+    elif attack == "finished jobs":
+        claims = _of_finished_jobs(fl_ctx.get_engine().get_cell(), orders)
     else:
         claims = ATTACKS[attack](lambda step, arrays: line.next(victim, step, arrays), d, orders["exchanges"])
     folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
@@ -92,3 +104,22 @@ def _of_sums(line: Line, orders: dict[str, Any], job: str) -> list[FloatArray]:
     line.round = 10_000  # rounds only go up
     claims += server.borders(lambda step, arrays: line.next(victim, step, arrays), orders["d"], orders["exchanges"])
     return claims
+
+
+def _of_finished_jobs(cell: Cell, orders: dict[str, Any]) -> list[FloatArray]:
+    """Ask a site to delete the first of its finished jobs, to unpack the second anew, and to start the third again."""
+    site, (deleted, unpacked, started) = orders["victim"], map(Path, orders["jobs"])
+    packed = zip_directory_to_bytes(str(unpacked), f"app_{site}")
+    requests = (
+        (TrainingTopic.DELETE_RUN, deleted, ""),
+        (TrainingTopic.DEPLOY, unpacked, packed),
+        (TrainingTopic.START_JOB, started, {}),
+    )
+    for topic, folder, body in requests:
+        request = Request(topic, body)
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        request.set_headers(
+            {RequestHeader.JOB_ID: folder.name, RequestHeader.JOB_META: meta, RequestHeader.APP_NAME: "app"}
+        )
+        cell.send_request(CellChannel.CLIENT_MAIN, topic, site, new_cell_message({}, request), timeout=10.0)
+    return []

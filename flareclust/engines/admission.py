@@ -10,6 +10,7 @@ import logging
 import os
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from nvflare.apis.app_validation import AppValidator
@@ -22,9 +23,10 @@ from nvflare.apis.workspace import Workspace
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust.aggregators.placed import FILE as PLACED
 from flareclust.flare.peers import guard_server, guard_site
+from flareclust.sites.config import read_config
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.kit_files import Watch, rights_problem
 
@@ -55,6 +57,20 @@ def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | Non
     return None
 
 
+def kept_problem(local: Path, folder: Path) -> str | None:
+    """Return why a job with this folder may not be unpacked at a site, in words that follow the site's name.
+
+    NVFlare would delete the folder first, and with it the labels and the record of requests.
+    """
+    if os.path.lexists(folder):
+        return f"has a folder {folder.name} of an earlier job, and deletes none; submit the job again, which gives it a new number"
+    with suppress(Refusal):  # what is wrong with the configuration the job is told
+        labels = read_config(local).labels
+        if labels is not None and os.path.lexists(local / labels / f"{folder.name}.csv"):
+            return f"has labels of an earlier job {folder.name}; submit the job again, which gives it a new number"
+    return None
+
+
 class SiteDeployer(FLComponent, AppDeployer):
     """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
 
@@ -78,7 +94,7 @@ class SiteDeployer(FLComponent, AppDeployer):
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
         except zipfile.BadZipFile:
             return "the job's files cannot be unpacked"
-        if problem := _problem(local, names, self._watch):
+        if problem := _problem(local, names, self._watch) or kept_problem(local, Path(workspace.get_run_dir(job_id))):
             log.warning("job %s is not run: this site %s", job_id, problem)
             return problem
         return super().deploy(workspace, job_id, job_meta, app_name, app_data, fl_ctx) or ""

@@ -61,7 +61,7 @@ def test_a_server_reads_and_removes_no_file_of_a_site(federation, secret, tmp_pa
     reported = json.loads((folder / watching.ASKED).read_text())
     for site in SITES:
         assert "does not answer sys.shell" in reported[f"{site} shell"]
-        assert "was given 'local' as the name of a job, which is none" in reported[f"{site} remove"]
+        assert "keeps the folders of its jobs" in reported[f"{site} remove"]
         assert "does not" not in reported[f"{site} status"]
 
 
