@@ -11,7 +11,7 @@ define install
 	index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
 	$(PIP) --require-hashes -r locks/uv.txt && $(BIN)/uv pip install --quiet --system-certs $${index:+--default-index "$$index"} \
 		--python $(BIN)/python -c constraints.txt -c locks/dev.txt -b locks/dev.txt -e '.[$(1)]' \
-	|| { $(PIP) --require-hashes -r locks/dev.txt && $(PIP) --no-build-isolation -c constraints.txt -e '.[$(1)]'; }
+	|| { $(PIP) --require-hashes --no-deps -r locks/dev.txt && $(PIP) --no-build-isolation -c constraints.txt -e '.[$(1)]'; }
 endef
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKS := locks/uv.txt locks/dev.txt

@@ -79,9 +79,9 @@ def _finished_jobs(fast: bool) -> list[Found]:
     before = {path: path.read_bytes() for job in jobs for path in map(job.joinpath, _KEPT)}
     files = attacked.files()
     orders = {"attack": "finished jobs", "victim": VICTIM, "jobs": list(map(str, jobs)), "d": 2}
-    attacked.server_asks(attacked.exported("kfed", options=options), **orders)
+    _, heard = attacked.server_asks(attacked.exported("kfed", options=options), **orders)
     lost = [path for path, content in before.items() if not path.exists() or path.read_bytes() != content]
-    found = attacked.found(files, [], f"{len(jobs)} requests")
+    found = attacked.found(files, [], f"{heard['answers']} answers, {heard['refused']} refusals")
     title = "labels, records of requests and logs of 3 finished jobs"
     return [replace(found, sites=title, recovered=len(lost), rows=len(before), unit="files lost or changed")]
 

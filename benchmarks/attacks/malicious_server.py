@@ -16,6 +16,7 @@ from nvflare.fuel.f3.cellnet.defs import CellChannel
 from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.private.admin_defs import Message as Request
+from nvflare.private.admin_defs import MsgHeader, ReturnCode
 from nvflare.private.defs import RequestHeader, TrainingTopic
 
 from benchmarks.attacks import server
@@ -79,7 +80,7 @@ def _control_flow(self: ClusteringController, abort_signal: Signal, fl_ctx: FLCo
     if attack == "secure sums":
         claims = _of_sums(line, orders, str(fl_ctx.get_job_id()))
     elif attack == "finished jobs":
-        claims = _of_finished_jobs(fl_ctx.get_engine().get_cell(), orders)
+        claims = _of_finished_jobs(line, fl_ctx.get_engine().get_cell(), orders)
     else:
         claims = ATTACKS[attack](lambda step, arrays: line.next(victim, step, arrays), d, orders["exchanges"])
     folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
@@ -106,7 +107,7 @@ def _of_sums(line: Line, orders: dict[str, Any], job: str) -> list[FloatArray]:
     return claims
 
 
-def _of_finished_jobs(cell: Cell, orders: dict[str, Any]) -> list[FloatArray]:
+def _of_finished_jobs(line: Line, cell: Cell, orders: dict[str, Any]) -> list[FloatArray]:
     """Ask a site to delete the first of its finished jobs, to unpack the second anew, and to start the third again."""
     site, (deleted, unpacked, started) = orders["victim"], map(Path, orders["jobs"])
     packed = zip_directory_to_bytes(str(unpacked), f"app_{site}")
@@ -121,5 +122,10 @@ def _of_finished_jobs(cell: Cell, orders: dict[str, Any]) -> list[FloatArray]:
         request.set_headers(
             {RequestHeader.JOB_ID: folder.name, RequestHeader.JOB_META: meta, RequestHeader.APP_NAME: "app"}
         )
-        cell.send_request(CellChannel.CLIENT_MAIN, topic, site, new_cell_message({}, request), timeout=10.0)
+        asked = new_cell_message({}, request)
+        reply = cell.send_request(CellChannel.CLIENT_MAIN, topic, site, asked, timeout=30.0).payload
+        if reply is None or reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.ERROR:
+            line.refusals.append("no answer" if reply is None else str(reply.body))
+        else:
+            line.answers += 1
     return []
