@@ -5,7 +5,7 @@ VENV := .venv
 unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 # Installs this package with an extra into .venv: uv takes a tenth of pip's time; where it fails, pip installs. Both compare what
-# they fetch with the hashes in locks/, all but torch and what only torch needs, whose files differ by index and machine.
+# they fetch with the hashes in locks/, all but torch, whose files and dependencies differ by index and machine.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \

@@ -4,11 +4,19 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.attacks import files, in_process, lead, ledger, processes, report, sums
+from benchmarks.attacks import files, in_process, lead, ledger, processes, report, sums, training
 from benchmarks.attacks.case import IN_PROCESS, Case
 
 #: All of them, in the order of the page. Those that share a federation follow each other.
-CASES: list[Case] = [*lead.CASES, *processes.CASES, *files.CASES, *in_process.CASES, *sums.CASES, *ledger.CASES]
+CASES: list[Case] = [
+    *lead.CASES,
+    *processes.CASES,
+    *files.CASES,
+    *in_process.CASES,
+    *training.CASES,
+    *sums.CASES,
+    *ledger.CASES,
+]
 
 
 def main(words: list[str] | None = None) -> int:

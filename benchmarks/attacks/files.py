@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,9 @@ def _as_site(attacked: Attacked) -> AbstractContextManager[Any]:
 
 def _finished_jobs(fast: bool) -> list[Found]:
     """Have a server ask for three finished jobs of a site; return how many of the site's files are not what they were."""
+    from_tests()
+    from harness import wait_until
+
     attacked = SHARED.malicious()
     kit, options = attacked.federation.kit(VICTIM), JobOptions(k=2, min_sites=2, task_timeout=120)
     attacked.orders.write_text(json.dumps({"attack": "none"}), encoding="utf-8")
@@ -80,10 +83,15 @@ def _finished_jobs(fast: bool) -> list[Found]:
     files = attacked.files()
     orders = {"attack": "finished jobs", "victim": VICTIM, "jobs": list(map(str, jobs)), "d": 2}
     _, heard = attacked.server_asks(attacked.exported("kfed", options=options), **orders)
-    lost = [path for path, content in before.items() if not path.exists() or path.read_bytes() != content]
+
+    def lost() -> list[Path]:
+        return [path for path, content in before.items() if not path.exists() or path.read_bytes() != content]
+
+    with suppress(TimeoutError):  # a process that is started takes a while to write
+        wait_until(lambda: {path.parent for path in lost()} == set(jobs), "all jobs are touched", 30.0)
     found = attacked.found(files, [], f"{heard['answers']} answers, {heard['refused']} refusals")
     title = "labels, records of requests and logs of 3 finished jobs"
-    return [replace(found, sites=title, recovered=len(lost), rows=len(before), unit="files lost or changed")]
+    return [replace(found, sites=title, recovered=len(lost()), rows=len(before), unit="files lost or changed")]
 
 
 CASES = [

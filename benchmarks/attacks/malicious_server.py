@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ShareableHeader
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.cell import Cell
 from nvflare.fuel.f3.cellnet.defs import CellChannel
@@ -17,7 +18,7 @@ from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.private.admin_defs import Message as Request
 from nvflare.private.admin_defs import MsgHeader, ReturnCode
-from nvflare.private.defs import RequestHeader, TrainingTopic
+from nvflare.private.defs import ERROR_MSG_PREFIX, RequestHeader, TrainingTopic
 
 from benchmarks.attacks import server
 from benchmarks.attacks.accomplices import Coalition, tables
@@ -110,22 +111,28 @@ def _of_sums(line: Line, orders: dict[str, Any], job: str) -> list[FloatArray]:
 def _of_finished_jobs(line: Line, cell: Cell, orders: dict[str, Any]) -> list[FloatArray]:
     """Ask a site to delete the first of its finished jobs, to unpack the second anew, and to start the third again."""
     site, (deleted, unpacked, started) = orders["victim"], map(Path, orders["jobs"])
-    packed = zip_directory_to_bytes(str(unpacked), f"app_{site}")
-    requests = (
-        (TrainingTopic.DELETE_RUN, deleted, ""),
-        (TrainingTopic.DEPLOY, unpacked, packed),
-        (TrainingTopic.START_JOB, started, {}),
-    )
-    for topic, folder, body in requests:
-        request = Request(topic, body)
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        request.set_headers(
-            {RequestHeader.JOB_ID: folder.name, RequestHeader.JOB_META: meta, RequestHeader.APP_NAME: "app"}
-        )
-        asked = new_cell_message({}, request)
-        reply = cell.send_request(CellChannel.CLIENT_MAIN, topic, site, asked, timeout=30.0).payload
-        if reply is None or reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.ERROR:
-            line.refusals.append("no answer" if reply is None else str(reply.body))
+    packed = zip_directory_to_bytes(str(unpacked / f"app_{site}"), "")
+    reserved = _asked(cell, site, TrainingTopic.CHECK_RESOURCE, started, {}).body
+    key = ShareableHeader.RESOURCE_RESERVE_TOKEN
+    for reply in (
+        _asked(cell, site, TrainingTopic.DELETE_RUN, deleted, ""),
+        _asked(cell, site, TrainingTopic.DEPLOY, unpacked, packed),
+        _asked(cell, site, TrainingTopic.START_JOB, started, {}, {key: reserved.get_header(key)}),
+    ):
+        if reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.ERROR or str(reply.body).startswith(ERROR_MSG_PREFIX):
+            line.refusals.append(str(reply.body))
         else:
             line.answers += 1
     return []
+
+
+def _asked(
+    cell: Cell, site: str, topic: str, job: Path, body: object, headers: dict[str, Any] | None = None
+) -> Request:
+    """Return what NVFlare's process at a site answers to a request about the job with this folder."""
+    request = Request(topic, body)
+    meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+    about = {RequestHeader.JOB_ID: job.name, RequestHeader.JOB_META: meta, RequestHeader.APP_NAME: "app"}
+    request.set_headers({**about, **(headers or {})})
+    message = new_cell_message({}, request)
+    return cell.send_request(CellChannel.CLIENT_MAIN, topic, site, message, timeout=30.0).payload
