@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import ShareableHeader
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.cell import Cell
 from nvflare.fuel.f3.cellnet.defs import CellChannel
@@ -19,6 +18,7 @@ from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.private.admin_defs import Message as Request
 from nvflare.private.admin_defs import MsgHeader, ReturnCode
 from nvflare.private.defs import ERROR_MSG_PREFIX, RequestHeader, TrainingTopic
+from nvflare.private.scheduler_constants import ShareableHeader
 
 from benchmarks.attacks import server
 from benchmarks.attacks.accomplices import Coalition, tables

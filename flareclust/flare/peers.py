@@ -198,8 +198,10 @@ def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:
     job = req.get_header(RequestHeader.JOB_ID)
     if not job:
         return None
-    starts = req.topic == TrainingTopic.START_JOB and isinstance(app_ctx, ClientEngine)
-    return job_problem(job) or (starting_problem(Path(app_ctx.args.workspace) / job) if starts else None)
+    problem = job_problem(job)
+    if problem is None and req.topic == TrainingTopic.START_JOB and isinstance(app_ctx, ClientEngine):
+        return starting_problem(Path(app_ctx.args.workspace) / job)
+    return problem
 
 
 def _bind_sessions(resolver: CellIdentityResolver) -> None:
