@@ -22,9 +22,9 @@ DP_SETTINGS = ("bounds", "epsilon", "delta", "budget", "unit", "colluding")
 
 #: Printed before a floor is changed; the figures are those of `python -m benchmarks.two_floors`.
 _OTHER_GROUPS = """\
-min_count changes from {before} to {now}, so jobs will see other groups of the same rows. Whoever has results of jobs from
-before and after it can subtract them, and learn single rows: with floors 10 and 11, 42 of 1,797 rows of the digits are the
-difference of groups; with 10 and 20, 3. It costs nothing if no job has run over these rows."""
+min_count changes from {before} to {now}, so jobs will see other groups of the same rows. A server or user with results of
+jobs from before and after it can subtract them, and learn single rows: with floors 10 and 11, 42 of 1,797 rows of the digits
+are the difference of groups; with 10 and 20, 3. It costs nothing if no job has run over these rows."""
 
 
 def change(

@@ -64,7 +64,7 @@ def kept_problem(local: Path, folder: Path) -> str | None:
     """
     if os.path.lexists(folder):
         return f"has a folder {folder.name} of an earlier job, and deletes none; submit the job again, which gives it a new number"
-    with suppress(Refusal):  # what is wrong with the configuration the job is told
+    with suppress(Refusal):  # which the job's own answer says
         labels = read_config(local).labels
         if labels is not None and os.path.lexists(local / labels / f"{folder.name}.csv"):
             return f"has labels of an earlier job {folder.name}; submit the job again, which gives it a new number"
