@@ -4,22 +4,25 @@ VENV := .venv
 # Else, where the environment forbids bytecode, each process compiles all that it imports: most of a test run's time.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
-# Installs this package with an extra into .venv: uv takes a tenth of pip's time; where it fails, pip installs.
+# Installs this package with an extra into .venv: uv takes a tenth of pip's time; where it fails, pip installs. Both compare what
+# they fetch with the hashes in locks/, all but torch, whose files and dependencies differ by index and machine.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
-	$(PIP) uv && $(BIN)/uv pip install --quiet --system-certs $${index:+--default-index "$$index"} \
-		--python $(BIN)/python -c constraints.txt -e '.[$(1)]' || $(PIP) -e '.[$(1)]'
+	$(PIP) --require-hashes -r locks/uv.txt && $(BIN)/uv pip install --quiet --system-certs $${index:+--default-index "$$index"} \
+		--python $(BIN)/python -c constraints.txt -c locks/dev.txt -b locks/dev.txt -e '.[$(1)]' \
+	|| { $(PIP) --require-hashes --no-deps -r locks/dev.txt && $(PIP) --no-build-isolation -c constraints.txt -e '.[$(1)]'; }
 endef
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKS := locks/uv.txt locks/dev.txt
 comma := ,
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
-.PHONY: demo test test-all install lint nightly coverage papers docs jobs clean
+.PHONY: demo test test-all install lint nightly coverage papers docs jobs locks clean
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt $(LOCKS)
 	$(call install,dev)
 	touch $@ $(VENV)/.demo
 
@@ -27,7 +30,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m flareclust.flows.demo
 
 # What the demonstration needs: the package with its extras, without the tools of development.
-$(VENV)/.demo: pyproject.toml constraints.txt
+$(VENV)/.demo: pyproject.toml constraints.txt $(LOCKS)
 	$(call install,all)
 	touch $@
 
@@ -69,6 +72,16 @@ docs: install
 # Writes nvflare_jobs/ anew; tests/unit/engines/test_jobs.py fails while it differs from the registry.
 jobs: install
 	$(BIN)/python -m flareclust.nvflare_jobs
+
+# Writes locks/ anew after a change of constraints.txt or of the dependencies; tests/docs/test_dependencies.py fails while they differ.
+locks: install
+	echo uv | $(COMPILE) --python-version 3.11 - -o locks/uv.txt
+	$(COMPILE) --python-version 3.11 pyproject.toml -o locks/site.txt
+	echo "torch ; python_version < '3'" > $(VENV)/no-torch.txt
+	printf 'networkx\nsympy\n' | $(COMPILE) --python-version 3.11.5 --override $(VENV)/no-torch.txt \
+		--extra dev --extra postgres pyproject.toml - -o locks/dev.txt
+COMPILE := $(BIN)/uv pip compile --quiet --system-certs --universal --generate-hashes -c constraints.txt \
+	--no-header --no-annotate --no-emit-index-url
 
 clean:
 	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -4,7 +4,19 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.attacks import answers, files, fillers, in_process, lead, ledger, processes, report, sums, variables
+from benchmarks.attacks import (
+    answers,
+    files,
+    fillers,
+    in_process,
+    lead,
+    ledger,
+    processes,
+    report,
+    sums,
+    training,
+    variables,
+)
 from benchmarks.attacks.case import IN_PROCESS, Case
 
 #: All of them, in the order of the page. Those that share a federation follow each other.
@@ -16,6 +28,7 @@ CASES: list[Case] = [
     *in_process.CASES,
     *fillers.CASES,
     *variables.CASES,
+    *training.CASES,
     *sums.CASES,
     *ledger.CASES,
 ]

@@ -1,4 +1,4 @@
-"""What a malicious server does in place of a job's workflow: it asks one site what it likes, and keeps what it claims.
+"""What a malicious server does in place of a job's workflow: it asks sites what it likes, and keeps what it claims.
 
 The sites are honest, and so is the job that they are given. Which attack it is, a file says that `ORDERS` names.
 """
@@ -11,6 +11,14 @@ from typing import Any
 import numpy as np
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.cell import Cell
+from nvflare.fuel.f3.cellnet.defs import CellChannel
+from nvflare.fuel.f3.cellnet.utils import new_cell_message
+from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+from nvflare.private.admin_defs import Message as Request
+from nvflare.private.admin_defs import MsgHeader, ReturnCode
+from nvflare.private.defs import ERROR_MSG_PREFIX, RequestHeader, TrainingTopic
+from nvflare.private.scheduler_constants import ShareableHeader
 
 from benchmarks.attacks import echoes, server
 from benchmarks.attacks.accomplices import Coalition, tables
@@ -29,6 +37,8 @@ CLAIMS = "claims.npz"
 HEARD = "heard.json"
 
 ATTACKS = {"borders": server.borders, "places": server.places, "two executors": server.two_executors}
+
+_HONEST = ClusteringController.control_flow
 
 
 def take_over() -> None:
@@ -65,6 +75,8 @@ class Line:
 
 def _control_flow(self: ClusteringController, abort_signal: Signal, fl_ctx: FLContext) -> None:
     orders = json.loads(Path(os.environ[ORDERS]).read_text(encoding="utf-8"))
+    if orders["attack"] == "none":
+        return _HONEST(self, abort_signal, fl_ctx)
     line = Line(self, fl_ctx, abort_signal)
     attack, victim, d = orders["attack"], orders["victim"], orders["d"]
     came: list[str] = []
@@ -72,6 +84,8 @@ def _control_flow(self: ClusteringController, abort_signal: Signal, fl_ctx: FLCo
         claims = _of_sums(line, orders, str(fl_ctx.get_job_id()))
     elif attack == "answers":
         claims, came = [], _files(line, orders, fl_ctx)
+    elif attack == "finished jobs":
+        claims = _of_finished_jobs(line, fl_ctx.get_engine().get_cell(), orders)
     else:
         claims = ATTACKS[attack](lambda step, arrays: line.next(victim, step, arrays), d, orders["exchanges"])
     folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
@@ -111,3 +125,33 @@ def _files(line: Line, orders: dict[str, Any], fl_ctx: FLContext) -> list[str]:
                 with echoes.in_tasks(orders["files"][name]):
                     line.next(site, UPDATE, {"centroids": np.zeros((1, orders["d"]))})
     return echoes.came(pieces, secrets)
+
+
+def _of_finished_jobs(line: Line, cell: Cell, orders: dict[str, Any]) -> list[FloatArray]:
+    """Ask a site to delete the first of its finished jobs, to unpack the second anew, and to start the third again."""
+    site, (deleted, unpacked, started) = orders["victim"], map(Path, orders["jobs"])
+    packed = zip_directory_to_bytes(str(unpacked / f"app_{site}"), "")
+    reserved = _asked(cell, site, TrainingTopic.CHECK_RESOURCE, started, {}).body
+    key = ShareableHeader.RESOURCE_RESERVE_TOKEN
+    for reply in (
+        _asked(cell, site, TrainingTopic.DELETE_RUN, deleted, ""),
+        _asked(cell, site, TrainingTopic.DEPLOY, unpacked, packed),
+        _asked(cell, site, TrainingTopic.START_JOB, started, {}, {key: reserved.get_header(key)}),
+    ):
+        if reply.get_header(MsgHeader.RETURN_CODE) == ReturnCode.ERROR or str(reply.body).startswith(ERROR_MSG_PREFIX):
+            line.refusals.append(str(reply.body))
+        else:
+            line.answers += 1
+    return []
+
+
+def _asked(
+    cell: Cell, site: str, topic: str, job: Path, body: object, headers: dict[str, Any] | None = None
+) -> Request:
+    """Return what NVFlare's process at a site answers to a request about the job with this folder."""
+    request = Request(topic, body)
+    meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+    about = {RequestHeader.JOB_ID: job.name, RequestHeader.JOB_META: meta, RequestHeader.APP_NAME: "app"}
+    request.set_headers({**about, **(headers or {})})
+    message = new_cell_message({}, request)
+    return cell.send_request(CellChannel.CLIENT_MAIN, topic, site, message, timeout=30.0).payload

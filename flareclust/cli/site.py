@@ -173,6 +173,7 @@ def site_policy(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
+    sure: Annotated[bool, typer.Option("--yes", help="Change min_count without a question.")] = False,
 ) -> None:
     """Hold all jobs to a policy of the site, from the next job on. Without settings it shows what holds, and writes the recommended
     policy where there is none; FILE replaces the whole policy, options change single settings."""
@@ -192,5 +193,6 @@ def site_policy(
     }
     given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget, unit, colluding), strict=True))
     local = local_of(kit)
-    change(local, file, {name: value for name, value in given.items() if value is not None}, show=show, remove=remove)
+    settings = {name: value for name, value in given.items() if value is not None}
+    change(local, file, settings, show=show, remove=remove, sure=sure)
     print_policy(local)

@@ -1,12 +1,16 @@
 """What `flareclust site policy` does: settings of a command line become the site's policy, and what holds is printed."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
+from flareclust.core.microaggregation import SMALLEST_GROUP
 from flareclust.privacy.policy import DP, GONE, Policy, read_policy
 from flareclust.sites.budget import facts
 from flareclust.sites.permissions import summary
@@ -16,14 +20,24 @@ from flareclust.sites.policy_file import PRIVACY, has_gone, policy_of, remove_po
 DP_SETTINGS = ("bounds", "epsilon", "delta", "budget", "unit", "colluding")
 
 
-def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bool, remove: bool) -> None:
+#: Printed before a floor is changed; the figures are those of `python -m benchmarks.two_floors`.
+_OTHER_GROUPS = """\
+min_count changes from {before} to {now}, so jobs will see other groups of the same rows. A server or user with results of
+jobs from before and after it can subtract them, and learn single rows: with floors 10 and 11, 42 of 1,797 rows of the digits
+are the difference of groups; with 10 and 20, 3. It costs nothing if no job has run over these rows."""
+
+
+def change(
+    local: Path, file: Path | None, given: Mapping[str, Any], *, show: bool, remove: bool, sure: bool = False
+) -> None:
     """Write, change or remove the policy of the site with the folder `local`.
 
     A file replaces the policy that is there, settings change single ones of it; with neither a policy that is there
-    stays, but for a setting that is gone since 0.1, and a site without one gets the recommended one.
+    stays, but for a setting that is gone since 0.1, and a site without one gets the recommended one. Unless `sure`, a change
+    of `min_count` is asked about.
 
     Raises:
-        UserError: the request contradicts itself, or a setting has a value that it cannot have.
+        UserError: the request contradicts itself, a setting has a value that it cannot have, or nobody can be asked.
     """
     if (show or remove) and (given or file is not None or show == remove):
         raise UserError("--show and --remove stand alone")
@@ -37,6 +51,8 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
         return
     base = read_policy(file) if file is not None else found or Policy()
     new = read_policy(_with(base.to_json(), given))
+    if found is not None and not sure:
+        _ask_about_groups(found.min_count, new.min_count)
     write_policy(local, new)
     if removed:
         say(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
@@ -53,6 +69,19 @@ def print_policy(local: Path) -> None:
     say(local / PRIVACY)
     for subject, words in (summary(policy) | facts(local, policy)).items():
         say(f"  {subject}: {words}")
+
+
+def _ask_about_groups(before: int, now: int) -> None:
+    """Say what other groups of the same rows give away, and ask whether to go on; UserError where nobody can be asked."""
+    if max(before, SMALLEST_GROUP) == max(now, SMALLEST_GROUP):
+        return
+    words = _OTHER_GROUPS.format(before=before, now=now)
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"{' '.join(words.split())} Nobody can be asked here: give --yes to change it, or keep min_count"
+        )
+    say(words)
+    typer.confirm("Change it?", abort=True)
 
 
 def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:

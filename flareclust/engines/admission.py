@@ -11,6 +11,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from nvflare.apis.app_validation import AppValidator
@@ -23,11 +24,12 @@ from nvflare.apis.workspace import Workspace
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.aggregators.placed import FILE as PLACED
 from flareclust.flare import file_guard
 from flareclust.flare.peers import guard_job, guard_server, guard_site
+from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.kit_files import Watch, rights_problem
@@ -74,6 +76,20 @@ def packed_problem(packed: zipfile.ZipFile) -> str | None:
     return None
 
 
+def kept_problem(local: Path, folder: Path) -> str | None:
+    """Return why a job with this folder may not be unpacked at a site, in words that follow the site's name.
+
+    NVFlare would delete the folder first, and with it the labels and the record of requests.
+    """
+    if os.path.lexists(folder):
+        return f"has a folder {folder.name} of an earlier job, and deletes none; submit the job again, which gives it a new number"
+    with suppress(Refusal):  # which the job's own answer says
+        labels = read_config(local).labels
+        if labels is not None and os.path.lexists(local / labels / f"{folder.name}.csv"):
+            return f"has labels of an earlier job {folder.name}; submit the job again, which gives it a new number"
+    return None
+
+
 class SiteDeployer(FLComponent, AppDeployer):
     """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
 
@@ -97,7 +113,7 @@ class SiteDeployer(FLComponent, AppDeployer):
             with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
                 unread = _problem(local, names, self._watch)
-                problem = unread or packed_problem(packed)
+                problem = unread or packed_problem(packed) or kept_problem(local, Path(workspace.get_run_dir(job_id)))
         except _UNPACKABLE:
             return "the job's files cannot be unpacked"
         if problem:

@@ -9,10 +9,11 @@ jobs and their administration need.
 import logging
 import re
 from collections.abc import Callable, Collection
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames
+from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames, WorkspaceConstants
 from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.defs import (
     CellChannel,
@@ -43,13 +44,13 @@ log = logging.getLogger(__name__)
 MOST_SESSIONS = 1000
 
 #: What NVFlare's server asks sites for when it runs jobs, and what an administrator asks. Sending files (`sys.shell`),
-#: listing paths and changing the logs are not among it.
+#: listing paths, changing the logs and deleting the folders of jobs are not among it.
 ANSWERED = frozenset(
     {
         *(TrainingTopic.CHECK_STATUS, TrainingTopic.GET_SCOPES, TrainingTopic.NOTIFY_JOB_STATUS),
         *(TrainingTopic.CHECK_RESOURCE, TrainingTopic.ALLOCATE_RESOURCE, TrainingTopic.CANCEL_RESOURCE),
         *(TrainingTopic.DEPLOY, TrainingTopic.START, TrainingTopic.START_JOB, TrainingTopic.SET_JOB_ID),
-        *(TrainingTopic.ABORT, TrainingTopic.ABORT_TASK, TrainingTopic.DELETE_RUN),
+        *(TrainingTopic.ABORT, TrainingTopic.ABORT_TASK),
         *(TrainingTopic.SHUTDOWN, TrainingTopic.RESTART),
         *(SysCommandTopic.SYS_INFO, SysCommandTopic.REPORT_RESOURCES, SysCommandTopic.REPORT_VERSION),
     }
@@ -67,6 +68,14 @@ _OF_JOBS = frozenset({ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPD
 #: What the parent processes of server and sites take on the auxiliary channel: a job that is submitted, and logs.
 _STREAMS = frozenset({TOPIC_STREAM_REQUEST, TOPIC_STREAM_ABORT})
 
+#: Why a request is not answered, where its topic does not say it all.
+_REASONS = {
+    TrainingTopic.DELETE_RUN: "keeps the folders of its jobs, with labels and the record of requests; its operator deletes them"
+}
+
+#: What NVFlare's deployer puts into a job's folder, before the job's process adds its logs and labels.
+_DEPLOYED = frozenset({WorkspaceConstants.JOB_META_FILE, "fl_app.txt"})
+
 #: Jobs have names of this form, and are in folders of that name in the kit.
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -76,6 +85,13 @@ def job_problem(job: object) -> str | None:
     if isinstance(job, str) and _JOB.fullmatch(job):
         return None
     return f"was given {ascii(job)[:80]} as the name of a job, which is none"
+
+
+def starting_problem(folder: Path) -> str | None:
+    """Return why the job with this folder may not start, None where it may: its process would write over what it has left."""
+    if not folder.is_dir() or all(_is_deployed(entry.name) for entry in folder.iterdir()):
+        return None
+    return f"has run the job {folder.name} before, and runs none twice"
 
 
 def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
@@ -212,16 +228,23 @@ class SafeProcessor(RequestProcessor):
 
     def process(self, req: AdminMessage, app_ctx: object) -> AdminMessage:
         """Return the processor's answer, or why there is none."""
-        if req.topic not in ANSWERED:
-            return self._refused(f"does not answer {req.topic}")
-        job = req.get_header(RequestHeader.JOB_ID)
-        if job and (problem := job_problem(job)):
-            return self._refused(problem)
-        return self._processor.process(req, app_ctx)
-
-    def _refused(self, problem: str) -> AdminMessage:
+        problem = _request_problem(req, app_ctx)
+        if problem is None:
+            return self._processor.process(req, app_ctx)
         log.warning("a request was refused: this site %s", problem)
         return error_reply(f"this site {problem}")
+
+
+def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:
+    if req.topic not in ANSWERED:
+        return _REASONS.get(req.topic, f"does not answer {req.topic}")
+    job = req.get_header(RequestHeader.JOB_ID)
+    if not job:
+        return None
+    problem = job_problem(job)
+    if problem is None and req.topic == TrainingTopic.START_JOB and isinstance(app_ctx, ClientEngine):
+        return starting_problem(Path(app_ctx.args.workspace) / job)
+    return problem
 
 
 def _bind_sessions(resolver: CellIdentityResolver) -> None:
@@ -245,6 +268,10 @@ def _bind_sessions(resolver: CellIdentityResolver) -> None:
                 del own[oldest], users[oldest]
 
     resolver.require_match = require_match
+
+
+def _is_deployed(name: str) -> bool:
+    return name in _DEPLOYED or name.startswith(WorkspaceConstants.APP_PREFIX)
 
 
 def _is_family(endpoint: str, origin: str) -> bool:

@@ -69,7 +69,8 @@ def resolve_uri(uri: str | None = None) -> str:
 
 
 def ui_command(uri: str | None = None, port: int = 5000) -> list[str]:
-    """Return the command line that shows the store's runs at http://127.0.0.1:<port>.
+    """Return the command line that shows the store's runs at http://127.0.0.1:<port>; the address of a database, which may hold a
+    password, goes into the environment, as every account of the machine can list command lines.
 
     Raises:
         UserError: The store is a server, which has its own pages, or the port is out of range.
@@ -81,11 +82,13 @@ def ui_command(uri: str | None = None, port: int = 5000) -> list[str]:
     if not 1 <= port <= 65535:
         raise UserError(f"expected a port from 1 to 65535, got {port}")
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of MLflow's own libraries
-    options = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    options = ["--port", str(port), "--workers", "1"]
     options += ["--uvicorn-opts", "--log-level warning"]  # no line for each file that the browser asks for
     if file := sqlite_file(store):
         # Or experiments made in the browser would keep their files wherever the command was started.
-        options += ["--artifacts-destination", (file.parent / "mlruns").as_uri()]
+        options += ["--backend-store-uri", store, "--artifacts-destination", (file.parent / "mlruns").as_uri()]
+    else:
+        os.environ["MLFLOW_BACKEND_STORE_URI"] = store
     return [sys.executable, "-m", "mlflow", "ui", *options]
 
 

@@ -3,7 +3,10 @@
 import re
 import sys
 
+import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.paths import ROOT
 
@@ -14,6 +17,9 @@ else:
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+
+#: What `make install` takes without a hash: its files differ by index and machine.
+UNLOCKED = {"torch"}
 LAYERS, FORBIDDEN = PYPROJECT["tool"]["importlinter"]["contracts"]
 
 
@@ -31,6 +37,41 @@ def installed(extra: str | None) -> set[str]:
             set().union(*map(installed, requirement.extras)) if requirement.name == "flareclust" else {requirement.name}
         )
     return found
+
+
+def versions(name: str) -> dict[str, Version]:
+    """Return the version of each package in a file of pins."""
+    lines = re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    return {canonicalize_name(package): Version(version) for package, version in lines}
+
+
+@pytest.mark.parametrize("name", ["site", "dev", "uv"])
+def test_every_pin_of_a_lock_has_hashes_and_names_no_index(name):
+    text = (ROOT / "locks" / f"{name}.txt").read_text(encoding="utf-8")
+    pins = re.split(r"\n(?! )", text.rstrip("\n"))
+    assert len(pins) == len(versions(f"locks/{name}.txt"))
+    for pin in pins:
+        assert re.fullmatch(r"\S+==\S+( ; [^\\\n]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+", pin), pin.splitlines()[0]
+
+
+def test_locks_have_the_versions_of_the_constraints_and_leave_out_torch_alone():
+    """If this fails, run `make locks`."""
+    constraints, uv, dev = (versions(name) for name in ("constraints.txt", "locks/uv.txt", "locks/dev.txt"))
+    assert {name: version for name, version in (dev | uv).items() if name in constraints} == {
+        name: version for name, version in constraints.items() if name not in UNLOCKED
+    }
+
+
+def test_locks_have_all_dependencies():
+    """If this fails, run `make locks`."""
+    dev, site = versions("locks/dev.txt"), versions("locks/site.txt")
+    assert site.items() <= dev.items()
+    for extra, found in ((None, site), ("dev", dev), ("postgres", dev)):
+        wanted = {canonicalize_name(name) for name in installed(extra)} - UNLOCKED
+        assert wanted - {"tomli"} <= found.keys(), "tomli is for Python 3.10, for which no lock is"
+    for requirement in map(Requirement, PYPROJECT["project"]["dependencies"]):
+        name = canonicalize_name(requirement.name)
+        assert name == "tomli" or requirement.specifier.contains(site[name])
 
 
 def test_the_layers_are_those_that_lint_holds():

@@ -5,7 +5,7 @@ import json
 import pytest
 import watching
 from conftest import SITES
-from harness import LEAD, MEMBER, SERVER
+from harness import LEAD, MEMBER, SERVER, submitted
 from jobs import Job
 from kit_cells import as_site, as_user
 
@@ -69,8 +69,18 @@ def test_a_server_reads_and_removes_no_file_of_a_site(federation, secret, tmp_pa
     reported = json.loads((folder / watching.ASKED).read_text())
     for site in SITES:
         assert "does not answer sys.shell" in reported[f"{site} shell"]
-        assert "was given 'local' as the name of a job, which is none" in reported[f"{site} remove"]
+        assert "keeps the folders of its jobs" in reported[f"{site} remove"]
         assert "does not" not in reported[f"{site} status"]
+
+
+def test_a_job_that_is_deleted_at_the_server_keeps_its_labels_at_the_sites(federation, tmp_path):
+    job = export_job(build_job(get("lloyd"), {}, OPTIONS), tmp_path / "job")
+    with federation.session(LEAD) as session:
+        number, _ = submitted(session, job, tmp_path / "fetched")
+        session.delete_job(number)
+        assert number not in [about["job_id"] for about in session.list_jobs()]
+    for site in SITES:
+        assert (federation.kit(site) / number / "labels.csv").exists()
 
 
 def test_the_next_job_runs_at_all_sites(federation):

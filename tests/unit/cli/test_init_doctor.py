@@ -62,6 +62,8 @@ def test_the_services_of_a_team_reach_each_other_by_their_names(command, tmp_pat
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= set(services) - {name}
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+        words = [service.get("command", ""), service.get("healthcheck", {}).get("test", "")]
+        assert "PASSWORD" not in " ".join(words), "every account of the machine can list command lines"
     assert "mlflow:5000" in services["mlflow"]["command"].split("--allowed-hosts ")[1].split(",")
 
 

@@ -213,6 +213,25 @@ def test_a_job_brings_its_configuration_in_no_other_format(name):
     assert "refuses the job for its file" in files_problem([f"config/{name}"])
 
 
+def test_a_site_unpacks_no_job_over_the_folder_of_another(kit):
+    labels = kit / "job-1" / "labels.csv"
+    labels.parent.mkdir()
+    labels.write_text("row,label\n0,2\n")
+    message = deploy(SiteDeployer(), kit)
+    assert message.startswith("has a folder job-1 of an earlier job, and deletes none; submit the job again")
+    assert labels.read_text() == "row,label\n0,2\n"
+
+
+def test_a_site_unpacks_no_job_over_labels_that_it_keeps_elsewhere(kit, unpacked):
+    (kit / "local" / "flareclust.yaml").write_text("path: rows.npy\nlabels: kept\n")
+    assert deploy(SiteDeployer(), kit) == ""
+    (kit / "local" / "kept").mkdir()
+    (kit / "local" / "kept" / "job-1.csv").write_text("row,label\n")
+    assert deploy(SiteDeployer(), kit).startswith("has labels of an earlier job job-1; submit the job again")
+    (kit / "local" / "flareclust.yaml").write_text("path: [\n")
+    assert deploy(SiteDeployer(), kit) == "", "what is wrong with it the job's own answer says"
+
+
 def start(deployer, kit, job):
     deployer.handle_event(EventType.AFTER_JOB_LAUNCH, context(kit, JOB_META={"job_id": job}))
 

@@ -201,6 +201,7 @@ def test_a_started_site_answers_only_what_jobs_need(component, processors, caplo
         "sys.report_env",
         "sys.configure_site_log",
         "train.configure_job_log",
+        "train.delete_run",
     }
     assert cell.filters[0](message("server")) is None
     assert cell.filters[0](message("south")) is not None
@@ -209,11 +210,36 @@ def test_a_started_site_answers_only_what_jobs_need(component, processors, caplo
 
 def test_requests_about_jobs_name_a_job(processors):
     started(SiteDeployer(), cell=Cell("north"))
-    (remove,) = [p for p in processors if "train.delete_run" in p.get_topics()]
     for job, answer in ((JOB, "answered"), ("local", "was given 'local' as the name of a job, which is none")):
-        request = AdminMessage("train.delete_run", "")
-        request.set_header(RequestHeader.JOB_ID, job)
-        assert answer in remove.process(request, None).body
+        assert answer in asked(processors, "train.deploy", job)
+
+
+def asked(processors, topic, job, app_ctx=None):
+    (processor,) = [p for p in processors if topic in p.get_topics()]
+    request = AdminMessage(topic, "")
+    request.set_header(RequestHeader.JOB_ID, job)
+    return processor.process(request, app_ctx).body
+
+
+def test_a_site_deletes_no_folder_of_a_job(processors):
+    started(SiteDeployer(), cell=Cell("north"))
+    for job in (JOB, "local"):
+        answer = asked(processors, "train.delete_run", job)
+        assert answer.startswith("this site keeps the folders of its jobs, with labels and the record of requests;")
+
+
+def test_a_site_starts_no_job_a_second_time(processors, tmp_path):
+    """Its process would write over the labels that the first one has left."""
+    started(SiteDeployer(), cell=Cell("north"))
+    engine = ClientEngine.__new__(ClientEngine)
+    engine.args = SimpleNamespace(workspace=str(tmp_path))
+    (tmp_path / JOB / "app_north").mkdir(parents=True)
+    for name in ("fl_app.txt", "meta.json"):
+        (tmp_path / JOB / name).write_text("")
+    assert asked(processors, "train.start_job", JOB, engine) == "answered"
+    (tmp_path / JOB / "labels.csv").write_text("row,label\n")
+    answer = asked(processors, "train.start_job", JOB, engine)
+    assert answer == f"this site has run the job {JOB} before, and runs none twice"
 
 
 def test_a_processor_of_a_later_nvflare_is_not_answered_unasked(processors):

@@ -1,6 +1,8 @@
 """The file of a site's policy as NVFlare reads it, and the command that writes it."""
 
 import json
+import re
+from io import StringIO
 from unittest.mock import MagicMock
 
 import pytest
@@ -9,6 +11,7 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 
 from flareclust._foundation.errors import UserError
+from flareclust.cli import site_policy
 from flareclust.cli.main import main
 from flareclust.flare import file_guard
 from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
@@ -16,6 +19,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.sites.check import check
 from flareclust.sites.permissions import hints, policies, problems
 from flareclust.sites.policy_file import PRIVACY, other_filters, policy_of, remove_policy, write_policy
+from tests.paths import ROOT
 from tests.unit.privacy.policy_cases import executor, refusal
 
 FOREIGN = {"path": "nvflare.app_common.filters.percentile_privacy.PercentilePrivacy", "args": {"gamma": 0.1}}
@@ -98,7 +102,7 @@ def call(*arguments):
 def test_the_command_writes_changes_shows_and_removes(kit, capsys):
     assert call(kit) == 0
     assert policy_of(kit / "local") == Policy()
-    assert call(kit, "--min-count", 20, "--arrays", "centroids, counts", "--secure-sums") == 0
+    assert call(kit, "--min-count", 20, "--arrays", "centroids, counts", "--secure-sums", "--yes") == 0
     assert call(kit, "--round-counts", 5, "--no-secure-sums") == 0
     changed = Policy(min_count=20, round_counts=5, arrays=("centroids", "counts"))
     assert policy_of(kit / "local") == changed
@@ -110,10 +114,72 @@ def test_the_command_writes_changes_shows_and_removes(kit, capsys):
     assert "multiples of 5" in shown
     assert policy_of(kit / "local") == changed
     (kit / "policy.yaml").write_text("min_count: 12\nround_counts: 4\n")
-    assert call(kit, kit / "policy.yaml", "--min-rows", 30) == 0
+    assert call(kit, kit / "policy.yaml", "--min-rows", 30, "--yes") == 0
     assert policy_of(kit / "local") == Policy(min_rows=30, min_count=12, round_counts=4)
     assert call(kit, "--remove") == 0
     assert policy_of(kit / "local") is None
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What somebody at a terminal types."""
+
+    def at_terminal(text):
+        typed = StringIO(text)
+        monkeypatch.setattr(typed, "isatty", lambda: True)
+        monkeypatch.setattr("sys.stdin", typed)
+
+    return at_terminal
+
+
+@pytest.mark.parametrize("now", [11, 9])
+def test_a_change_of_the_floor_is_asked_about(kit, capsys, answers, now):
+    assert call(kit) == 0
+    answers("n\n")
+    assert call(kit, "--min-count", now) == 1
+    assert f"min_count changes from 10 to {now}, so jobs will see other groups" in capsys.readouterr().out
+    assert policy_of(kit / "local") == Policy()
+    answers("y\n")
+    assert call(kit, "--min-count", now) == 0
+    assert policy_of(kit / "local") == Policy(min_count=now)
+
+
+def test_a_floor_in_a_file_is_asked_about_as_well(kit, capsys, answers):
+    assert call(kit) == 0
+    (kit / "policy.yaml").write_text("min_count: 12\n")
+    answers("\n")
+    assert call(kit, kit / "policy.yaml") == 1, "no is the default"
+    assert policy_of(kit / "local") == Policy()
+    assert call(kit, kit / "policy.yaml", "--yes") == 0
+    assert policy_of(kit / "local") == Policy(min_count=12)
+
+
+def test_without_a_terminal_a_change_of_the_floor_needs_yes(kit, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", StringIO("y\n"))
+    assert call(kit, "--min-count", 20) == 0, "a first policy has no other groups"
+    assert call(kit, "--min-count", 30) == 2
+    assert "Nobody can be asked here: give --yes to change it" in capsys.readouterr().err
+    assert policy_of(kit / "local") == Policy(min_count=20)
+    assert call(kit, "--min-count", 30, "--yes") == 0
+    assert policy_of(kit / "local") == Policy(min_count=30)
+
+
+def test_what_makes_no_other_groups_is_not_asked_about(kit, capsys):
+    assert call(kit, "--min-count", 1) == 0
+    assert call(kit, "--min-count", 3, "--min-rows", 20) == 0, "a group has three rows or more, whatever the floor"
+    assert call(kit, "--round-counts", 5) == 0
+    assert "other groups" not in capsys.readouterr().out
+
+
+def test_the_question_has_the_figures_of_the_documentation():
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    said = " ".join(site_policy._OTHER_GROUPS.split())
+    for floors, words in (
+        ("10 and 11", "with floors 10 and 11, {} of 1,797 rows"),
+        ("10 and 20", "with 10 and 20, {}."),
+    ):
+        [rows] = re.findall(rf"^\| digits, 1,797 rows \| {floors} \|.*\| (\d+) \|$", page, re.MULTILINE)
+        assert words.format(rows) in said
 
 
 def test_the_command_says_what_was_spent(kit, capsys):

@@ -41,14 +41,22 @@ def test_other_files_are_not_taken_for_a_store(tmp_path):
         Tracker(f"sqlite:///{tmp_path}/notes.db/below.db")
 
 
-def test_ui_command_shows_the_store_of_the_tracker(tmp_path):
+def test_ui_command_shows_the_store_of_the_tracker(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     command = ui_command(f"sqlite:///{tmp_path}/runs.db", port=5001)
-    expected = f"-m mlflow ui --backend-store-uri sqlite:///{tmp_path}/runs.db --port 5001 --workers 1"
+    store = f"--backend-store-uri sqlite:///{tmp_path}/runs.db"
     assert command[0] == sys.executable
-    options = "--uvicorn-opts --log-level warning"
-    assert " ".join(command[1:]) == f"{expected} {options} --artifacts-destination file://{tmp_path}/mlruns"
+    options = "-m mlflow ui --port 5001 --workers 1 --uvicorn-opts --log-level warning"
+    assert " ".join(command[1:]) == f"{options} {store} --artifacts-destination file://{tmp_path}/mlruns"
     assert "--artifacts-destination" not in ui_command("postgresql://me@host/runs")
     with pytest.raises(UserError, match="in a browser"):
         ui_command("http://tracking:5000")
     with pytest.raises(UserError, match="from 1 to 65535"):
         ui_command(port=0)
+
+
+def test_the_password_of_a_database_is_on_no_command_line(monkeypatch):
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
+    store = "postgresql://me:secret@host/runs"
+    assert "secret" not in " ".join(ui_command(store))
+    assert os.environ["MLFLOW_BACKEND_STORE_URI"] == store
