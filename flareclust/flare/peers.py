@@ -201,7 +201,7 @@ def guard_job(fl_ctx: FLContext) -> None:
 
 
 def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None = None) -> None:
-    """Have a process of a site drop what others ask, and auxiliary requests of other topics than these where some are given."""
+    """Have a process of a site drop what others ask, and auxiliary requests to itself of other topics than these where some are given."""
 
     def problem(message: Message) -> str | None:
         origin, requests = _of(message, MessageHeaderKey.ORIGIN), requests_of(message)
@@ -209,7 +209,10 @@ def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None 
         if any(channel == _NETWORK for channel, _ in requests):
             wrong = "asks about this site's network"
         asked = [topic for channel, topic in requests if channel == CellChannel.AUX_COMMUNICATION]
-        if auxiliary is not None and any(topic not in auxiliary for topic in asked):
+        here = (
+            _of(message, MessageHeaderKey.DESTINATION) == cell.get_fqcn()
+        )  # behind a relay, those for jobs come by, too
+        if auxiliary is not None and here and any(topic not in auxiliary for topic in asked):
             wrong = f"asked for {ascii(asked[0])[:80]}"
         return wrong and f"{ascii(origin)[:80]} {wrong}"
 
