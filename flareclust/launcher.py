@@ -25,6 +25,7 @@ from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
 from flareclust.engines.admission import SiteDeployer
 from flareclust.engines.environment import added, listed
+from flareclust.flare import file_guard
 from flareclust.flare.peers import guard_site
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
@@ -44,6 +45,7 @@ class _Launcher(ProcessJobLauncher):
 
     def __init__(self, environment: Sequence[str] = ()) -> None:
         super().__init__()
+        file_guard.install()
         self.environment = added(environment)
 
     def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]

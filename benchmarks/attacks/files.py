@@ -111,5 +111,5 @@ CASES = [
     Case("files-member", "the same", "user without rights", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(as_user("MEMBER"))),
     Case("files-site", "the same", "site, malicious", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(as_site)),
     Case("finished-jobs", "sites are asked to delete a finished job, to unpack one anew, and to start one again", "server, malicious",
-         PROCESSES, "not measured", "sites delete nothing, and take no job whose folder exists", _finished_jobs),
+         PROCESSES, "6 of 9, a job started again (d86f16bc)", "sites delete nothing, and take no job whose folder exists", _finished_jobs),
 ]  # fmt: skip

@@ -71,6 +71,9 @@ PREFIXES = (
 #: How a process reaches other machines, in both spellings; one with a user, and so a password, stays out.
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 
+#: Names that begin like one of the list, but are of a secret, or of a proxy with one.
+_SECRET = re.compile(r"PASS|SECRET|TOKEN|KEY|CRED|AUTH|PROXY", re.IGNORECASE)
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -100,4 +103,4 @@ def listed(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str
 def _passes(name: str, value: str) -> bool:
     if name.lower() in PROXIES:
         return "@" not in value
-    return name in NAMES or name.startswith(PREFIXES)
+    return name in NAMES or (name.startswith(PREFIXES) and not _SECRET.search(name))

@@ -219,18 +219,13 @@ class JobMonitor:
 
         def download(session: Session) -> Path:
             try:
-                location = Path(session.download_job_result(self.id, str(scratch)))
-                if not location.resolve().is_relative_to(scratch.resolve()):
-                    raise JobFailed(
-                        f"the server named a folder for the result of the job {self.id} that is not {scratch}"
-                    )
-                return location / "workspace"
+                return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
             except OSError as error:
                 if error.errno not in _OF_THIS_DISK:
                     raise
                 raise JobFailed(
                     f"the result of the job {self.id} cannot be written to {error.filename or scratch} ({error.strerror}); make "
-                    f"room there, or name another folder in TMPDIR, and fetch it: nvflare job download {self.id}"
+                    f"room there, or name another folder in TMPDIR, and fetch it: python -m flareclust.guarded nvflare.cli job download {self.id}"
                 ) from error
 
         folder = self.server.call_with_retry(download)

@@ -26,7 +26,7 @@ from nvflare.fuel.f3.cellnet.utils import decode_payload
 from nvflare.fuel.f3.comm_config import DEFAULT_STREAMING_MAX_BLOB_SIZE, CommConfigurator
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.blob_streamer import BlobHandler
-from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, STREAM_ERROR_TOPIC, StreamHeaderKey
 from nvflare.fuel.f3.streaming.stream_types import BlobSizeError, StreamError, StreamFuture
 from nvflare.fuel.utils.fobs import FOBSContextKey
 from nvflare.fuel.utils.fobs.decomposers.via_downloader import contains_lazy_download_ref
@@ -48,6 +48,7 @@ MOST_BYTES = 128 * 2**20
 OpenTask = Callable[[str], tuple[str, str] | None]
 
 _REPLIES = (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE)
+_STREAM_ERRORS = (STREAM_CHANNEL, STREAM_ERROR_TOPIC)
 _EVENTS = (CellChannel.AUX_COMMUNICATION, FED_EVENT_TOPIC)
 
 
@@ -75,13 +76,15 @@ def install(fl_ctx: FLContext, open_task: OpenTask) -> bool:
 def bypassing_problem(message: Message) -> str | None:
     """Return why a message does not come to the job of this process; None where it does.
 
-    A reply outside of NVFlare's streams is decoded before anyone looks at its size. An event that a site fires here could end
-    the job of all.
+    A reply outside of NVFlare's streams is decoded before anyone looks at its size. An event that a site fires here, or its word
+    that a message is too large for it, could end the job of all.
     """
     if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
         return None
     direct, streamed = requests_of(message)
     origin = ascii(message.get_header(MessageHeaderKey.ORIGIN))[:80]
+    if direct == _STREAM_ERRORS and message.get_header(StreamHeaderKey.ERROR_TYPE) == BlobSizeError.__name__:
+        return f"{origin} said that a message is too large for it, at which NVFlare ends the job"
     if direct == _REPLIES:
         return f"{origin} sent a reply past the stream"
     return f"{origin} sent an event" if _EVENTS in (direct, streamed) else None

@@ -41,7 +41,7 @@ def note_protection(kit: Path, problems: Sequence[str]) -> None:
 
 
 def protection(kit: Path) -> tuple[str, list[str]]:
-    """Return in words what protects the processes of a kit that run on this machine, and what is wrong, a sentence each."""
+    """Return in words what protects the processes of a kit that run on this machine from this folder, and what is wrong, a sentence each."""
     noted, lines, errors = _noted(kit), [], []
     for process in _parents(kit):
         if noted.get("pid") != process.pid or noted.get("started") != process.create_time():
@@ -55,7 +55,7 @@ def protection(kit: Path) -> tuple[str, list[str]]:
             lines.append(
                 f"in force in process {process.pid}: messages hold no files (flareclust {noted.get('flareclust')})"
             )
-    return "; ".join(lines) or ("not in force" if errors else "no process of this kit runs on this machine"), errors
+    return "; ".join(lines) or ("not in force" if errors else "no process runs here from this folder"), errors
 
 
 def _noted(kit: Path) -> dict[str, Any]:

@@ -96,7 +96,11 @@ def keep(result: AnyResult, folder: Path) -> AnyResult:
             return save(replace(result, warnings=[*result.warnings, warning]), other)
         except UserError as error:
             reasons.append(str(error))
-    job = f"; the NVFlare server keeps the result of the job {result.job} (nvflare job download)" if result.job else ""
+    job = (
+        f"; the NVFlare server keeps the result of the job {result.job} (python -m flareclust.guarded nvflare.cli job download)"
+        if result.job
+        else ""
+    )
     raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{job}")
 
 

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
 from flareclust.flare import downloads
@@ -43,6 +44,40 @@ def test_a_file_outside_is_refused(module, name):
     assert not is_inside(name)
     with pytest.raises(PathOutside, match="outside of the download"):
         pulled(module, name)
+
+
+class Answered(Session):
+    """A session whose server answers with this folder."""
+
+    def __init__(self, downloads, location):
+        self.download_dir, self._location = str(downloads), location
+
+    def _do_command(self, command, *args, **kwargs):
+        return {"meta": {"location": str(self._location)}}
+
+
+@pytest.mark.parametrize("name", [TRANSFER, f"{TRANSFER}__2"])
+def test_a_result_is_moved_to_where_the_user_wants_it(tmp_path, module, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "result.json").write_text("{}")
+    found = Answered(tmp_path, tmp_path / name).download_job_result(TRANSFER, str(tmp_path / "here"))
+    assert found == str(tmp_path / "here" / name)
+    assert (tmp_path / "here" / name / "result.json").exists()
+
+
+@pytest.mark.parametrize("name", [".ssh", f"other/{TRANSFER}", "", f"{TRANSFER}__x", f"../{TRANSFER}"])
+def test_another_folder_of_the_user_is_no_result(tmp_path, module, name):
+    downloads = tmp_path / "transfer"
+    (downloads / name).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(PathOutside, match="no result of the job"):
+        Answered(downloads, downloads / name).download_job_result(TRANSFER, str(tmp_path / "here"))
+    assert (downloads / name).is_dir()
+
+
+def test_a_link_is_no_result(tmp_path, module):
+    (tmp_path / TRANSFER).symlink_to("/etc")
+    with pytest.raises(PathOutside):
+        Answered(tmp_path, tmp_path / TRANSFER).download_job_result(TRANSFER)
 
 
 @pytest.mark.parametrize("transfer", ["/../../../home", "..", "", None, TRANSFER + "/..", TRANSFER.upper()])

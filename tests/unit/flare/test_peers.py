@@ -317,12 +317,12 @@ def test_a_site_takes_no_auxiliary_requests_but_streams(processors):
     cell = Cell("north")
     started(SiteDeployer(), cell=cell)
     for of in (MessageHeaderKey, StreamHeaderKey):
-        assert (
-            cell.filters[0](message("server", **{of.CHANNEL: "aux_communication", of.TOPIC: "fed.event"})) is not None
-        )
-        assert (
-            cell.filters[0](message("server", **{of.CHANNEL: "aux_communication", of.TOPIC: "ObjectStreamer.Abort"}))
-            is None
+        event = {of.CHANNEL: "aux_communication", of.TOPIC: "fed.event"}
+        log = {of.CHANNEL: "aux_communication", of.TOPIC: "ObjectStreamer.Abort"}
+        assert cell.filters[0](message("server", **event)) is not None
+        assert cell.filters[0](message("server", **log)) is None
+        assert cell.filters[0](message("server", f"north.{JOB}", **event)) is None, (
+            "on the way to a job, behind a relay"
         )
 
 

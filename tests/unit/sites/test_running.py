@@ -31,7 +31,7 @@ def noted(kit, process, **changes):
 
 
 def test_a_kit_without_a_process(tmp_path):
-    assert protection(tmp_path) == ("no process of this kit runs on this machine", [])
+    assert protection(tmp_path) == ("no process runs here from this folder", [])
 
 
 def test_a_process_that_was_started_before_the_upgrade_is_an_error(tmp_path, parent):
