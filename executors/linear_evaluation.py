@@ -61,7 +61,7 @@ def classes_of(table: Table, column: str) -> IntArray:
         Refusal: there is no such column, or it holds something else.
     """
     if column not in (table.columns or ()):
-        raise Refusal("has no column of the name that class_column says")
+        raise Refusal("has no column with the name that class_column gives")
     values = table.X[:, (table.columns or ()).index(column)]
     if not ((values >= 0) & (values < MOST_CLASSES) & (values == np.floor(values))).all():
         raise Refusal(f"has something else than integers from 0 to {MOST_CLASSES - 1} in the column of the classes")

@@ -21,7 +21,7 @@ from nvflare.fuel.f3.cellnet.cell import Cell
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray
-from flareclust._foundation.version import __version__, fits
+from flareclust._foundation.version import __version__, fits, shown_version
 from flareclust.data.labels import keep_labels
 from flareclust.data.tables import Table
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
@@ -180,7 +180,9 @@ def _check_classes(local: Path, named: Sequence[str]) -> None:
 def _check_version(needs: str | None) -> None:
     """Raise Refusal where the job states a version of flareclust that the site does not have."""
     if needs is not None and not fits(needs, __version__):
-        raise Refusal(f"has flareclust {__version__} where the job needs {needs}; install that version at the site")
+        raise Refusal(
+            f"has flareclust {__version__} where the job needs {shown_version(needs)}; install that version at the site"
+        )
 
 
 def _refuse(reason: str) -> Shareable:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from flareclust.flare import downloads, file_guard
-from flareclust.sites.running import RELAY, note_protection
+from flareclust.sites.running import RELAY
 
 
 def main() -> None:
@@ -21,8 +21,8 @@ def main() -> None:
     if (problem := file_guard.problem()) is not None:
         sys.exit(f"{sys.argv[1]} {problem}")
     del sys.argv[0]
-    if sys.argv[0] == RELAY:
-        note_protection(Path(sys.argv[sys.argv.index("-m") + 1]), [])
+    if sys.argv[0] == RELAY and "-m" in sys.argv[:-1]:
+        file_guard.note(Path(sys.argv[sys.argv.index("-m") + 1]))
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

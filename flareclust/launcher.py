@@ -11,6 +11,7 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, JobConstants, SystemComponents
@@ -77,6 +78,7 @@ class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
         super().handle_event(event_type, fl_ctx)
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_site(fl_ctx)
+            file_guard.note(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace))
         elif event_type == EventType.SYSTEM_START:
             engine = fl_ctx.get_engine()
             if engine.get_component(SystemComponents.APP_DEPLOYER) is None:

@@ -145,10 +145,10 @@ def _session(kit: Path) -> Iterator[str]:
 
 CASES = [
     Case("answers-member", "requests to the server, in its own process and in that of a job, whose answers would hold its private key", "user without rights",
-         PROCESSES, "1 of 1 files", STOPS, _of_server(as_user("MEMBER"), "member")),
-    Case("answers-lead", "the same", "lead", PROCESSES, "1 of 1 files", STOPS, _of_server(as_user("LEAD"), "lead")),
-    Case("answers-site", "the same", "site, malicious", PROCESSES, "1 of 1 files", STOPS, _of_server(as_site, "south")),
-    Case("answers-relay", "the same, in the server's own process", "relay, malicious", PROCESSES, "1 of 1 files", STOPS, _by_relay),
+         PROCESSES, "1 of 1 (d86f16bc)", STOPS, _of_server(as_user("MEMBER"), "member")),
+    Case("answers-lead", "the same", "lead", PROCESSES, "1 of 1 (d86f16bc)", STOPS, _of_server(as_user("LEAD"), "lead")),
+    Case("answers-site", "the same", "site, malicious", PROCESSES, "1 of 1 (d86f16bc)", STOPS, _of_server(as_site, "south")),
+    Case("answers-relay", "the same, in the server's own process", "relay, malicious", PROCESSES, "1 of 1 (d86f16bc)", STOPS, _by_relay),
     Case("answers-server", "requests and tasks for two sites, one of them behind a relay, for the relay and for the session of a lead, whose answers would hold their files",
-         MALICIOUS, PROCESSES, "6 of 6 files", STOPS, _of_all),
+         MALICIOUS, PROCESSES, "6 of 6 (d86f16bc)", STOPS, _of_all),
 ]  # fmt: skip

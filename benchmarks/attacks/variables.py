@@ -48,7 +48,8 @@ def _run(fast: bool) -> list[Found]:
     ]
     wanted = [attacked.secret(site, name) for site in attacked.sites for name in at_sites]
     wanted += [attacked.secret(attacked.server, name) for name in at_server]
-    came = sum(value in text for value in wanted for text in ["\n".join(texts)])
+    text = "\n".join(texts)
+    came = sum(value in text for value in wanted)
     found = attacked.found(before, [], "2 jobs")
     title = "2 sites with 2 variables each, the server with 1"
     return [Found(title, came, len(wanted), "2 jobs", None, found.changed, found.ran, "variables")]

@@ -10,3 +10,10 @@ def fits(needed: str, installed: str) -> bool:
     (docs/versions.md).
     """
     return needed.split(".")[:2] == installed.split(".")[:2]
+
+
+def shown_version(needed: str) -> str:
+    """Return the version that a job states, for a text that leaves this machine; other words where it is no version."""
+    numbers = needed.split(".")
+    known = len(numbers) in (2, 3) and all(one.isascii() and one.isdigit() and len(one) <= 3 for one in numbers)
+    return needed if known else "another version"

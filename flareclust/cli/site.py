@@ -117,10 +117,10 @@ def site_allow(
     from flareclust.sites.check import local_of
     from flareclust.sites.kit import Settings, prepare_site
     from flareclust.sites.permissions import chosen
-    from flareclust.sites.start_scripts import guard_scripts, is_of_relay_or_user
+    from flareclust.sites.start_scripts import guard_scripts, owner_without_jobs
 
     local = local_of(kit)
-    if is_of_relay_or_user(kit):
+    if owner_without_jobs(kit) is not None:
         for change in guard_scripts(kit) or ["nothing to change"]:
             say(change)
         return

@@ -33,7 +33,6 @@ from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.kit_files import Watch, rights_problem
-from flareclust.sites.running import note_protection
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,7 @@ def kept_problem(local: Path, folder: Path) -> str | None:
     NVFlare would delete the folder first, and with it the labels and the record of requests.
     """
     if os.path.lexists(folder):
-        return f"has a folder {folder.name} of an earlier job, and deletes none; submit the job again, which gives it a new number"
+        return f"keeps the folder {folder.name} of an earlier job; submit the job again, which gives it a new number"
     with suppress(Refusal):  # which the job's own answer says
         labels = read_config(local).labels
         if labels is not None and os.path.lexists(local / labels / f"{folder.name}.csv"):
@@ -112,8 +111,8 @@ class SiteDeployer(FLComponent, AppDeployer):
         try:
             with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
-                unread = _problem(local, names, self._watch)
-                problem = unread or packed_problem(packed) or kept_problem(local, Path(workspace.get_run_dir(job_id)))
+                problem = _problem(local, names, self._watch) or packed_problem(packed)
+                problem = problem or kept_problem(local, Path(workspace.get_run_dir(job_id)))
         except _UNPACKABLE:
             return "the job's files cannot be unpacked"
         if problem:
@@ -125,7 +124,7 @@ class SiteDeployer(FLComponent, AppDeployer):
         """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_site(fl_ctx)
-            _note_protection(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace) / "local")
+            file_guard.note(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace))
         elif event_type == EventType.ABOUT_TO_START_RUN:  # in the process of a job
             guard_job(fl_ctx)
         elif event_type == EventType.AFTER_JOB_LAUNCH:
@@ -159,7 +158,7 @@ class ServerValidator(FLComponent, AppValidator):
         """When the server starts, say what it passes on; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_server(fl_ctx)
-            _note_protection(self._local)
+            file_guard.note(self._local.parent)
         elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
             resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
             job = str(resources.get(JobMetaKey.JOB_ID.value))
@@ -180,14 +179,6 @@ def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool
         )
     except UserError as error:
         return f"cannot say what jobs may do: {error}"
-
-
-def _note_protection(local: Path) -> None:
-    problem = file_guard.problem()
-    try:
-        note_protection(local.parent, [] if problem is None else [problem])
-    except OSError as error:
-        log.warning("this process could not write down what protects it (%s)", error.strerror)
 
 
 def _local(fl_ctx: FLContext) -> Path:

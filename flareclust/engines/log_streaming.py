@@ -2,7 +2,7 @@
 
 NVFlare's streamer sends whatever file of the job's folder a job names, the labels with their ids among them. So sites' kits name
 `SiteLogs` in its place, which puts `LogStreamer` into each job, the one that jobs may name. NVFlare's receiver makes a path of
-the names that come with a log, whoever sends it. So a server's kit names `LogReceiver`.
+the names that come with a log. So a server's kit names `LogReceiver`.
 """
 
 import json
@@ -98,7 +98,7 @@ class LogReceiver(JobLogReceiver):
             stream_ctx[_KEPT_BY] = self
         site, job = self._get_trusted_stream_identity(fl_ctx)
         name = stream_ctx.get(KEY_FILE_NAME)
-        problem = None if _SITE.fullmatch(site) else f"is of {ascii(site)[:80]}, which is no site"
+        problem = None if _SITE.fullmatch(site) else f"is of {ascii(site)[:80]}, which is not the name of a site"
         problem = problem or job_problem(job) or (None if name in _LOGS else f"has the name {ascii(name)[:80]}")
         if problem is not None:
             raise ValueError(f"a log that was sent to the server is refused: it {problem}")

@@ -115,8 +115,8 @@ class ClientSelection(BaseFedAvg):
             return list(asked[: selection.m])  # the controller looks at the signal next
         if not losses:
             raise JobFailed(
-                f"none of the {len(asked)} candidates of round {self.current_round} has sent a finite "
-                f"{self.loss_metric!r} in answer to the task {self.loss_task!r}; the log says why"
+                f"none of the {len(asked)} candidates of round {self.current_round} has sent a finite loss, by the job's "
+                "loss_metric, in answer to its loss_task; the log says why"
             )
         return selection.chosen({name: losses[name] for name in asked if name in losses})
 

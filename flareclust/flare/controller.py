@@ -26,7 +26,7 @@ from flareclust._foundation.display import shown
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
-from flareclust._foundation.version import __version__, fits
+from flareclust._foundation.version import __version__, fits, shown_version
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.features import result as partial
@@ -194,7 +194,7 @@ class ClusteringController(Controller):
     def _problem(self, fl_ctx: FLContext) -> str | None:
         """Return why this server cannot run the job, in words that follow its name; None where it can."""
         if self.needs is not None and not fits(self.needs, __version__):
-            return f"has flareclust {__version__} where the job needs {self.needs}"
+            return f"has flareclust {__version__} where the job needs {shown_version(self.needs)}"
         workspace = fl_ctx.get_workspace()
         # A server whose kit names no validator has not looked; the settings in result.json are those of the lead, not resolved.
         if problem := folder_problem(Path(workspace.get_app_config_dir(fl_ctx.get_job_id())).parent):

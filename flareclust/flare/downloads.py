@@ -64,5 +64,5 @@ def is_result(location: Path, downloads: str, job_id: str) -> bool:
 def _transfer_folder(module: FileTransferModule, tx_id: str, folder_name: str) -> str:
     """Return the folder of a transfer, as NVFlare names it."""
     if not isinstance(tx_id, str) or not _TRANSFER.fullmatch(tx_id) or not is_inside(folder_name):
-        raise PathOutside(f"the server named a transfer that is none: {ascii(tx_id)[:80]}")
+        raise PathOutside(f"the server named a transfer in an unknown form: {ascii(tx_id)[:80]}")
     return f"{module.download_dir}/{folder_name}__{tx_id}"

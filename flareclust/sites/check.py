@@ -25,7 +25,7 @@ from flareclust.sites.places import check_places
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rows import SiteData
 from flareclust.sites.running import protection
-from flareclust.sites.start_scripts import is_of_relay_or_user, unguarded_scripts
+from flareclust.sites.start_scripts import owner_without_jobs, unguarded_scripts
 
 #: With fewer rows than this, integers that all differ are no sign of a row's number.
 _ENOUGH = 20
@@ -97,10 +97,10 @@ def check(kit: Path, site: str | None = None) -> Checked:
     """
     local, name = local_of(kit), site or kit.absolute().name
     running, unprotected = protection(kit)
-    if is_of_relay_or_user(kit):
+    if (owner := owner_without_jobs(kit)) is not None:
         about = {"messages": running, "versions": site_policy.versions()}
         errors = [*unguarded_scripts(kit), *unprotected]
-        return Checked(name, about, errors, _certificates(kit), None, _kind(kit))
+        return Checked(name, about, errors, _certificates(kit), None, owner)
     facts, hints = site_policy.policies(local) | {"messages": running}, _certificates(kit)
     errors = [*site_policy.problems(local, name), *unprotected]
     rows, table, server = None, None, site_policy.is_server(local)
@@ -127,10 +127,6 @@ def check(kit: Path, site: str | None = None) -> Checked:
         errors, facts = [*errors, *problems], facts | budget
     about = facts | {"versions": site_policy.versions()}
     return Checked(name, about, errors, hints, rows, "a server" if server else None)
-
-
-def _kind(kit: Path) -> str:
-    return "a relay" if (kit / "startup" / "fed_relay.json").exists() else "a user"
 
 
 def _certificates(kit: Path) -> list[str]:

@@ -17,9 +17,10 @@ _PROGRAMS = {"sub_start.sh": RELAY, "fl_admin.sh": "nvflare.fuel.hci.tools.admin
 _GUARDED = "-m flareclust.guarded"
 
 
-def is_of_relay_or_user(kit: Path) -> bool:
-    """Return whether a kit is a relay's or a user's, which runs no jobs and has no rows."""
-    return any((kit / "startup" / name).exists() for name in ("fed_relay.json", "fed_admin.json"))
+def owner_without_jobs(kit: Path) -> str | None:
+    """Return whose a kit is that runs no jobs and has no rows, "a relay" or "a user"; None for a site's or the server's."""
+    owners = {"fed_relay.json": "a relay", "fed_admin.json": "a user"}
+    return next((owner for name, owner in owners.items() if (kit / "startup" / name).exists()), None)
 
 
 def guard_scripts(kit: Path) -> list[str]:

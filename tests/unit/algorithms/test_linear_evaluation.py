@@ -123,7 +123,7 @@ def test_a_column_that_holds_no_classes_is_refused_without_its_values(sites, val
 
 
 def test_a_column_that_is_not_there_is_named(sites):
-    with pytest.raises(Refusal, match="no column of the name that class_column says"):
+    with pytest.raises(Refusal, match="no column with the name that class_column gives"):
         linear.classes_of(sites["site-0"], "grade")
 
 

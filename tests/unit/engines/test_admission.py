@@ -218,7 +218,7 @@ def test_a_site_unpacks_no_job_over_the_folder_of_another(kit):
     labels.parent.mkdir()
     labels.write_text("row,label\n0,2\n")
     message = deploy(SiteDeployer(), kit)
-    assert message.startswith("has a folder job-1 of an earlier job, and deletes none; submit the job again")
+    assert message.startswith("keeps the folder job-1 of an earlier job; submit the job again")
     assert labels.read_text() == "row,label\n0,2\n"
 
 

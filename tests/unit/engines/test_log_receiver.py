@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.streaming import StreamContext
+from nvflare.apis.streaming import StreamContext, StreamContextKey
 from nvflare.app_common.logging.job_log_receiver import _KEY_RECV_FILE, _KEY_RECV_PATH
 from nvflare.app_common.streamers.log_streamer import KEY_FILE_NAME
 
@@ -37,8 +37,6 @@ def stream(name="error_log.txt", **keys):
 
 
 def ended(receiver, sent, fl_ctx):
-    from nvflare.apis.streaming import StreamContextKey
-
     sent[StreamContextKey.RC] = "OK"
     receiver._on_stream_done(sent, fl_ctx)
 

@@ -166,7 +166,9 @@ def test_a_reply_that_is_no_model_and_one_that_never_comes_leave_the_others():
 
 def test_without_any_loss_the_job_ends_with_the_reason():
     controller, _ = connected(WithFirstModel(**settings()), lambda name, task, params: None)
-    with pytest.raises(JobFailed, match="none of the 5 candidates of round 0 has sent a finite 'loss'"):
+    with pytest.raises(
+        JobFailed, match="none of the 5 candidates of round 0 has sent a finite loss, by the job's loss_metric"
+    ):
         controller.run()
 
 

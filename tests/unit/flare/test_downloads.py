@@ -82,5 +82,5 @@ def test_a_link_is_no_result(tmp_path, module):
 
 @pytest.mark.parametrize("transfer", ["/../../../home", "..", "", None, TRANSFER + "/..", TRANSFER.upper()])
 def test_a_transfer_that_is_none_is_refused(module, transfer):
-    with pytest.raises(PathOutside, match="a transfer that is none"):
+    with pytest.raises(PathOutside, match="a transfer in an unknown form"):
         module._tx_path(transfer, "job")

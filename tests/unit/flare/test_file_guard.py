@@ -1,4 +1,4 @@
-"""Messages hold no files, whoever makes them, and a process says where that cannot be kept up."""
+"""Messages hold no files, and a process says where that cannot be kept up."""
 
 import subprocess
 import sys

@@ -24,8 +24,9 @@ from nvflare.utils.process_utils import ProcessAdapter
 from flareclust import launcher
 from flareclust._foundation.errors import UserError
 from flareclust.engines.admission import SiteDeployer
-from flareclust.engines.environment import NAMES, PREFIXES, PROXIES
+from flareclust.engines.environment import NAMES, PREFIXES, PROXIES, listed
 from flareclust.launcher import ServerProcessLauncher, SiteProcessLauncher, _Handle
+from flareclust.sites.running import PROTECTION
 
 
 def launched(monkeypatch, *code: str):
@@ -89,18 +90,27 @@ def test_a_process_that_nvflare_ends_is_not_waited_for(monkeypatch):
     assert time.monotonic() - began < 30
 
 
-def test_a_site_whose_kit_names_no_deployer_gets_the_one_that_looks_at_jobs(monkeypatch):
+def test_a_site_whose_kit_names_no_deployer_gets_the_one_that_looks_at_jobs(monkeypatch, tmp_path):
     monkeypatch.setattr(ClientProcessJobLauncher, "handle_event", lambda *_: None)
     guarded, parts = [], {}
     monkeypatch.setattr(launcher, "guard_site", guarded.append)
     engine = SimpleNamespace(get_component=parts.get, add_component=parts.__setitem__)
-    started = SimpleNamespace(get_engine=lambda: engine)
+    about = SimpleNamespace(workspace=str(tmp_path))
+    started = SimpleNamespace(get_engine=lambda: engine, get_prop=lambda key: about)
     SiteProcessLauncher().handle_event(EventType.SYSTEM_BOOTSTRAP, started)
     assert (guarded, parts) == ([started], {})
+    assert (tmp_path / PROTECTION).exists()
     SiteProcessLauncher().handle_event(EventType.SYSTEM_START, started)
     assert isinstance(own := parts[SystemComponents.APP_DEPLOYER], SiteDeployer)
     SiteProcessLauncher().handle_event(EventType.SYSTEM_START, started)
     assert parts == {SystemComponents.APP_DEPLOYER: own}
+
+
+@pytest.mark.parametrize(
+    "name", ["NVFLARE_ADMIN_PASSWORD", "GRPC_PROXY_EXP", "DASK_DISTRIBUTED__COMM__TLS__CA_KEY", "LC_SECRET"]
+)
+def test_a_secret_whose_name_begins_like_one_of_the_list_stays_out(name):
+    assert listed({name: "a", "LC_ALL": "C"}) == {"LC_ALL": "C"}
 
 
 #: Both launchers of ours, each with that of NVFlare which it is in the place of.

@@ -115,7 +115,7 @@ def test_masked_sums_give_the_same_model():
 @pytest.mark.parametrize(
     ("table", "params", "message"),
     [
-        (Table(np.eye(3)), {}, "has no column of the name that class_column says"),
+        (Table(np.eye(3)), {}, "has no column with the name that class_column gives"),
         (
             Table(np.eye(3), ("a", "b", "class")),
             {"test_column": "held"},

@@ -1,5 +1,6 @@
 """`flareclust site check` says whether the processes that run now are protected, not only those to come."""
 
+import json
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 
 from flareclust._foundation.settings_file import parse_json
 from flareclust.sites.running import PROTECTION, RELAY, note_protection, protection
-from flareclust.sites.start_scripts import guard_scripts, is_of_relay_or_user, unguarded_scripts
+from flareclust.sites.start_scripts import guard_scripts, owner_without_jobs, unguarded_scripts
 
 
 @pytest.fixture
@@ -23,8 +24,6 @@ def parent(tmp_path):
 
 def noted(kit, process, **changes):
     note_protection(kit, changes.pop("problems", []))
-    import json
-
     about = parse_json((kit / PROTECTION).read_text()) | {"pid": process.pid}
     about |= {"started": psutil.Process(process.pid).create_time()} | changes
     (kit / PROTECTION).write_text(json.dumps(about))
@@ -53,6 +52,11 @@ def test_an_earlier_process_of_the_same_number_does_not_count(tmp_path, parent):
     assert len(protection(tmp_path)[1]) == 1
 
 
+def test_a_clock_that_was_set_changes_nothing(tmp_path, parent):
+    noted(tmp_path, parent, started=psutil.Process(parent.pid).create_time() + 1)
+    assert protection(tmp_path)[1] == []
+
+
 def test_a_process_that_could_not_be_protected_says_why(tmp_path, parent):
     noted(tmp_path, parent, problems=["cannot keep files out"])
     assert protection(tmp_path) == ("not in force", [f"the process {parent.pid} cannot keep files out"])
@@ -77,7 +81,7 @@ def test_the_scripts_of_relays_and_users_start_protected(tmp_path, script, progr
     (startup / owner).write_text("{}")
     (startup / script).write_text(f"exec python3 -u -m {program} -m $WORKSPACE\n")
     (startup / script).chmod(0o755)
-    assert is_of_relay_or_user(tmp_path)
+    assert owner_without_jobs(tmp_path) == ("a relay" if owner == "fed_relay.json" else "a user")
     assert "without the protection" in unguarded_scripts(tmp_path)[0]
     assert guard_scripts(tmp_path) == [f"{script}: messages of {program} hold no files"]
     assert (startup / script).read_text() == f"exec python3 -u -m flareclust.guarded {program} -m $WORKSPACE\n"
