@@ -9,6 +9,7 @@ from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.cell import Cell
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.sec.authn import set_add_auth_headers_filters
 from nvflare.private.defs import ClientType
@@ -78,5 +79,6 @@ def _in_place_of(federation: Federation, name: str, client_type: str, scheme: st
         yield cell
     finally:
         cell.stop()
+        CoreCell.ALL_CELLS.pop(name, None)  # else this process could be no cell of this name again
         federation.start(name)
         federation.wait_connected()
