@@ -19,7 +19,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.decomposers import numpy_decomposers
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.message import Message as CellMessage
-from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, STREAM_ERROR_TOPIC, StreamHeaderKey
 from nvflare.fuel.f3.streaming.stream_types import BlobSizeError, StreamError
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs import lobs
@@ -246,3 +246,13 @@ def test_replies_come_by_the_stream_and_events_not_at_all(headers, problem):
     assert bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) == problem
     asked[MessageHeaderKey.MSG_TYPE] = MessageType.REPLY
     assert bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) is None
+
+
+def test_a_site_cannot_end_a_job_by_saying_that_a_message_is_too_large():
+    asked = {MessageHeaderKey.MSG_TYPE: MessageType.REQ, MessageHeaderKey.ORIGIN: "north"}
+    asked |= {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ERROR_TOPIC}
+    too_large = CellMessage({**asked, StreamHeaderKey.ERROR_TYPE: BlobSizeError.__name__}, None)
+    assert (
+        bypassing_problem(too_large) == "'north' said that a message is too large for it, at which NVFlare ends the job"
+    )
+    assert bypassing_problem(CellMessage({**asked, StreamHeaderKey.ERROR_TYPE: StreamError.__name__}, None)) is None
