@@ -70,16 +70,11 @@ class SiteLogs(SiteLogStreamer):
 
 
 class LogReceiver(JobLogReceiver):
-    """NVFlare's receiver of logs at the server, for the error log of a site's job; it opens and moves no other file.
+    """NVFlare's receiver of logs at the server, for the error log of a site's job; it opens and moves no other file."""
 
-    Args:
-        dest_dir: where logs are until a stream ends, a folder of the server's account only; `site-logs` in its workspace by default.
-        idle_timeout: seconds after which a stream without messages ends.
-    """
-
-    def __init__(self, dest_dir: str | None = None, idle_timeout: float = 30.0) -> None:
-        super().__init__(dest_dir or str(Path.cwd() / "site-logs"), idle_timeout)
-        self.dest_dir, self.idle_timeout = dest_dir, idle_timeout
+    def _effective_dest_dir(self) -> str:
+        """Return where a log is until its stream ends: in the server's workspace, not in a folder that accounts share."""
+        return self._dest_dir or str(Path.cwd() / "site-logs")
 
     def _on_chunk_received(self, data: bytes, stream_ctx: StreamContext, fl_ctx: FLContext) -> None:
         self._check(stream_ctx, fl_ctx)

@@ -1,8 +1,7 @@
 """Messages hold no files: encoding a message reads none from the disk, and decoding one writes none.
 
-NVFlare's messages consist of a main section and of further ones for large values. One kind of those is a file, which NVFlare
-reads where a message is encoded, and writes into a folder that all accounts share where one is decoded. flareclust sends arrays
-only. So a process refuses such sections, and the objects that ask for them, from before its first message on
+NVFlare's messages consist of a main section and of further ones for large values. One kind of those is a file. flareclust sends
+arrays only, so a process refuses such sections, and the objects that ask for them, from before its first message on
 (docs/adr/0030-no-files-in-messages.md).
 """
 
@@ -62,7 +61,7 @@ def problem() -> str | None:
     tries = {"read": _encode_a_file, "written": _decode_a_file, "asked for": _decode_a_datum}
     if open_ := [what for what, attempt in tries.items() if not _is_refused(attempt)]:
         return (
-            f"cannot keep messages from having files {' and '.join(open_)} here: NVFlare {version('nvflare')} is not the "
+            f"cannot keep files out of messages ({', '.join(open_)}): NVFlare {version('nvflare')} is not the "
             "version that this flareclust protects; install the one that it requires, and start this process anew"
         )
     return None

@@ -52,6 +52,13 @@ def test_the_error_log_of_a_site_is_kept(receiver, tmp_path):
     assert kept == [(JOB, str(path), "north", "ERRORLOG")]
 
 
+def test_logs_are_kept_in_the_servers_workspace_for_its_account_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    LogReceiver()._on_chunk_received(b"x", stream(), context([]))
+    assert (tmp_path / "site-logs").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "site-logs" / JOB / "north" / "error_log.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("site", "job", "name"),
     [

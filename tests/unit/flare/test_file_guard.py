@@ -84,14 +84,14 @@ def test_honest_messages_stay_as_they_are():
 def test_a_process_that_is_not_guarded_says_so():
     code = "from flareclust.flare import file_guard; print(file_guard.problem())"
     text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "files read and written and asked for" in text
+    assert "(read, written, asked for)" in text
 
 
 @pytest.mark.parametrize(
     ("missing", "words"),
     [
-        (lambda patch: patch.setattr(lobs, "_Header", lobs._Header.__base__), "files written here"),
-        (lambda patch: patch.delitem(nvflare_fobs._decomposers, "nvflare.fuel.utils.fobs.datum.Datum"), "asked for here"),
+        (lambda patch: patch.setattr(lobs, "_Header", lobs._Header.__base__), "(written)"),
+        (lambda patch: patch.delitem(nvflare_fobs._decomposers, "nvflare.fuel.utils.fobs.datum.Datum"), "(asked for)"),
     ],
 )  # fmt: skip
 def test_a_missing_part_of_the_guard_is_named(monkeypatch, missing, words):
