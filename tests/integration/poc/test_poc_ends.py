@@ -8,6 +8,7 @@ import pytest
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
+from flareclust.engines.poc import processes
 from flareclust.engines.poc.state import KITS
 from flareclust.experiment import poc as set_up
 from tests.integration.poc.poc_cases import COMMAND, environment, nvflare, until
@@ -31,6 +32,26 @@ def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_st
     assert naming(folder) == []
     assert (folder / KITS / "site-2" / "console.txt").is_file()
     poc.down(folder, remove=True)
+    assert not folder.exists()
+
+
+def test_what_was_started_is_ended_and_the_folder_removed_also_where_ctrl_c_comes_twice(tmp_path, monkeypatch):
+    ended = []
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def end(folder, processes):
+        ended.append((folder, dict(processes)))
+        if len(ended) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(poc_kits, "provision", interrupted)
+    monkeypatch.setattr(processes, "end", end)
+    folder = tmp_path.resolve() / "poc"
+    with pytest.raises(KeyboardInterrupt):
+        set_up.up(folder, "iris", n_sites=2)
+    assert ended == [(folder, {})] * 2
     assert not folder.exists()
 
 

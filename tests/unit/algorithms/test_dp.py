@@ -9,7 +9,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.engines import inprocess
-from flareclust.executors.dp_lloyd import BOUNDS, DPLloydExecutor
+from flareclust.executors.dp_lloyd import BOUNDS, SECOND_MOMENTS, DPLloydExecutor
 from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
@@ -55,6 +55,20 @@ def test_a_budget_that_is_used_up_ends_the_next_job(sites, monkeypatch):
     monkeypatch.setattr(inprocess, "_JOB", "the next one")
     with pytest.raises(JobFailed, match=r"of its budget of 1\.2 for all jobs"):
         flareclust.run("dp-oneshot", site, k=4, epsilon=1.0, policy=policy(epsilon=1.0, budget=1.2))
+
+
+def test_a_site_computes_products_of_512_columns_at_most():
+    """docs/algorithms/dp-lloyd.md: with more than 512 columns the squares only."""
+    session = SiteSession(Policy.of(policy()), "a", Ledger.in_memory())
+    rows = np.random.default_rng(0).normal(size=(50, 513))
+
+    def answer(d):
+        task = Task(SECOND_MOMENTS, 1, {"low": np.full(d, -20.0), "high": np.full(d, 20.0)}, "site-1")
+        return DPLloydExecutor(2).answer(task, rows[:, :d], never_abort, session)
+
+    assert answer(512).arrays["products"].shape == (512 * 513 // 2,)
+    with pytest.raises(Refusal, match=r"has 513 columns, too many for second moments \(512\)"):
+        answer(513)
 
 
 def test_a_job_without_assessment_keeps_that_share(sites):

@@ -1,6 +1,7 @@
 """The command line: what a run prints and writes, and the other commands."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -224,6 +225,14 @@ def test_settings_that_cannot_be_read(pairs, message):
 
 def test_version(command):
     assert command("--version") == TrialRun(0, f"flareclust {flareclust.__version__}\n", "")
+
+
+@pytest.mark.parametrize(("words", "level"), [((), logging.WARNING), (("-v",), logging.INFO)])
+def test_less_than_warnings_is_logged_with_verbose_only(command, monkeypatch, words, level):
+    levels = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **options: levels.append(options["level"]))
+    command(*words, "--version")
+    assert levels == [level]
 
 
 def test_list_names_every_algorithm_with_its_settings(command):

@@ -53,6 +53,14 @@ def test_far_from_0_seeds_are_those_that_scikit_learn_chooses_near_0(shift):
     assert (elsewhere > 0) == (shift == 2**34)
 
 
+@pytest.mark.parametrize("unit", [2.0**-200, 2.0**200])
+def test_the_unit_of_the_columns_decides_nothing(unit):
+    X = mixture(300, 3)
+    for seed in range(5):
+        _, expected = sklearn.cluster.kmeans_plusplus(X, 9, random_state=seed)
+        np.testing.assert_array_equal(kmeans_plusplus(unit * X, 9, np.random.RandomState(seed))[1], expected)
+
+
 def test_the_number_of_candidates_is_that_of_scikit_learn():
     X = mixture(400, 2)
     _, rows = sklearn.cluster.kmeans_plusplus(X, 9, random_state=3, n_local_trials=1)

@@ -98,6 +98,8 @@ def test_the_picture_marks_what_every_rule_picks():
         np.testing.assert_array_equal(line.get_xydata(), np.column_stack([known.k, values]))
         np.testing.assert_array_equal(mark.get_xydata(), [[k, values[k - 2]]])
         assert words.get_text() == f"{rule}: k = {k}"
+    numbered = [axes.xaxis.get_tick_params()["labelbottom"] for axes in panels]
+    assert numbered == [False, False, False, False, True]  # all have the axis of the lowest
     medians = {line.get_xdata().mean(): line.get_ydata()[0] for line in of(pairs, "median")}
     assert list(medians) == [2, 3, 4, 5]
     for k, median in medians.items():

@@ -75,6 +75,7 @@ def test_who_has_which_column_is_drawn_under_its_name() -> None:
     upper, lower = figure.axes[:2]
     assert ticks(upper)[1] == ["north (1 row)", "south (2,500 rows)"]
     assert ticks(lower) == (["age", "sugar", "urea", "weight"], ["cluster 0", "cluster 1", "cluster 2"])
+    assert lower.get_xticks().tolist() == [0.5, 1.5, 2.5, 3.5]  # the middle of each cell
     assert upper.get_ylim() == (2, 0)  # the first site above
     assert upper.get_title(loc="left") == "two"
 

@@ -216,6 +216,12 @@ def test_a_sweep_is_logged_from_its_folder_as_its_flow_would_have(store, other, 
     assert len(family(store, logged.run_id)[1]) == 4
 
 
+def test_settings_of_a_trial_are_parameters_of_its_run_and_those_of_the_algorithm_have_a_prefix(store):
+    study = tracked("settings", trials(2), store)
+    for _, _, params, *_ in family(store, study.tracker.parent)[1].values():
+        assert params == {"k": "3", "param.n_init": "2", "seed": "0"}
+
+
 def test_a_part_of_a_sweep_is_not_logged_as_the_whole(store, tmp_path):
     file = TrialFile(tmp_path / "trials.jsonl", "part", trials(4), "flareclust")
     file.add(0, FileRunner(tmp_path / "one.jsonl", "part")(trials(1))[0])
