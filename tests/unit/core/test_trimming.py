@@ -36,6 +36,22 @@ def test_so_many_rows_are_left_out(seed: int, n: int, k: int, share: float) -> N
         assert {tuple(row) for row in kept} <= {tuple(row) for row in data}
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_are_those_of_a_literal_trimmed_k_means(seed: int) -> None:
+    """Leave out the farthest rows, move each centroid to the mean of its own, until no cost is saved."""
+    data = np.random.default_rng(seed).normal(size=(80, 2)) + np.repeat(
+        [[0.0, 0.0], [5.0, 0.0], [0.0, 4.0], [5.0, 4.0]], 20, axis=0
+    )
+    found = trimmed_rows(data, 4, 0.1, np.random.default_rng(seed), n_init=1, aborted=never_abort)
+    centroids = data[np.random.default_rng(seed).choice(80, size=4, replace=False)]
+    for _ in range(100):
+        distances = np.linalg.norm(data[:, None] - centroids, axis=2)
+        kept = np.sort(np.argsort(distances.min(axis=1))[:72])
+        nearest = distances[kept].argmin(axis=1)
+        centroids = np.array([data[kept][nearest == c].mean(axis=0) for c in range(4)])
+    np.testing.assert_array_equal(found, data[kept])
+
+
 def test_it_stops_when_aborted() -> None:
     with pytest.raises(Aborted):
         trimmed_rows(np.eye(30), 2, 0.1, np.random.default_rng(0), n_init=1, aborted=lambda: True)

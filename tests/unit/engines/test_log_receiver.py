@@ -9,7 +9,7 @@ from nvflare.apis.streaming import StreamContext, StreamContextKey
 from nvflare.app_common.logging.job_log_receiver import _KEY_RECV_FILE, _KEY_RECV_PATH
 from nvflare.app_common.streamers.log_streamer import KEY_FILE_NAME
 
-from flareclust.engines.log_streaming import LogReceiver
+from flareclust.engines.log_streaming import LogReceiver, SiteLogs
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 
@@ -50,6 +50,21 @@ def test_the_error_log_of_a_site_is_kept(receiver, tmp_path):
     path = tmp_path / "logs" / JOB / "north" / "error_log.txt"
     assert path.read_bytes() == b"one two"
     assert kept == [(JOB, str(path), "north", "ERRORLOG")]
+
+
+@pytest.mark.parametrize("lacking", [FLContextKey.JOB_META, FLContextKey.WORKSPACE_ROOT, ReservedKey.IDENTITY_NAME])
+def test_a_site_that_does_not_know_which_job_starts_where_changes_no_job(tmp_path, lacking):
+    known = {
+        FLContextKey.JOB_META: {"job_id": JOB},
+        FLContextKey.WORKSPACE_ROOT: str(tmp_path),
+        ReservedKey.IDENTITY_NAME: "north",
+    }
+    fl_ctx = FLContext()
+    for name, value in known.items():
+        if name != lacking:
+            fl_ctx.set_prop(name, value, private=name != ReservedKey.IDENTITY_NAME, sticky=False)
+    SiteLogs()._on_before_job_launch("_before_job_launch", fl_ctx)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_logs_are_kept_in_the_servers_workspace_for_its_account_only(tmp_path, monkeypatch):

@@ -172,6 +172,16 @@ def test_clusters_of_a_profile_are_those_of_the_rounds():
     assert reply["counts"].tolist() == [[8, 8, 0], [8, 8, 0]]
 
 
+def test_a_site_may_have_no_cluster_that_a_profile_can_tell_of():
+    centroids = 10.0 * np.arange(5)[:, None] * np.ones(2)
+    rows = np.repeat(centroids, 3, axis=0) + np.random.default_rng(0).normal(size=(15, 2))
+    executor = registry.get("lloyd").build(5, 0, {"missing": "partial", "min_count": 4})[0]
+    reply = executor.answer(
+        Task(PROFILE_KNOWN, 0, {"centroids": centroids, "fill": np.zeros(2)}, "north"), rows, never_abort
+    )
+    assert reply.arrays["rows"].shape == (0,)
+
+
 @pytest.mark.parametrize(
     ("missing", "step"), [("mean", "profile"), ("mean", "profile_bins"), ("refuse", "profile_known")]
 )

@@ -22,6 +22,16 @@ def test_features_in_the_order_of_the_columns():
     assert schema.columns["seen"].bounds == (18262.0, 18292.0)
 
 
+def test_ranges_of_features_are_those_of_their_columns():
+    columns = {**COLUMNS, "crp": "number", "only": {"type": "ordered", "values": ["I"]}}
+    expected = [[0, 120], [0, 1], [0, 1], [0, 2], [18262, 18292], None, None]
+    assert TableSchema(columns=columns).ranges == expected
+
+
+def test_columns_of_words_have_the_values_of_ordered_ones_and_none_of_dates():
+    assert TableSchema(columns=COLUMNS).words == {"stage": ("I", "II", "III"), "seen": ()}
+
+
 def test_missing_cells_may_be_a_value_of_a_category():
     schema = TableSchema(columns={"sex": {"type": "category", "values": ["f"], "missing": "as-category"}})
     assert schema.features == ("sex=f", "sex=missing")

@@ -166,6 +166,19 @@ def test_a_cluster_of_other_versions_or_without_workers_is_one_error(found, told
     assert cluster_client.check_workers(Cluster({WORKER: OWN, f"{WORKER}0": OWN}), []) == 2
 
 
+def test_the_scheduler_is_looked_for_at_its_address(monkeypatch):
+    places = []
+
+    def create_connection(place, timeout):
+        places.append(place)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", create_connection)
+    with pytest.raises(cluster_client.ClusterUnusable):
+        cluster_client.connect("tcp://scheduler.hospital.example:8786")
+    assert places == [("scheduler.hospital.example", 8786)]
+
+
 def test_a_file_that_is_another_for_a_worker_is_counted(parts):
     stamps = [FileFingerprint.of(file) for file in sorted(parts.iterdir())]
     assert cluster_client.check_workers(Cluster({WORKER: OWN}), stamps) == 1
