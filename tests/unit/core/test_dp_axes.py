@@ -79,6 +79,9 @@ def test_axes_are_used_where_rows_outweigh_noise_only():
     assert axes.is_clear(clear, 1000, 10.0, 10)
     assert not axes.is_clear(clear._replace(noise=0.2), 1000, 10.0, 10)
     assert not axes.is_clear(clear, 1000, 3000.0, 10)
+    # The largest of 1000 normal numbers is about 3.7: with noise of 1700 less than two thirds of a cluster's 10,000 rows.
+    assert axes.is_clear(clear, 1000, 1700.0, 10)
+    assert not axes.is_clear(clear, 1000, 1900.0, 10)
 
 
 def test_cells_are_finer_where_rows_are_many_and_noise_is_small():

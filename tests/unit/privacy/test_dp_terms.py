@@ -121,6 +121,18 @@ def test_what_is_spent_is_in_the_ledger_before_the_noise_and_limits_hold(monkeyp
     assert len(counted) == 1, "noise was drawn for what was refused"
 
 
+def test_a_job_that_asks_for_more_than_is_left_for_all_jobs_is_refused_before_it_spends():
+    ledger = Ledger.in_memory()
+    first = terms(np.zeros((4, 2)), ledger=ledger, epsilon=1.0, budget=1.2).granted(1.0, 1e-5)
+    first.gaussian(np.zeros(2, np.int64), 1.0, first.rho, "all of it")
+    spent = ledger.spent().total
+    other = terms(np.zeros((4, 2)), ledger=ledger, job="b", epsilon=1.0, budget=1.2)
+    with pytest.raises(Refusal, match=r"of its budget of 1\.2 for all jobs"):
+        other.granted(1.0, 1e-5)
+    assert ledger.spent().total == spent
+    assert other.granted(0.1, 1e-5).rho > 0
+
+
 # Federations
 
 
