@@ -77,6 +77,16 @@ def test_dry_run_of_tables_of_numbers(north, capsys):
     assert "9" in capsys.readouterr().out
 
 
+def test_dry_run_counts_missing_cells_also_of_columns_without_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = np.arange(40.0).reshape(20, 2)
+    rows[:3, 1] = np.nan
+    np.save("rows.npy", rows)
+    common = ("--data", "rows.npy", "--partition", "iid", "--n-sites", 1, "--k", 2, "--dry-run")
+    assert call("run", "pooled", *common, "--set", "missing=mean") == 0
+    assert "column 2 3" in " ".join(capsys.readouterr().out.split())
+
+
 def test_an_exported_job_holds_its_sites_to_the_schema(tmp_path):
     """The settings are those of a job that `run` submits; those that are given come first."""
     schema = tmp_path / "schema.yaml"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import flareclust
-from flareclust.core.scaling import rounded_spread
-from flareclust.evaluation.agreement import unit_warnings
+from flareclust.core.scaling import KnownSpread, rounded_spread
+from flareclust.evaluation.agreement import own_oddities, unit_warnings
 from tests.paths import ROOT
 
 COLUMNS = ("age", "crp", "tumour")
@@ -43,6 +43,21 @@ def test_another_unit_is_named_although_patients_differ_by_hospital(seed, factor
     [text] = said_of(sites)
     assert text.startswith("south: column 'tumour' is about")
     assert words in text
+
+
+def spread_of(X):
+    return KnownSpread(np.full(X.shape[1], len(X)), X.mean(axis=0), X.std(axis=0))
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_a_site_finds_its_own_column_odd_unless_it_is_another_site_that_has_the_other_unit(factor):
+    own, *others = np.random.default_rng(0).normal(60, 10, (4, 300, 1))
+    alike = spread_of(np.concatenate([own, *others]))
+    assert own_oddities(alike, spread_of(own), 10) == [None]
+    (odd,) = own_oddities(spread_of(np.concatenate([factor * own, *others])), spread_of(factor * own), 10)
+    assert odd is not None
+    one_larger = np.concatenate([own, others[0], 1e3 * others[1], others[2]])
+    assert own_oddities(spread_of(one_larger), spread_of(own), 10) == [None]
 
 
 @pytest.mark.parametrize("factor", [25.4, 2.54, 1 / 0.45359237, 365.25, 1e6])

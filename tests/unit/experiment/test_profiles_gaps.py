@@ -15,8 +15,8 @@ from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry
 from flareclust.protocol.profile_arrays import CELLS, MEANS, ROWS
-from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.task import KNOWN_SCALES, PROFILE_KNOWN, PROFILE_KNOWN_BINS, Task
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.task import KNOWN_SCALES, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILED_KNOWN, Task
 from tests.unit.experiment.test_profiles import COLUMNS, patients
 
 
@@ -180,6 +180,8 @@ def test_a_site_may_have_no_cluster_that_a_profile_can_tell_of():
         Task(PROFILE_KNOWN, 0, {"centroids": centroids, "fill": np.zeros(2)}, "north"), rows, never_abort
     )
     assert reply.arrays["rows"].shape == (0,)
+    arrived = SiteReply(dict(reply.arrays))
+    assert accept(PROFILED_KNOWN, {"north": arrived}, ["north"])[1] == {}
 
 
 @pytest.mark.parametrize(

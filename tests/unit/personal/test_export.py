@@ -148,7 +148,7 @@ def test_one_job_goes_to_all_sites_or_to_those_named(method, k, tmp_path, capsys
             {"method": "ifca", "k": 2, "clusters": "found"},
             "clusters is found without effect: ifca is one job.*leave it out",
         ),
-        ({}, "kfed needs clusters, the folder"),
+        ({}, "^kfed needs clusters, the folder .*or use the method ifca or global"),
         ({"clusters": "found", "k": 2}, "k is 2 without effect: the clusters are those found"),
         ({"clusters": "found", "sites": ("a",)}, "sites is without effect: each job goes to the sites of its cluster"),
         ({"method": "global", "sites": ("a", "a")}, "sites must be different names"),
@@ -156,7 +156,10 @@ def test_one_job_goes_to_all_sites_or_to_those_named(method, k, tmp_path, capsys
         ({"method": "global", "sites": ("a", "b"), "min_sites": 3}, "min_sites is 3, more than the 2 sites named"),
         ({"method": "ifca", "k": 3, "sites": ("a", "b")}, "k is 3, more than the 2 sites named"),
         ({"method": "global", "classes": 1}, "classes must be"),
-        ({"method": "global", "select": "pow-d-kfed", "per_round": 1}, "pow-d-kfed needs clusters, the folder"),
+        (
+            {"method": "global", "select": "pow-d-kfed", "per_round": 1},
+            "^pow-d-kfed needs clusters, .*or use select=pow-d$",
+        ),
         (
             {"method": "global", "select": "random", "per_round": 2, "sites": ("a", "b")},
             "per_round is 2 without effect: 2 devices train a model",
