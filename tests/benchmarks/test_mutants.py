@@ -246,6 +246,9 @@ def test_tests_of_the_copy_run_with_the_change(checkout, tmp_path, request):
         found[str(mutant).partition(":")[2]] = (run.passed, run.code, run.failed)
     assert tree.run("tests/test_f.py", limit=30).passed
     dead = (False, 1, ("tests/test_f.py::test_f",))
+    with tree.with_([Mutant(places[0], places[0].choices[0])]):  # as a run of all tests
+        run = tree.run("-n", "2", limit=120)
+    assert (run.passed, run.code, run.failed) == dead
     assert found["2:13 `>` -> `>=`"] == found["2:15 `5` -> `6`"] == dead
     assert found["3:11 `-=` -> `+=`"][:2] == (False, None)  # it has no end
     assert found["1:5 `7` -> `8`"][0]
