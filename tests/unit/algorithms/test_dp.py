@@ -71,6 +71,13 @@ def test_a_site_computes_products_of_512_columns_at_most():
         answer(513)
 
 
+def test_more_columns_than_a_float_can_count_cells_of():
+    rng = np.random.default_rng(0)
+    sites = {site: rng.normal(size=(60, 600)) + 5 * rng.integers(2, size=(60, 1)) for site in "ab"}
+    result = flareclust.run("dp-lloyd", sites, k=2, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0))
+    assert result.centroids.shape == (2, 600)
+
+
 def test_a_job_without_assessment_keeps_that_share(sites):
     result = flareclust.run("dp-lloyd", sites, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0), rounds=1)
     assert result.rounds == 3  # bounds, start, one update
