@@ -55,7 +55,7 @@ REMARKS = {
 The server accepts from a site, with any algorithm:
 
 - at most k centroids (or what the algorithm's `limits` say), a million columns, counts that add up to 2^46, finite values within 1e140;
-- one message of at most 64 MiB. `streaming_max_blob_size` in `local/comm_config.json` of the server's kit (bytes) allows more or less; it then holds for all messages that the server receives;
+- one message of at most 128 MiB. `streaming_max_blob_size` in `local/comm_config.json` of the server's kit (bytes) allows more or less; it then holds for all messages that the server receives;
 - a reply to the requested step and round. Replies after the end of a round are not used;
 - 400 characters of a reason, without control characters of a terminal. No text about a bad reply holds its values.
 
