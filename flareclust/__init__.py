@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flareclust.engines.recipe import recipe as recipe
     from flareclust.estimators import FederatedKMeans as FederatedKMeans
     from flareclust.experiment.results.result import Result as Result
-    from flareclust.experiment.tables.read_table import read_table as read_table
+    from flareclust.experiment.tables.typed_files import read_table as read_table
     from flareclust.personal.result import PersonalResult as PersonalResult
     from flareclust.protocol.registry import Algorithm as Algorithm
     from flareclust.protocol.registry import algorithms as algorithms
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Imported on first use: a site's process loads this package too, and needs a few modules of it only.
 _PUBLIC = {
     "run": "flareclust.api",
-    "read_table": "flareclust.experiment.tables.read_table",
+    "read_table": "flareclust.experiment.tables.typed_files",
     "select_k": "flareclust.studies.select",
     "sweep": "flareclust.studies.sweeps",
     "stability": "flareclust.studies.stability",

@@ -16,7 +16,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.api import run
 from flareclust.data.cells import check_rows
-from flareclust.data.one_hot import rows_of
+from flareclust.data.frames import rows_of
 from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
 from flareclust.experiment.results.result import Result

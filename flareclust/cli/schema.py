@@ -29,8 +29,8 @@ def schema_draft(
     """Write a first schema from one site's table, to be corrected by hand and agreed by all sites."""
     from flareclust._foundation.own_files import create
     from flareclust.experiment.tables.typed_files import mapping_file, mapping_of
+    from flareclust.schema.columns import TableMapping, read_mapping
     from flareclust.schema.draft import draft
-    from flareclust.schema.mapping import TableMapping, read_mapping
 
     given: dict[str, Any] = {
         name: value for name, value in (("encoding", encoding), ("decimal", decimal)) if value is not None
@@ -65,8 +65,7 @@ def schema_check(
     from flareclust.data.tables import File
     from flareclust.experiment.reports.tables import print_typed
     from flareclust.experiment.tables.typed_files import mapping_file
-    from flareclust.schema.columns import read_schema
-    from flareclust.schema.mapping import read_mapping
+    from flareclust.schema.columns import read_mapping, read_schema
     from flareclust.schema.reading import read_typed
 
     known = read_schema(schema)

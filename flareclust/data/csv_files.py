@@ -1,12 +1,18 @@
-"""csv: numbers separated by comma, semicolon, tab or |, with or without a header."""
+"""csv: cells separated by comma, semicolon, tab or |: numbers with or without a header, or texts with one.
 
+What is wrong with a file is said without showing a cell.
+"""
+
+import codecs
 import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -23,7 +29,10 @@ from flareclust.data.file_formats import (
     listed,
     no_id,
 )
-from flareclust.data.text_faults import COMMA_ADVICE, has_decimal_comma, not_text
+from flareclust.data.memory import on_disk
+
+if TYPE_CHECKING:
+    from flareclust.data.arrow_files import Stored
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
 _BLOCK, _LONGER = 1 << 20, 4
@@ -36,9 +45,24 @@ _MOST_COLUMNS, _LONGEST_LINE = 1_000_000, 1 << 26
 
 _TOO_LONG = "is too long: more than a mebibyte, and more than four times as long as the first rows"
 
+#: A number with a decimal comma.
+_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?\s*")
+
+#: So many bytes at the beginning of a file show that every second one is 0, and a line has at most so many.
+_HEAD, _LINE = 4096, 1 << 20
+
+#: What to do with a table whose numbers have decimal commas.
+COMMA_ADVICE = "read numbers with a decimal comma by a schema (flareclust schema draft FILE --decimal ,)"
+
+#: What to do with a text in another encoding.
+UTF8_ADVICE = "save it as UTF-8"
+
+#: Characters of a text in another encoding than UTF-8 that are copied at a time.
+_COPIED = 1 << 20
+
 
 @dataclass(frozen=True)
-class CsvLayout:
+class _Layout:
     """A csv file: its delimiter, how many cells a line has, how many lines come before the rows, names if it has any.
 
     `block` is how many bytes are read at once; no row may be longer.
@@ -65,9 +89,9 @@ def _opened(file: Path, encoding: str, errors: str = "strict") -> TextIO:
 def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
     """Open a csv file; it has a header where columns are asked for by name, or its first row is no row of numbers."""
     try:
-        layout, first, second = csv_head(file, place)
+        layout, first, second = _csv_head(file, place)
     except UnicodeError:
-        raise not_text(file, "utf-8", place) from None
+        raise _not_text(file, "utf-8", place) from None
     names: Names | None = None
     if wanted is None and id_name is None and all(map(_is_number, first)):
         layout = replace(layout, skip=0)
@@ -93,7 +117,7 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
     yield Source(None if names is None else tuple(names[j] for j in others), read)
 
 
-def csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[CsvLayout, list[str], list[str]]:
+def _csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[_Layout, list[str], list[str]]:
     """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows.
 
     Raises:
@@ -121,7 +145,7 @@ def csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[CsvLayout
     if not first:
         raise UserError(f"{place} has no rows; a table needs at least one")
     block = max(_BLOCK, _LONGER * max(longest, text.taken()))
-    return CsvLayout(file, delimiter, len(first), skip, None, block, encoding), first, second
+    return _Layout(file, delimiter, len(first), skip, None, block, encoding), first, second
 
 
 def _lines(stream: TextIO, place: str) -> Iterator[str]:
@@ -159,7 +183,7 @@ def _refuse_data_as_header(
     if not second:
         raise UserError(f"{place} has no rows below its header; a table needs at least one")
     if any(
-        not _is_number(above) and cell.strip() and (_is_number(cell) or has_decimal_comma(cell))
+        not _is_number(above) and cell.strip() and (_is_number(cell) or _has_decimal_comma(cell))
         for above, cell in zip(names, second, strict=False)
     ):
         return
@@ -192,34 +216,95 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _csv_pieces(layout: CsvLayout, chosen: list[int], own: int | None, place: str) -> Iterator[Piece]:
+def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str) -> Iterator[Piece]:
     import pyarrow as pa
-    from pyarrow import csv as arrow_csv
 
     from flareclust.data.arrow_files import id_values, stack
 
-    every = [str(j) for j in range(layout.width)]
-    kept = [every[j] for j in chosen]
-    types = dict.fromkeys(kept, pa.float64())
+    types = dict.fromkeys(chosen, pa.float64())
     if own is not None:
-        types[every[own]] = pa.string()
-    reading = arrow_csv.ReadOptions(column_names=every, skip_rows=layout.skip, block_size=layout.block)
-    parsing = arrow_csv.ParseOptions(delimiter=layout.delimiter)
-    converting = arrow_csv.ConvertOptions(include_columns=list(types), column_types=types)
+        types[own] = pa.string()
     try:
-        with arrow_csv.open_csv(layout.file, reading, parsing, converting) as batches:
-            for batch in batches:
-                ids = None if own is None else id_values(batch.column(len(kept)))
-                yield Piece(stack(batch.columns[: len(kept)]), ids)
+        for batch in _arrow_batches(layout.file, layout, types, text=False):
+            ids = None if own is None else id_values(batch.column(len(chosen)))
+            yield Piece(stack(batch.columns[: len(chosen)]), ids)
     except pa.ArrowInvalid:
-        fault = csv_fault(layout, chosen, errors="replace")
+        fault = _csv_fault(layout, chosen, errors="replace")
     else:
         return
     names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
     raise _csv_error(fault, place) if isinstance(fault, str) else _no_number(names, *fault, place)
 
 
-def _wide_pieces(layout: CsvLayout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
+def _arrow_batches(source: Any, layout: _Layout, types: Mapping[int, Any], *, text: bool) -> Iterator[Any]:
+    """Give the record batches of some columns of a type each; with `text` cells may hold ends of lines."""
+    from pyarrow import csv as arrow_csv
+
+    every = [str(j) for j in range(layout.width)]
+    kept = {every[j]: kind for j, kind in types.items()}
+    reading = arrow_csv.ReadOptions(
+        column_names=every, skip_rows=layout.skip, block_size=layout.block, use_threads=not text
+    )
+    parsing = arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=text)
+    converting = arrow_csv.ConvertOptions(include_columns=list(kept), column_types=kept)
+    with arrow_csv.open_csv(source, reading, parsing, converting) as batches:
+        yield from batches
+
+
+@contextmanager
+def stored_csv(file: Path, place: str, encoding: str) -> Iterator["Stored"]:
+    """Open a csv file with a header, whose cells are all texts; UserError where it is none, also from reading its batches."""
+    import pyarrow as pa
+
+    from flareclust.data.arrow_files import Stored
+
+    try:
+        layout, first, _ = _csv_head(file, place, encoding)
+    except UnicodeError:
+        raise _not_text(file, encoding, place) from None
+    names = [cell.strip() for cell in first]
+
+    def batches(columns: list[str], rows: int) -> Iterator[Any]:
+        del rows  # Arrow gives a block of text at a time
+        types = {names.index(name): pa.string() for name in columns}
+        try:
+            with _in_utf8(file, encoding) as text:
+                for batch in _arrow_batches(text, layout, types, text=True):
+                    yield batch.rename_columns(columns)
+        except (pa.ArrowInvalid, UnicodeError):  # their texts quote cells
+            pass
+        else:
+            return
+        try:
+            fault = _csv_fault(layout)
+        except UnicodeError:
+            raise _not_text(file, encoding, place) from None
+        raise UserError(f"{place}: {fault}")
+
+    yield Stored(pa.schema([(name, pa.string()) for name in names]), batches)
+
+
+@contextmanager
+def _in_utf8(file: Path, encoding: str) -> Iterator[Any]:
+    """Give what Arrow reads as UTF-8: the file, or a copy of it; UnicodeError where it is no text in this encoding.
+
+    Arrow's own conversion calls Python from threads of its own, which abort the process, or never let it end, where they do
+    so while it ends.
+    """
+    import pyarrow as pa
+
+    if codecs.lookup(encoding).name == "utf-8":
+        yield file
+        return
+    with file.open(encoding=encoding, newline="") as text:
+        parts = (part.encode() for part in iter(partial(text.read, _COPIED), ""))
+        with on_disk(parts, None) as copy:
+            copy.seek(0)
+            with pa.OSFile(f"/dev/fd/{copy.fileno()}") as native:
+                yield native
+
+
+def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
     """Give the rows of a table with many columns; only the cells of one row are Python objects at a time."""
     whole = chosen == list(range(layout.width))
     step = max(1, piece // (8 * len(chosen)))
@@ -244,7 +329,7 @@ def _wide_pieces(layout: CsvLayout, chosen: list[int], own: int | None, piece: i
         yield Piece(rows[:done].copy(), None if own is None else np.array(ids, dtype=object))
 
 
-def _rows_of(layout: CsvLayout, place: str) -> Iterator[list[str]]:
+def _rows_of(layout: _Layout, place: str) -> Iterator[list[str]]:
     """Give the cells of each row below the header; UserError where they are not as many as in the first."""
     n = 0
     try:
@@ -258,7 +343,7 @@ def _rows_of(layout: CsvLayout, place: str) -> Iterator[list[str]]:
                     raise _csv_error(_other_width(n, cells, layout), place)
                 yield cells
     except UnicodeDecodeError:
-        raise not_text(layout.file, layout.encoding, place) from None
+        raise _not_text(layout.file, layout.encoding, place) from None
     except csv.Error:
         raise _csv_error(f"row {n + 1} is no text (an open quotation mark, an overlong cell?)", place) from None
 
@@ -284,16 +369,16 @@ def _csv_error(fault: str, place: str, advice: str = TEXT_ADVICE) -> UserError:
 
 def _no_number(names: Names | None, row: int, at: int, cell: str, place: str) -> UserError:
     fault = f"{called(names, at)} is not numeric, first in row {row}"
-    return _csv_error(fault, place, COMMA_ADVICE if has_decimal_comma(cell) else TEXT_ADVICE)
+    return _csv_error(fault, place, COMMA_ADVICE if _has_decimal_comma(cell) else TEXT_ADVICE)
 
 
-def _other_width(row: int, cells: Sequence[str], layout: CsvLayout) -> str:
+def _other_width(row: int, cells: Sequence[str], layout: _Layout) -> str:
     more = len(cells) > layout.width and layout.delimiter == ","
     why = " (commas in numbers or texts? Then separate cells with semicolons)" if more else ""
     return f"row {row} has {len(cells)} cells, the first has {layout.width}{why}"
 
 
-def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int, str]:
+def _csv_fault(layout: _Layout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int, str]:
     """Return what is wrong, or of the first cell that is no number its row, its position in `chosen`, and the cell itself."""
     row = 0
     with layout.open(errors) as stream:
@@ -318,3 +403,41 @@ def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "stri
             )
             return f"row {row + 1} {what}"
     return f"it is not a plain table{' of numbers' if chosen else ''}"
+
+
+def _has_decimal_comma(cell: str) -> bool:
+    """Return whether a cell is a number with a decimal comma."""
+    return _COMMA.fullmatch(cell) is not None
+
+
+def _not_text(file: Path, encoding: str, place: str) -> UserError:
+    """Return the error of a csv file that is no text in this encoding."""
+    unmarked = encoding.startswith("utf-16") and _is_wide(file)
+    wide = not encoding.startswith("utf-16") and _is_wide(file)
+    likely = "utf-16" if wide else "utf-16-le" if unmarked else "utf-8" if encoding != "utf-8" else "latin-1"
+    what = f"is UTF-16 text where {encoding} is expected" if wide else f"is no {encoding} text{_first(file, encoding)}"
+    others = {"latin-1": " or cp1252", "utf-16-le": " or utf-16-be"}.get(likely, "")
+    return UserError(
+        f"{place} {what}; {UTF8_ADVICE}, or read it by a schema, with `encoding: {likely}`{others} in the mapping "
+        f"(NAME.mapping.yaml beside it); for a first schema: flareclust schema draft FILE --encoding {likely}"
+    )
+
+
+def _is_wide(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return b"\0" in stream.read(_HEAD)
+
+
+def _first(file: Path, encoding: str) -> str:
+    """Return in which line the first bytes are that are no UTF-8."""
+    if encoding != "utf-8":
+        return ""
+    number = 1
+    with file.open("rb") as stream:
+        while line := stream.readline(_LINE):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f", first in line {number}"
+            number += line.endswith(b"\n")
+    return ""

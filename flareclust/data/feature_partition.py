@@ -32,8 +32,7 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.data.cells import check_rows
-from flareclust.data.partition import check_labels, check_owners, check_sites
-from flareclust.data.partition_draws import assigned, equal_sizes
+from flareclust.data.partition import assigned, check_labels, check_owners, check_sites, equal_sizes
 from flareclust.data.partition_specs import SPECS, Form, Spec, parse
 
 #: The specifications that assign columns, too.

@@ -4,15 +4,15 @@ Site processes start often and mostly read npy or npz, so pyarrow is imported on
 Errors of NumPy and Arrow quote cells; they are replaced, not chained, so that no value reaches a log.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from flareclust._foundation.display import shown
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.data.fingerprint import FileFingerprint
 
 Names = tuple[str, ...]
 
@@ -46,6 +46,36 @@ class Size(NamedTuple):
     def takes(self, n: int, d: int, copies: int) -> bool:
         """Return whether so many copies of rows (n, d) fit."""
         return self.whole is None or 8 * n * d * copies <= self.whole
+
+
+@dataclass(frozen=True)
+class FileFingerprint:
+    """A file's size in bytes and the time when it was last changed, in nanoseconds.
+
+    Rows that are used from where they lie must not change under a job.
+    """
+
+    path: Path
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileFingerprint":
+        """Return the stamp that a file has now; OSError where it is gone."""
+        status = path.stat()
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise Refusal where the file has another stamp by now, or is gone."""
+        try:
+            same = FileFingerprint.of(self.path) == self
+        except OSError:
+            same = False
+        if not same:
+            raise Refusal(
+                "cannot use its rows: its file changed while the job ran; write new rows to another file, and run the job "
+                "again"
+            )
 
 
 @dataclass(frozen=True)
@@ -102,3 +132,18 @@ def id_place(names: Names, id_name: str | None, place: str) -> int | None:
 def no_id(place: str) -> UserError:
     """Return the error of a file without the id column. Its name stays out: it is nobody's business but the site's."""
     return UserError(f"{place} has no column of the name that `id` in the site's configuration gives")
+
+
+#: Stands before and after the name of a file that may not leave a site, such as a patient's, until it is known who reads the
+#: message; no name of a file can hold it.
+_MARK = "\0"
+
+
+def marked(name: str) -> str:
+    """Return a file's name, without marks inside it, between marks."""
+    return f"{_MARK}{name.replace(_MARK, '')}{_MARK}"
+
+
+def unmarked(text: str, instead: str | None = None) -> str:
+    """Return a text without marks: with the marked names, or with other words in the place of each."""
+    return re.sub(f"{_MARK}(.*?){_MARK}", lambda name: name[1] if instead is None else instead, text, flags=re.DOTALL)

@@ -5,7 +5,7 @@ from 0 to 255, also those of grey images of 16 bits; of TIFF files with other nu
 frames the first is read.
 
 Sizes are checked in a file's header, before its pixels are decoded. Names of images are marked in messages
-(`flareclust.data.file_names`): they may be those of patients.
+(`flareclust.data.file_formats.marked`): they may be those of patients.
 """
 
 import os
@@ -22,8 +22,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.file_formats import Piece, Size, Source, no_id
-from flareclust.data.file_names import marked
+from flareclust.data.file_formats import Piece, Size, Source, marked, no_id
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -16,10 +16,8 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
-from flareclust.data.file_formats import REPEATS, Names, Piece, Size, Source, listed, no_id
-from flareclust.data.fingerprint import FileFingerprint
-from flareclust.data.memory import check_fits
-from flareclust.data.spill import on_disk
+from flareclust.data.file_formats import REPEATS, FileFingerprint, Names, Piece, Size, Source, listed, no_id
+from flareclust.data.memory import check_fits, on_disk
 
 _ZIP = b"PK"
 

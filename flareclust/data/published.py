@@ -1,6 +1,12 @@
-"""Data sets that are read from files: where the files lie, where they come from, and what proves them right."""
+"""Data sets that are read from files: where the files lie, where they come from, and what proves them right.
 
+Converters take the official files by name; where these are not what they should be, `_UNREADABLE` lists what is raised.
+"""
+
+import gzip
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +17,107 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import Array
-from flareclust.data import published_formats as formats
+from flareclust._foundation.typing import Array, IntArray
 from flareclust.data.file_formats import listed
 from flareclust.data.npy_files import npz_arrays
+
+_Files = Mapping[str, Path]
+_Arrays = dict[str, Array]
+
+_UNREADABLE = (ValueError, KeyError, IndexError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def content_sha256(arrays: Mapping[str, Array]) -> str:
+    """Return a hash of what the arrays say.
+
+    With true centroids it is over the set of pairs (row, true centroid of the row): the text files of these data sets
+    circulate in several row orders, which do not change it. Otherwise it is over the arrays as they are, by name.
+    """
+    whole = sha256()
+    if "centroids" in arrays:
+        pairs = np.hstack([arrays["X"], arrays["centroids"][arrays["y"]]]).astype("<f8")
+        for line in sorted(pair.tobytes() for pair in pairs):
+            whole.update(line)
+        return whole.hexdigest()
+    for key in sorted(arrays):
+        whole.update(f"{key} {arrays[key].shape}".encode())
+        whole.update(np.ascontiguousarray(arrays[key], dtype="<i4").data)
+    return whole.hexdigest()
+
+
+def whole_numbers(text: str, columns: int) -> IntArray:
+    """Return numbers separated by blanks and line ends as (n, columns)."""
+    return np.array(text.split(), dtype=np.int64).reshape(-1, columns)
+
+
+def partition_labels(text: str) -> IntArray:
+    """Return (n,) labels from 0 of a partition file: a header, a line of dashes, one label from 1 per line."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    dashes = next((i for i, line in enumerate(lines) if set(line) == {"-"}), None)
+    if dashes is None:
+        raise ValueError("no line of dashes ends the header")
+    labels = np.array(lines[dashes + 1 :], dtype=np.int64) - 1
+    if labels.size and labels.min() < 0:
+        raise ValueError("labels must count from 1")
+    return labels
+
+
+def idx_array(packed: bytes) -> Array:
+    """Return the array of a gzipped idx file of bytes or 32-bit integers."""
+    data = gzip.decompress(packed)
+    stored, native = {b"\0\0\x08": (">u1", np.uint8), b"\0\0\x0c": (">i4", np.int32)}.get(data[:3], ("", np.uint8))
+    if not stored or len(data) < 4:
+        raise ValueError("not an idx file of bytes or 32-bit integers")
+    axes = data[3]
+    shape = np.frombuffer(data, dtype=">u4", count=axes, offset=4).astype(np.int64)
+    array: Array = np.frombuffer(data, dtype=stored, offset=4 + 4 * axes).reshape(shape).astype(native)
+    return array
+
+
+def _s_set(name: str, files: _Files) -> _Arrays:
+    """Convert s1 ... s4: rows as text; author centroids and labels in a zip file shared by the four."""
+    with zipfile.ZipFile(files["s-originals.zip"]) as originals:
+        member = {Path(path).name: path for path in originals.namelist()}
+        centroids = whole_numbers(originals.read(member[f"{name}-cb.txt"]).decode(), 2)
+        y = partition_labels(originals.read(member[f"{name}-label.pa"]).decode())
+    return _labelled(whole_numbers(files[f"{name}.txt"].read_text(), 2), y, centroids)
+
+
+def _birch_set(name: str, files: _Files) -> _Arrays:
+    """Convert birch1 or birch2: rows and author centroids as text; the authors' labels are the nearest centroids."""
+    X = whole_numbers(files[f"{name}.txt"].read_text(), 2)
+    centroids = whole_numbers(files[f"b{name[-1]}-gt.txt"].read_text(), 2)
+    y = np.empty(len(X), dtype=np.int64)
+    for rows in np.array_split(np.arange(len(X)), -(-len(X) // 10_000)):
+        y[rows] = ((X[rows, None, :] - centroids) ** 2).sum(axis=2).argmin(axis=1)
+    return _labelled(X, y, centroids)
+
+
+def _dim_set(name: str, files: _Files) -> _Arrays:
+    """Convert dim032 ... dim1024: rows and labels as text; with no centroids published, they are the label means."""
+    X = whole_numbers(files[f"{name}.txt"].read_text(), int(name.removeprefix("dim")))
+    y = partition_labels(files[f"{name}.pa"].read_text())
+    if len(y) != len(X):
+        raise ValueError(f"{len(y)} labels for {len(X)} rows")
+    return _labelled(X, y, np.array([X[y == c].mean(axis=0) for c in range(y.max() + 1)]))
+
+
+def _mnist(files: _Files) -> _Arrays:
+    """Convert the training images and labels of MNIST."""
+    images, labels = (files[f"train-{part}-ubyte.gz"] for part in ("images-idx3", "labels-idx1"))
+    return {"X_train": idx_array(images.read_bytes()), "y_train": idx_array(labels.read_bytes())}
+
+
+def _qmnist(files: _Files) -> _Arrays:
+    """Convert the extended labels of QMNIST's training digits, (60000, 8)."""
+    return {"train": idx_array(files["qmnist-train-labels-idx2-int.gz"].read_bytes())}
+
+
+def _labelled(X: IntArray, y: IntArray, centroids: Array) -> _Arrays:
+    if len(y) != len(X) or y.max() >= len(centroids):
+        raise ValueError(f"{len(y)} labels up to {y.max() + 1} for {len(X)} rows and {len(centroids)} centroids")
+    return {"X": X.astype(np.int32), "y": y.astype(np.uint8), "centroids": centroids}
+
 
 _SIPU = "http://cs.uef.fi/sipu/datasets/"
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -29,32 +132,31 @@ class Official:
         text: one line of description.
         file: the npz file inside the data folder.
         keys: the arrays it must hold.
-        sha256: of one npz file with these arrays; another npz of the same arrays has other bytes.
         address: where the data are published.
         convert: makes the arrays from the official files; None where this version cannot.
         downloads: the official files that `convert` needs: name and, where known, pooch's form of the hash.
-        content: `content_sha256` of the arrays.
+        content: `content_sha256` of the arrays, where `convert` makes them.
+        sha256: of the npz file, where nothing is known of its content.
     """
 
     text: str
     file: str
     keys: tuple[str, ...]
-    sha256: str
     address: str
-    convert: Callable[[formats.Files], formats.Arrays] | None = None
+    convert: Callable[[_Files], _Arrays] | None = None
     downloads: tuple[tuple[str, str | None], ...] = ()
     content: str = ""
+    sha256: str = ""
 
 
-def _sipu(name: str, text: str, npz: str, content: str) -> Official:
+def _sipu(name: str, text: str, content: str) -> Official:
     family = name.rstrip("0123456789")
-    convert = {"s": formats.s_set, "birch": formats.birch_set, "dim": formats.dim_set}[family]
+    convert = {"s": _s_set, "birch": _birch_set, "dim": _dim_set}[family]
     truth = {"s": "s-originals.zip", "birch": f"b{name[-1]}-gt.txt", "dim": f"{name}.pa"}[family]
     return Official(
         text=text,
         file=f"{name}/{name}.npz",
         keys=("X", "y", "centroids"),
-        sha256=npz,
         address=_SIPU,
         convert=partial(convert, name),
         downloads=((f"{name}.txt", None), (truth, None)),
@@ -68,73 +170,32 @@ _DIM = "1024 rows, {} columns, 16 well separated Gaussian clusters (Fränti and 
 
 OFFICIAL: Mapping[str, Official] = MappingProxyType(
     {
-        "s1": _sipu(
-            "s1",
-            _S.format("hardly any"),
-            "bc9ca838a24892e0c23c42bc4e967b7a2feafa187e47bb41da66451a8400c57c",
-            "76b25b4c285079d9333dbb278c496507b78df92df8d33e262e60829cf2529e11",
-        ),
-        "s2": _sipu(
-            "s2",
-            _S.format("little"),
-            "5f0c49dbbe2821d1a1f98fa95e7c9e37dee8b191307e60b51cb335a062ca3146",
-            "861c2ccd02774108529e688b5338a511c93c365184fd6260399212ab3569e1fe",
-        ),
-        "s3": _sipu(
-            "s3",
-            _S.format("moderate"),
-            "a041d8fc768d628af414fd75122c497a19213ae8d02ca629b0232d5fca3dad0e",
-            "42ea1fc724ce03de1dcb347ec8ccd5ddfd9240c94da2bd07ca6f14e792e791e0",
-        ),
-        "s4": _sipu(
-            "s4",
-            _S.format("strong"),
-            "c64f19ab7e29ee284d180bbff4c72162e2205482c5e96eeda4e87b1f1ce77b4b",
-            "a29443b3fe49af4513c8fa36790ff3cd30c04f1b09b45b635a6074c67627bac1",
-        ),
+        "s1": _sipu("s1", _S.format("hardly any"), "76b25b4c285079d9333dbb278c496507b78df92df8d33e262e60829cf2529e11"),
+        "s2": _sipu("s2", _S.format("little"), "861c2ccd02774108529e688b5338a511c93c365184fd6260399212ab3569e1fe"),
+        "s3": _sipu("s3", _S.format("moderate"), "42ea1fc724ce03de1dcb347ec8ccd5ddfd9240c94da2bd07ca6f14e792e791e0"),
+        "s4": _sipu("s4", _S.format("strong"), "a29443b3fe49af4513c8fa36790ff3cd30c04f1b09b45b635a6074c67627bac1"),
         "birch1": _sipu(
             "birch1",
             _BIRCH.format("on a regular grid"),
-            "91803fecdfb11779aa12dd6687a0930b8e0aa97c54bd99fc8f621152097cf1b7",
             "4f65f470924a4506dbcb56c257c46ea5ac0459cffffd321b4c9025ea501a6886",
         ),
         "birch2": _sipu(
             "birch2",
             _BIRCH.format("along a sine curve"),
-            "5cc604932643514b24d1ccdc1ab7c23782492314948193e7d0d0c4e173a6d751",
             "a7a8bb72b9b9bf4276758125c662eb6bf8214dd45d8faf70ba1dd0d8c8bb4976",
         ),
-        "dim032": _sipu(
-            "dim032",
-            _DIM.format(32),
-            "0f5ebb7f69c572707767a03df2945179b130a3988f63fb5a33814cd9b8b70bf3",
-            "fb7cb087cc79d05f1a38718c94ef1e9423c6f0020885999cfc42619d00e7d829",
-        ),
-        "dim128": _sipu(
-            "dim128",
-            _DIM.format(128),
-            "9584870b8c55d73140d7a891e705f9614fb73ee31e8654da5ba4fcc0b8500524",
-            "45693f967c35fd550493b9584b6872cbd98ebc454338361269fe4e74d3b3c2ad",
-        ),
-        "dim512": _sipu(
-            "dim512",
-            _DIM.format(512),
-            "dafba7762b126caa43206a84fcc883aeda749e00570f51110ebd0657675f560c",
-            "55def496d0e389324f4634069d45fe50decb92ea03be9932d8c5394ddbfa06d2",
-        ),
+        "dim032": _sipu("dim032", _DIM.format(32), "fb7cb087cc79d05f1a38718c94ef1e9423c6f0020885999cfc42619d00e7d829"),
+        "dim128": _sipu("dim128", _DIM.format(128), "45693f967c35fd550493b9584b6872cbd98ebc454338361269fe4e74d3b3c2ad"),
+        "dim512": _sipu("dim512", _DIM.format(512), "55def496d0e389324f4634069d45fe50decb92ea03be9932d8c5394ddbfa06d2"),
         "dim1024": _sipu(
-            "dim1024",
-            _DIM.format(1024),
-            "d845981954b04ca8a378a94798e735e66c551ceaf124db43dc0b64b9afca7ad5",
-            "b86f5c8b079a22c209ae75fa351c2e3aeede978fe68e90451c936a3ede911ad5",
+            "dim1024", _DIM.format(1024), "b86f5c8b079a22c209ae75fa351c2e3aeede978fe68e90451c936a3ede911ad5"
         ),
         "mnist": Official(
             text="60000 training images of handwritten digits, 784 columns, 10 classes",
             file="mnist/mnist.npz",
             keys=("X_train", "y_train"),
-            sha256="d2fc8bab397b964798b4c839bd1e705e10a4bb65f4d56a88002229d145796751",
             address=_MNIST,
-            convert=formats.mnist,
+            convert=_mnist,
             downloads=(
                 (
                     "train-images-idx3-ubyte.gz",
@@ -151,9 +212,8 @@ OFFICIAL: Mapping[str, Official] = MappingProxyType(
             text="mnist with the writer of each digit from QMNIST as the row's owner, 539 writers",
             file="qmnist/qmnist_labels.npz",
             keys=("train",),
-            sha256="a8dd78e8e675a3ce02112e5f711743a831426b048bf7570d33e60b3a4de4f3e7",
             address=_QMNIST,
-            convert=formats.qmnist,
+            convert=_qmnist,
             downloads=(("qmnist-train-labels-idx2-int.gz", "md5:0058f8dd561b90ffdd0f734c6a30e5e4"),),
             content="417cd1f6e2143de81d319ba0d373457f4edc1b3cb9222e5795ad6b452680220f",
         ),
@@ -246,8 +306,8 @@ def fetch(name: str, folder: Path) -> Path:
             ) from error
     try:
         arrays = official.convert(files)
-        right = formats.content_sha256(arrays) == official.content
-    except formats.UNREADABLE:
+        right = content_sha256(arrays) == official.content
+    except _UNREADABLE:
         right = False
     if not right:
         raise UserError(
@@ -260,11 +320,12 @@ def fetch(name: str, folder: Path) -> Path:
 def verify(name: str, path: Path) -> None:
     """Raise UserError unless an npz file holds the data set as published."""
     official = OFFICIAL[name]
-    if sha256(path.read_bytes()).hexdigest() == official.sha256:
-        return
-    arrays = npz_arrays(path, official.keys)
-    complete = official.content and len(arrays) == len(official.keys)
-    if not complete or formats.content_sha256(arrays) != official.content:
+    if official.content:
+        arrays = npz_arrays(path, official.keys)
+        right = len(arrays) == len(official.keys) and content_sha256(arrays) == official.content
+    else:
+        right = sha256(path.read_bytes()).hexdigest() == official.sha256
+    if not right:
         raise UserError(f"data set {name!r}: {path} does not hold the published data; delete it to fetch it anew")
 
 

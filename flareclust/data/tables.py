@@ -1,9 +1,10 @@
 """Tables of numbers: from a file or an array to checked rows.
 
-The rows are private, so no message here or in `tables_formats` ever shows a value: it names the file, the column and
+The rows are private, so no message here or in the readers of the formats ever shows a value: it names the file, the column and
 the row number, counted from 1 and without the header.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -13,20 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
 from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
-from flareclust.data.file_columns import Columns, asked_for, positions_of
-from flareclust.data.file_formats import Names, Size, Source
-from flareclust.data.file_names import unmarked
-from flareclust.data.fingerprint import FileFingerprint
+from flareclust.data.file_formats import FileFingerprint, Names, Size, Source, listed, unmarked
 from flareclust.data.ids import Ids, as_texts
 from flareclust.data.image_files import open_images
+from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
-from flareclust.data.spill import RowStore
 
 _Opener = Callable[[Path, Names | None, str | None, str], AbstractContextManager[Source]]
 
@@ -187,7 +187,7 @@ def read_files(
     Raises:
         UserError: as for `read_table`, or the files have different columns.
     """
-    wanted = asked_for(columns, files[0].place)
+    wanted = _asked_for(columns, files[0].place)
     with_ids = id_name is not None or any(file.path.is_dir() for file in files)
     store, ids, first = RowStore(memory, scratch, bounded=bounded), Ids() if with_ids else None, None
     repeats = 1
@@ -195,9 +195,9 @@ def read_files(
         for file in files:
             with _opened(file, wanted, id_name) as source:
                 repeats = max(repeats, source.repeats)
-                positions = positions_of(source.names, wanted, may_lack, file.place)
+                positions = _positions_of(source.names, wanted, may_lack, file.place)
                 if first is None:
-                    first = Columns(file.place, source.names, positions)
+                    first = _Columns(file.place, source.names, positions)
                 else:
                     positions = first.places_in(source.names, positions, file.place)
                 mapped = source.mapped if len(files) == 1 and positions is None else None
@@ -220,12 +220,12 @@ def headers(
     Raises:
         UserError: as `read_files`, of what headers say.
     """
-    wanted, first, rows = asked_for(columns, files[0].place), None, []
+    wanted, first, rows = _asked_for(columns, files[0].place), None, []
     for file in files:
         with _opened(file, wanted, id_name) as source:
-            positions = positions_of(source.names, wanted, may_lack, file.place)
+            positions = _positions_of(source.names, wanted, may_lack, file.place)
             if first is None:
-                first = Columns(file.place, source.names, positions)
+                first = _Columns(file.place, source.names, positions)
             first.places_in(source.names, positions, file.place)
             rows.append(source.n or 0)
     if not sum(rows):
@@ -238,8 +238,94 @@ def column_names(file: File, id_name: str | None = None, columns: Sequence[str] 
 
     With `columns`, the first row of a csv file is its header, also where it consists of numbers. UserError as `read_files`.
     """
-    with _opened(file, asked_for(columns, file.place), id_name) as source:
+    with _opened(file, _asked_for(columns, file.place), id_name) as source:
         return source.names
+
+
+#: So many missing columns are named in a message.
+_MOST_HINTS = 12
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of the first file of a table, which the others must have, too.
+
+    Attributes:
+        place: what messages call the file.
+        every: their names, None where there are none.
+        positions: which of them were chosen, None for all.
+    """
+
+    place: str
+    every: Names | None
+    positions: list[int] | None
+
+    @property
+    def chosen(self) -> Names | None:
+        """Return the names of the columns of the table."""
+        if self.every is None or self.positions is None:
+            return self.every
+        return tuple(self.every[j] for j in self.positions)
+
+    def places_in(self, names: Names | None, positions: list[int] | None, place: str) -> list[int] | None:
+        """Return where a further file has the table's columns.
+
+        Args:
+            names: its own.
+            positions: which of them were chosen by name, None for all.
+            place: what messages call it.
+
+        Raises:
+            UserError: its columns are others.
+        """
+        own = names if names is None or positions is None else tuple(names[j] for j in positions)
+        chosen = self.chosen
+        if (own is None) != (chosen is None):
+            raise UserError(f"{place} and {self.place} must both have names of columns, or neither")
+        if own is None or chosen is None or own == chosen:
+            return positions
+        if odd := sorted(set(own) ^ set(chosen)):
+            raise UserError(f"{place} has other columns than {self.place}; on one side only: {listed(odd)}")
+        at = {name: j for j, name in enumerate(own)}
+        return [at[name] for name in chosen]
+
+
+def _asked_for(columns: Sequence[str] | None, place: str) -> Names | None:
+    """Return the names of the columns asked for, None for all; raise UserError for none, or the same one twice."""
+    if columns is None:
+        return None
+    wanted = (columns,) if isinstance(columns, str) else tuple(columns)
+    if not wanted:
+        raise UserError(f"{place}: an empty list of columns was asked for; name at least one, or leave it out for all")
+    _refuse_repeats(wanted, f"{place}: the columns asked for")
+    return wanted
+
+
+def _positions_of(names: Names | None, wanted: Names | None, may_lack: bool, place: str) -> list[int] | None:
+    """Return where the wanted columns are among `names`; None stands for all."""
+    if names is None:
+        if wanted is not None:
+            raise UserError(f"{place} has no column names to choose by; an array `columns` (.npz) can name them")
+        return None
+    if wanted is None:
+        _refuse_repeats(names, f"{place}: the column names")
+        return None
+    at = {name: j for j, name in enumerate(names)}
+    missing = [name for name in wanted if name not in at]
+    if may_lack and len(missing) < len(wanted):
+        wanted = tuple(name for name in wanted if name in at)
+    elif missing:
+        hints = ", ".join(f"{shown(name)}{did_you_mean(name, names)}" for name in missing[:_MOST_HINTS])
+        more = f" and {len(missing) - _MOST_HINTS} more" if len(missing) > _MOST_HINTS else ""
+        raise UserError(f"{place} has no column {hints}{more}; it has {listed(names)}")
+    asked = set(wanted)
+    _refuse_repeats([name for name in names if name in asked], f"{place}: the column names")
+    return [at[name] for name in wanted]
+
+
+def _refuse_repeats(names: Sequence[str], subject: str) -> None:
+    if repeated := [name for name, times in Counter(names).items() if times > 1]:
+        raise UserError(f"{subject} hold {listed(repeated)} more than once; every name must differ")
 
 
 @contextmanager
@@ -272,7 +358,7 @@ def _read_into(
     ids: Ids | None,
     source: Source,
     positions: list[int] | None,
-    columns: Columns,
+    columns: _Columns,
     file: File,
     gaps: bool,
 ) -> None:

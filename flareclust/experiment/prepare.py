@@ -23,8 +23,7 @@ from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, known_k, names_of
-from flareclust.experiment.tables.image_folders import ids_of_images, image_settings
-from flareclust.experiment.tables.site_rows import as_rows, common_columns, site_files
+from flareclust.experiment.tables.site_rows import as_rows, common_columns, ids_of_images, image_settings, site_files
 from flareclust.experiment.tables.typed_rows import (
     agreed_columns,
     compared,

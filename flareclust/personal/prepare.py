@@ -12,12 +12,12 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.cells import check_rows
+from flareclust.data.csv_files import COMMA_ADVICE, UTF8_ADVICE
 from flareclust.data.datasets import Dataset, describe, load
 from flareclust.data.file_formats import CHOOSE_ADVICE, EMPTY_ADVICE, GAPS_ADVICE, TEXT_ADVICE
 from flareclust.data.partition import partition
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import read_table
-from flareclust.data.text_faults import COMMA_ADVICE, UTF8_ADVICE
 from flareclust.personal.rows import CLASS_COLUMN, Labelled, Split, hold_out, numbered
 from flareclust.personal.settings import PersonalSettings
 

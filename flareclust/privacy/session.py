@@ -10,7 +10,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.core.chunks import is_mapped, pieces
 from flareclust.core.microaggregation import CHUNK, microaggregate
-from flareclust.data.spill import RowStore
+from flareclust.data.memory import RowStore
 from flareclust.data.tables import Table
 from flareclust.privacy.policy import Policy
 

@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.schema.columns import LEFT_TO_JOBS, MOST_WEIGHT, ColumnSchema, Missing, features_of
-from flareclust.schema.mapping import ISO_DATE, ColumnMapping
+from flareclust.schema.columns import (
+    ISO_DATE,
+    LEFT_TO_JOBS,
+    MOST_WEIGHT,
+    ColumnMapping,
+    ColumnSchema,
+    Missing,
+    features_of,
+)
 
 #: What is a missing cell at every site, beside an empty one.
 MISSING = frozenset(("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"))

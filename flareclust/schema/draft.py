@@ -18,8 +18,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.tables import File
 from flareclust.schema.cells import MISSING, texts_of
-from flareclust.schema.mapping import ISO_DATE, TableMapping
-from flareclust.schema.text_files import batches, format_of, names_of
+from flareclust.schema.columns import ISO_DATE, TableMapping
+from flareclust.schema.reading import batches, open_stored
 
 #: A category's value is listed where so many rows have it.
 LEAST_ROWS = 5
@@ -63,17 +63,17 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
         UserError: the file cannot be read, or none of its columns can be a feature.
     """
     file, own = File(Path(path), str(path)), mapping or TableMapping()
-    form = format_of(file.path, None, file.place)
-    names = names_of(file.path, form, own.encoding, file.place)
-    if doubled := [name for name, times in Counter(names).items() if times > 1]:
-        raise UserError(f"{file.place}: the column {doubled[0]!r} is there more than once; every name must differ")
-    spellings = MISSING | set(own.missing)
-    columns: list[list[str | None]] = [[] for _ in names]
-    for cells in batches(file.path, form, own.encoding, names, file.place):
-        for column, part in zip(columns, cells, strict=True):
-            column += texts_of(part, spellings).to_pylist()
-        if len(columns[0]) >= MOST_ROWS:
-            break
+    with open_stored(file, own.encoding) as stored:
+        names = tuple(stored.schema.names)
+        if doubled := [name for name, times in Counter(names).items() if times > 1]:
+            raise UserError(f"{file.place}: the column {doubled[0]!r} is there more than once; every name must differ")
+        spellings = MISSING | set(own.missing)
+        columns: list[list[str | None]] = [[] for _ in names]
+        for cells in batches(stored, names):
+            for column, part in zip(columns, cells, strict=True):
+                column += texts_of(part, spellings).to_pylist()
+            if len(columns[0]) >= MOST_ROWS:
+                break
     lines, has_id = [], False
     for name, column in zip(names, columns, strict=True):
         if not name:

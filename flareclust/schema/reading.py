@@ -1,6 +1,7 @@
 """Reading a site's table by the federation's schema: rows of features, or one message with all that is wrong."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,20 @@ import numpy as np
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
+from flareclust.data.arrow_files import Stored, stored_arrow, stored_parquet
+from flareclust.data.csv_files import stored_csv
 from flareclust.data.file_formats import Names, listed
 from flareclust.data.ids import Ids
-from flareclust.data.spill import RowStore
+from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Table
 from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
-from flareclust.schema.columns import TableSchema
-from flareclust.schema.mapping import TableMapping
-from flareclust.schema.text_files import batches, format_of, names_of
+from flareclust.schema.columns import TableMapping, TableSchema
+
+#: The formats of tables with a schema.
+FORMATS = ("csv", "parquet", "arrow", "feather")
+
+#: Rows of other formats than csv that are read at a time.
+_ROWS = 65_536
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +80,42 @@ def read_typed(
     try:
         for file in files:
             reader.read(file)
-        return reader.finished(listed_files(files))
+        return reader.finished(_listed_files(files))
     finally:
         store.close()
+
+
+@contextmanager
+def open_stored(file: File, encoding: str) -> Iterator[Stored]:
+    """Open a table whose columns have names and any type.
+
+    Args:
+        file: csv, parquet, arrow or feather.
+        encoding: of a csv file, whose cells are all texts.
+
+    Raises:
+        UserError: it is of another format, is not there, is damaged, or is no text in this encoding; also from reading.
+    """
+    form = (file.format or Path(file.place).suffix.lower()).removeprefix(".")
+    if form not in FORMATS:
+        raise UserError(f"{file.place}: a table with a schema is one of {', '.join(FORMATS)}")
+    if not file.path.is_file():
+        raise UserError(f"{file.place}: no such file")
+    try:
+        if form == "csv":
+            opened = stored_csv(file.path, file.place, encoding)
+        else:
+            opened = (stored_parquet if form == "parquet" else stored_arrow)(file.path, file.place)
+        with opened as stored:
+            yield stored
+    except OSError as error:
+        raise UserError(f"{file.place} cannot be read: {error.strerror or 'the file is damaged'}") from None
+
+
+def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:
+    """Give the cells of some columns, an Arrow array for each, as many rows at a time as fit; UserError as `open_stored`."""
+    for batch in stored.batches(list(dict.fromkeys(columns)), _ROWS):
+        yield [batch.column(name) for name in columns]
 
 
 def without(schema: TableSchema, column: str | None) -> TableSchema:
@@ -101,7 +141,7 @@ def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:
         )
 
 
-def listed_files(files: Sequence[File]) -> str:
+def _listed_files(files: Sequence[File]) -> str:
     """Return what messages call the files of one table."""
     return files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more"
 
@@ -141,17 +181,14 @@ class _TableReader:
 
     def read(self, file: File) -> None:
         """Read a file's rows, unless columns are missing."""
-        form = format_of(file.path, file.format, file.place)
-        try:
-            names = names_of(file.path, form, self._own.encoding, file.place)
+        with open_stored(file, self._own.encoding) as stored:
+            names = tuple(stored.schema.names)
             self._unread |= dict.fromkeys(name for name in names if name not in self._sources)
             if faults := self._misnamed(names):
                 self._faults += [f"{fault} ({file.place})" for fault in faults]
                 return
-            for cells in batches(file.path, form, self._own.encoding, self._sources, file.place):
+            for cells in batches(stored, self._sources):
                 self._take(cells, file.place)
-        except OSError as error:
-            raise UserError(f"{file.place} cannot be read: {error.strerror or 'the file is damaged'}") from None
 
     def finished(self, place: str) -> TypedTable:
         """Return the table; raise UserError with all faults."""

@@ -21,9 +21,8 @@ from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.sites import budget as site_budget
 from flareclust.sites import permissions as site_policy
 from flareclust.sites.cluster import POLICED
-from flareclust.sites.places import check_places
 from flareclust.sites.policy_file import policy_of
-from flareclust.sites.rows import SiteData
+from flareclust.sites.rows import SiteData, check_places
 from flareclust.sites.running import protection
 from flareclust.sites.start_scripts import owner_without_jobs, unguarded_scripts
 

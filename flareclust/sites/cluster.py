@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
 from flareclust.core.parts import Parts, View, computed, extent_of
-from flareclust.data.fingerprint import FileFingerprint
+from flareclust.data.file_formats import FileFingerprint
 from flareclust.data.ids import Ids
 from flareclust.data.tables import File, read_files
 from flareclust.sites.cluster_client import CONNECT, check_workers, connect

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
-from flareclust.data.fingerprint import FileFingerprint
+from flareclust.data.file_formats import FileFingerprint
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,7 +1,7 @@
 """Which files a site's configuration names: one, or those of a pattern, and none outside its root.
 
 The operator chose the pattern, but not the names of the files that it matches, which may be those of patients. These
-are marked in messages, so that `flareclust.data.file_names.unmarked` can put the pattern in their place before a text
+are marked in messages, so that `flareclust.data.file_formats.unmarked` can put the pattern in their place before a text
 leaves the site.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.file_names import marked
+from flareclust.data.file_formats import marked
 from flareclust.data.tables import File
 
 #: How Spark and Dask call the parts of a table, what Spark leaves while it writes, and the logs of Delta Lake and Hudi.

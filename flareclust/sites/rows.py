@@ -17,23 +17,26 @@ The simulator and real deployments use the same file; the simulator's copy has a
     salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
     hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
     schema: /consortium/schema.yaml     # optional: the federation's schema; in the place of columns, id and agreement
-    mapping:                            # optional: how the files map to it (flareclust.schema.mapping)
+    mapping:                            # optional: how the files map to it (flareclust.schema.columns)
       columns: {age: Alter}
 """
 
+import fnmatch
 import logging
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, FloatArray, never_abort
-from flareclust.data.file_names import unmarked
+from flareclust.data.file_formats import unmarked
+from flareclust.data.labels import LABELS_FILE
 from flareclust.data.tables import FORMATS, File, Table, column_names, headers, read_files
-from flareclust.schema.columns import TableSchema, read_schema
-from flareclust.schema.mapping import TableMapping
+from flareclust.schema.columns import TableMapping, TableSchema, read_schema
 from flareclust.schema.reading import read_typed
 from flareclust.sites.cluster import ClusterTable, parts_on
 from flareclust.sites.cluster_client import ClusterUnusable
@@ -286,3 +289,54 @@ def _named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
 def _without_numbers(text: str) -> str:
     """Return a sentence with `#` for its numbers, except in names of files."""
     return "".join(part if j % 2 else NUMBER.sub("#", part) for j, part in enumerate(_FILE.split(text)))
+
+
+#: Files and folders under the one that a pattern begins in, beyond which every job takes long to find its rows.
+MANY = 100_000
+
+
+def check_places(data: SiteData, kit: Path) -> list[str]:
+    """Return what is odd about where rows and labels are, a sentence each; look at this before the files are looked for.
+
+    Raises:
+        UserError: the pattern looks through the whole disk.
+    """
+    begin = folder_of(data.path).resolve()
+    return [*_labels(data, begin, kit), *(_walk(begin) if "**" in data.path.parts else [])]
+
+
+def _labels(data: SiteData, begin: Path, kit: Path) -> Iterator[str]:
+    if data.labels is not None:
+        if data.labels.resolve() == begin:
+            yield f"labels are written into the folder of the rows, {begin}: name another folder as `labels`, or a later pattern reads labels as rows"
+        return
+    last = data.path.name
+    if "**" in data.path.parts and kit.resolve().is_relative_to(begin) and fnmatch.fnmatch(LABELS_FILE, last):
+        yield f"the pattern also looks through this kit, where the {LABELS_FILE} of each job would be read as rows: name the folder with the rows"
+
+
+def _walk(begin: Path) -> Iterator[str]:
+    if begin == Path(begin.anchor):
+        raise UserError(
+            f"the pattern looks through the whole disk ({begin}): begin it with the folder that has the rows"
+        )
+    home = _home()
+    if home is not None and home.is_relative_to(begin):
+        yield f"the pattern looks through a home folder ({begin}): begin it with the folder that has the rows"
+    elif _has_many(begin):
+        yield f"the pattern looks through more than {MANY:,} files and folders of {begin}: begin it further down, or every job takes long to find its rows"
+
+
+def _home() -> Path | None:
+    with suppress(RuntimeError, OSError):
+        return Path.home().resolve()
+    return None
+
+
+def _has_many(begin: Path) -> bool:
+    seen = 0
+    for _, folders, files in os.walk(begin):
+        seen += len(folders) + len(files)
+        if seen > MANY:
+            return True
+    return False

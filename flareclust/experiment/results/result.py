@@ -9,8 +9,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
-from flareclust.data.frames import frame_of, is_frame
-from flareclust.data.one_hot import rows_of
+from flareclust.data.frames import frame_of, is_frame, rows_of
 from flareclust.data.tables import Table
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.profile_words import tree_table
@@ -18,7 +17,7 @@ from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.results import export, matching
 from flareclust.experiment.results import picture as result_picture
 from flareclust.experiment.results.values import ResultValues, why_no_profiles
-from flareclust.experiment.tables.new_rows import columns_unlike_those_of
+from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import FILL, filled

@@ -6,7 +6,7 @@ import pooch
 import pytest
 from requests.exceptions import ConnectionError as NoNetwork
 
-from flareclust.data import spill as rows_on_disk
+from flareclust.data import memory as rows_on_disk
 
 
 @pytest.fixture

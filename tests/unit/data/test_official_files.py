@@ -14,7 +14,7 @@ from requests.exceptions import ConnectionError as NoNetwork
 from flareclust._foundation.errors import UserError
 from flareclust.data import published as official
 from flareclust.data.datasets import get, load
-from flareclust.data.published_formats import content_sha256
+from flareclust.data.published import content_sha256
 
 
 def _s1_files(folder: Path) -> dict[str, np.ndarray]:
@@ -173,3 +173,21 @@ def test_a_changed_npz_is_found_out_on_request_only(tmp_path: Path, monkeypatch:
     for check in (lambda: load("s1", verify=True), lambda: get("s1")):
         with pytest.raises(UserError, match="does not hold the published data"):
             check()
+
+
+@pytest.mark.parametrize("lacking", ["X", "y", "centroids"])
+def test_an_npz_without_one_of_the_arrays_is_not_the_published_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    arrays = _s1_files(tmp_path / "s1")
+    _declare(monkeypatch, "s1", arrays)
+    np.savez(tmp_path / "s1" / "s1.npz", **{key: array for key, array in arrays.items() if key != lacking})
+    with pytest.raises(UserError, match="does not hold the published data"):
+        get("s1", tmp_path)
+
+
+def test_an_npz_of_other_bytes_is_not_the_published_one_where_its_content_is_not_known(tmp_path: Path) -> None:
+    (tmp_path / "femnist_garst").mkdir()
+    np.savez(tmp_path / "femnist_garst" / "femnist_garst.npz", X=np.ones((2, 3)), client=np.arange(2))
+    with pytest.raises(UserError, match="does not hold the published data"):
+        get("femnist", tmp_path)

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.partition import partition
-from flareclust.data.partition_draws import power_sizes
+from flareclust.data.partition import partition, power_sizes
 from tests.unit.data.partition_cases import SPLITS, _rows
 
 

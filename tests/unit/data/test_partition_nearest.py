@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from flareclust.data.partition import partition
-from flareclust.data.partition_draws import draw_until_drawn
+from flareclust.data.partition import draw_until_drawn, partition
 
 
 def _grid() -> tuple[np.ndarray, np.ndarray]:

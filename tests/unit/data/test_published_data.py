@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 from flareclust.data import published as official
 from flareclust.data.datasets import load
-from flareclust.data.published_formats import content_sha256
+from flareclust.data.published import content_sha256
 from tests.unit.data.dataset_cases import FILE_SHAPES, STORED, _expect, needs_files
 
 

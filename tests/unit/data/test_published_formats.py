@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from flareclust.data.published_formats import content_sha256, idx_array, partition_labels, whole_numbers
+from flareclust.data.published import content_sha256, idx_array, partition_labels, whole_numbers
 
 
 def test_partition_files_give_labels_from_zero_below_the_line_of_dashes() -> None:

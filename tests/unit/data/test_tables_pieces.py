@@ -11,7 +11,7 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
-from flareclust.data import spill as rows_on_disk
+from flareclust.data import memory as rows_on_disk
 from flareclust.data.arrow_files import stored_parquet
 from flareclust.data.file_formats import Size
 from flareclust.data.npy_files import open_numpy
@@ -54,54 +54,12 @@ def test_other_dtypes_and_orders_are_converted_on_the_way(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize(
-    "holes",
-    [[(37, 1)], [(0, 0), (99, 2)], [(i, 1) for i in range(100)], [(i, j) for i in range(50, 100) for j in range(3)]],
-)
-def test_what_is_missing_is_reported_in_the_same_words(tmp_path, suffix, holes):
-    data = frame()
-    for i, j in holes:
-        data.iloc[i, j] = np.nan
-    file = write(tmp_path, suffix, data)
-    texts = []
-    for memory in (None, 100):
-        with pytest.raises(UserError) as caught:
-            read(file, tmp_path, memory)
-        texts.append(str(caught.value))
-    first = min(holes)
-    assert texts[0] == texts[1]
-    assert f"{len(holes)} cell" in texts[0]
-    assert (
-        f"first in row {first[0] + 1}, column {first[1] + 1 if suffix == 'npy' else repr(NAMES[first[1]])};" in texts[0]
-    )
-    assert ("without any value" in texts[0]) is (len(holes) == 100)
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "feather", "arrow", "csv"])
-def test_text_far_down_is_reported_with_its_row(tmp_path, suffix):
-    data = frame().astype(object)
-    data["height"] = [None] * 60 + ["secret"] * 40
-    with pytest.raises(UserError, match=r"column 'height' is not numeric.*first in row 61;") as caught:
-        read(write(tmp_path, suffix, data), tmp_path)
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_several_files_become_one_table(tmp_path, suffix):
     parts = [write(tmp_path, suffix, frame().iloc[at : at + 30], f"part-{at:03}") for at in range(0, 100, 30)]
     for memory in (None, 100, 1500):
         table = read(parts, tmp_path, memory)
         assert is_mapped(table.X) is (memory is not None)
         np.testing.assert_array_equal(frame().to_numpy(), table.X)
-
-
-def test_a_damaged_member_is_noticed_in_pieces(tmp_path):
-    path = write(tmp_path, "npz", frame(1000)).path
-    stored = bytearray(path.read_bytes())
-    stored[len(stored) // 2] ^= 255
-    path.write_bytes(bytes(stored))
-    with pytest.raises(UserError, match=r"t\.npz is not a NumPy file of plain numbers, or it is damaged"):
-        read(File(path, "t.npz"), tmp_path)
 
 
 # --- the scratch file ---

@@ -12,7 +12,7 @@ from flareclust.cli.main import app
 from flareclust.evaluation.profile_words import branches, sentence
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.tables.new_rows import columns_unlike_those_of
+from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 
 SCHEMA = "columns:\n  seen: {type: date}\n  crp: {type: number}\n"
 

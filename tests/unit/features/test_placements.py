@@ -6,7 +6,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.data.one_hot import rows_of
+from flareclust.data.frames import rows_of
 from flareclust.features.placement import placements, thresholds_of
 
 RNG = np.random.default_rng(0)

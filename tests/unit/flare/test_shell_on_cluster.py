@@ -15,7 +15,7 @@ from nvflare.apis.event_type import EventType
 from flareclust._foundation.errors import Refusal
 from flareclust.aggregators.base import unpack
 from flareclust.core.part_kmeans import kmeans
-from flareclust.data.fingerprint import FileFingerprint
+from flareclust.data.file_formats import FileFingerprint
 from flareclust.data.labels import LABELS_FILE
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.pooled import PooledExecutor

@@ -12,10 +12,8 @@ from pyarrow import csv, feather, parquet
 from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
 from flareclust.data.tables import File
-from flareclust.schema.columns import TableSchema
-from flareclust.schema.mapping import TableMapping
-from flareclust.schema.reading import read_typed
-from flareclust.schema.text_files import batches
+from flareclust.schema.columns import TableMapping, TableSchema
+from flareclust.schema.reading import batches, open_stored, read_typed
 
 COLUMNS = {
     "patient": "id",
@@ -282,11 +280,9 @@ def test_arrow_gets_utf8_and_calls_no_python_from_its_threads(tmp_path, monkeypa
     original = csv.open_csv
     monkeypatch.setattr(csv, "open_csv", watched)
     (tmp_path / "north.csv").write_text('size,note\n1,größer\n2,"klein,\r\nkleiner"\n', encoding="cp1252", newline="")
-    read_in = batches(tmp_path / "north.csv", "csv", "cp1252", ["note", "size"], "north.csv")
-    assert [column.to_pylist() for columns in read_in for column in columns] == [
-        ["größer", "klein,\r\nkleiner"],
-        ["1", "2"],
-    ]
+    with open_stored(File(tmp_path / "north.csv", "north.csv"), "cp1252") as stored:
+        read_in = [column.to_pylist() for columns in batches(stored, ["note", "size"]) for column in columns]
+    assert read_in == [["größer", "klein,\r\nkleiner"], ["1", "2"]]
     assert given == [(pa.OSFile, "utf8")]
 
 

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from flareclust._foundation.errors import Refusal
-from flareclust.data.fingerprint import FileFingerprint
+from flareclust.data.file_formats import FileFingerprint
 from flareclust.privacy.policy import Policy
 from flareclust.sites import cluster_client
 from flareclust.sites.check import check, local_of
