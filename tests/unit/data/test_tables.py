@@ -40,13 +40,6 @@ def test_columns_are_chosen_by_name_in_the_order_asked_for(tmp_path: Path, suffi
     assert table.X.flags.c_contiguous
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet", ".feather", ".arrow"])
-def test_a_missing_column_is_named_with_the_nearest_one(tmp_path: Path, suffix: str) -> None:
-    path = _write(tmp_path / f"t{suffix}", np.ones((2, 3)))
-    with pytest.raises(UserError, match=r"no column 'wieght' \(did you mean 'weight'.*\?\), 'zzz'; it has 'age'"):
-        read_table(path, columns=["wieght", "age", "zzz"])
-
-
 def test_other_layouts_and_dtypes_become_c_contiguous_float64(tmp_path: Path) -> None:
     X = np.asfortranarray(np.arange(6, dtype=np.int16).reshape(3, 2))
     np.save(tmp_path / "t.npy", X)

@@ -6,7 +6,7 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.data.tables import File
-from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
+from tests.unit.data.pieces_cases import NAMES, frame, read, write
 
 SECRET = 271828.1828
 
@@ -71,28 +71,11 @@ def test_categories_and_text_with_line_ends_are_ids(tmp_path):
     assert list(read(file, tmp_path, id_name="pid").ids) == values
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_table_without_the_id_column_does_not_tell_its_name(tmp_path, suffix):
-    file = write(tmp_path, suffix, frame())
-    with pytest.raises(UserError, match="has no column of the name that `id`") as caught:
-        read(file, tmp_path, id_name="insurance_number")
-    assert "insurance" not in str(caught.value)
-
-
 def test_the_id_is_not_among_the_columns_that_a_message_lists(tmp_path):
     file = write(tmp_path, "csv", with_ids([f"{SECRET}" for _ in range(50)]))
     with pytest.raises(UserError, match=r"no column 'wight'.*it has 'age', 'height', 'weight'$") as caught:
         read(file, tmp_path, id_name="pid", columns=["wight"])
     assert "pid" not in str(caught.value)
-    assert "271828" not in str(caught.value)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
-def test_a_missing_id_is_refused_with_its_row(tmp_path, suffix):
-    values = [f"{SECRET}-{i}" for i in range(100)]
-    values[70] = None
-    with pytest.raises(UserError, match=rf"t.{suffix}: an id is missing, first in row 71;") as caught:
-        read(write(tmp_path, suffix, with_ids(values)), tmp_path, id_name="pid")
     assert "271828" not in str(caught.value)
 
 

@@ -6,9 +6,8 @@ import pytest
 from flareclust import UserError
 from flareclust._foundation.settings_file import parse_yaml
 from flareclust.data.tables import File
-from flareclust.schema.columns import TableSchema
+from flareclust.schema.columns import TableMapping, TableSchema
 from flareclust.schema.draft import LEAST_ROWS, draft
-from flareclust.schema.mapping import TableMapping
 from flareclust.schema.reading import read_typed
 
 N = 60
@@ -117,3 +116,10 @@ def test_a_column_that_is_nearly_one_of_numbers_is_named(tmp_path):
     path = table(tmp_path, {"age": [30.5, *range(99)], "crp": cells})
     assert "crp: {type: ignore}  # 10 % of the cells are no number; list spellings such as k.A." in draft(path).text
     assert "crp: {type: number" in draft(path, TableMapping(missing=("k.A.",))).text
+
+
+@pytest.mark.parametrize(("numbers", "said"), [(8, "20 % of the cells are no number"), (7, "no value has 5 rows")])
+def test_a_column_is_nearly_one_of_numbers_from_four_fifths_on(tmp_path, numbers, said):
+    cells = [f"{i}.5" for i in range(numbers)] + ["k.A."] * (10 - numbers)
+    (tmp_path / "north.csv").write_text("\n".join(["crp,age", *(f"{cell},1" for cell in cells), ""]))
+    assert f"crp: {{type: ignore}}  # {said}" in draft(tmp_path / "north.csv").text

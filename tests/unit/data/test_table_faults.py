@@ -1,0 +1,113 @@
+"""Every fault of a table in every format: the same words in pieces as at once, with the place and without a value."""
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from flareclust._foundation.errors import UserError
+from flareclust.data.tables import File
+from tests.unit.data.pieces_cases import SUFFIXES, frame, read, write
+
+pytestmark = pytest.mark.usefixtures("small_pieces")
+
+SECRET = 271828.1828
+
+
+def _gaps(*cells: tuple[int, int], value: float = np.nan) -> pd.DataFrame:
+    data = frame()
+    data["age"] = SECRET
+    for i, j in cells:
+        data.iloc[i, j] = value
+    return data
+
+
+def _text() -> pd.DataFrame:
+    data = frame().astype({"height": object})
+    data["height"] = [None] * 60 + [f"secret{SECRET}"] * 40
+    return data
+
+
+def _ids(*values: object) -> pd.DataFrame:
+    data = frame(len(values))
+    data.insert(1, "pid", list(values))
+    return data
+
+
+TEXT = ("csv", "parquet", "feather", "arrow")
+NAMED = SUFFIXES[1:]
+EVERY_ID = [f"{SECRET}-{i}" for i in range(100)]
+
+#: What a fault is called: the formats that can have it, the table, what is asked of it, and what is said; {height} stands for
+#: what the format calls the second column.
+FAULTS: dict[str, tuple[tuple[str, ...], Callable[[], pd.DataFrame], dict[str, Any], str]] = {
+    "a missing cell": (SUFFIXES, lambda: _gaps((37, 1)), {}, r"t\.\w+: 1 cell is missing, NaN or infinite, first in row 38, {height};"),
+    "an infinite cell": (SUFFIXES, lambda: _gaps((99, 1), value=np.inf), {}, "1 cell is missing, NaN or infinite, first in row 100, {height};"),
+    "missing cells": (SUFFIXES, lambda: _gaps((0, 1), (99, 2)), {}, "2 cells are .* first in row 1, {height}; drop these rows"),
+    "half of the cells": (
+        SUFFIXES, lambda: _gaps(*((i, j) for i in range(50, 100) for j in (1, 2))), {}, "100 cells are .* first in row 51, {height}; drop",
+    ),
+    "a column without any": (
+        SUFFIXES, lambda: _gaps(*((i, 1) for i in range(100))), {}, "100 cells are .*, first in row 1, {height}; {height} without any value: choose",
+    ),
+    "text": (TEXT, _text, {}, "column 'height' is not numeric.*, first in row 61;"),
+    "a column that is not there": (
+        NAMED, frame, {"columns": ["wieght", "age", "zzz"]}, r"no column 'wieght' \(did you mean 'weight'.*\?\), 'zzz'; it has 'age'",
+    ),
+    "a column asked for twice": (SUFFIXES, frame, {"columns": ["age", "age"]}, "the columns asked for hold 'age' more than once"),
+    "no column asked for": (SUFFIXES, frame, {"columns": []}, "an empty list of columns was asked for"),
+    "no names to choose by": (("npy",), frame, {"columns": ["age"]}, "has no column names to choose by"),
+    "no rows": (SUFFIXES, lambda: frame(0), {}, "no rows"),
+    "no ids": (SUFFIXES, frame, {"id_name": "insurance"}, "has no column of the name that `id`"),
+    "a missing id": (
+        ("csv", "parquet", "feather"), lambda: _ids(*EVERY_ID[:70], None, *EVERY_ID[71:]), {"id_name": "pid"}, "an id is missing, first in row 71;",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "suffix"), [(fault, suffix) for fault, (formats, *_) in FAULTS.items() for suffix in formats]
+)
+def test_a_fault_is_named_with_its_place_and_no_value(tmp_path, fault, suffix):
+    _, table, asked, words = FAULTS[fault]
+    file, texts = write(tmp_path, suffix, table()), set()
+    for memory in (None, 100):
+        with pytest.raises(
+            UserError, match=words.format(height="column 2" if suffix == "npy" else "column 'height'")
+        ) as it:
+            read(file, tmp_path, memory, **asked)
+        shown = "".join(traceback.format_exception(it.value))  # with the chain of exceptions, as a log would show it
+        assert not any(secret in shown.replace(__file__, "") for secret in ("secret", "271828", "insurance"))
+        texts.add(str(it.value))
+    assert len(texts) == 1
+
+
+#: What damages a file, and the formats where it can be noticed: half a csv file is a shorter table, and only npz has a checksum.
+DAMAGES: dict[str, tuple[tuple[str, ...], Callable[[bytes], bytes]]] = {
+    "other bytes": (SUFFIXES, lambda whole: bytes(range(256)) * 3),
+    "half of the file": (tuple(suffix for suffix in SUFFIXES if suffix != "csv"), lambda whole: whole[: len(whole) // 2]),
+    "another byte": (("npz",), lambda whole: whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 255]) + whole[len(whole) // 2 + 1 :]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("damage", "suffix"), [(damage, suffix) for damage in DAMAGES for suffix in DAMAGES[damage][0]]
+)
+def test_a_damaged_file_is_a_users_error(tmp_path, damage, suffix):
+    file = write(tmp_path, suffix, frame(1000))
+    file.path.write_bytes(DAMAGES[damage][1](file.path.read_bytes()))
+    numpy = r" is not a NumPy file of plain numbers, or it is damaged" if suffix in ("npy", "npz") else ""
+    for memory in (None, 100):
+        with pytest.raises(UserError, match=rf"^t\.{suffix}\b{numpy}"):
+            read(file, tmp_path, memory)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_objects_and_pickles_are_refused(tmp_path, suffix):
+    cells, file = np.array([[SECRET, "secret"]], dtype=object), File(tmp_path / f"t.{suffix}", f"t.{suffix}")
+    np.save(file.path, cells, allow_pickle=True) if suffix == "npy" else np.savez(file.path, X=cells)
+    with pytest.raises(UserError, match="arrays of objects and pickles are not read"):
+        read(file, tmp_path)
