@@ -19,7 +19,7 @@ class Column:
     Attributes:
         name: what it is called.
         different: how many different values it has.
-        least, mean, largest: of its values.
+        minimum, mean, largest: of its values.
         deviation: their standard deviation, 0 where all are equal.
         more: whether there are more different values than were counted.
         numbers_rows: whether all its values are integers that differ, as the number of a patient; with `more`, those

@@ -200,14 +200,14 @@ def _refuse_data_as_header(
 
 
 #: Spellings of a missing number that Arrow reads as such and Python's float does not.
-MISSING = frozenset(
+_MISSING = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL", "null")
 )
 
 
 def _is_number(cell: str) -> bool:
     """Say whether a cell can stand in a numeric column, where it may also be missing."""
-    if (text := cell.strip()) in MISSING:
+    if (text := cell.strip()) in _MISSING:
         return True
     try:
         float(text)
@@ -355,7 +355,7 @@ def _numbers(row: list[str]) -> list[float]:
     try:
         return list(map(float, row))
     except ValueError:
-        return [math.nan if cell.strip() in MISSING else float(cell) for cell in row]
+        return [math.nan if cell.strip() in _MISSING else float(cell) for cell in row]
 
 
 def _is_plain(cell: str) -> bool:

@@ -6,6 +6,7 @@ Errors of NumPy and Arrow quote cells; they are replaced, not chained, so that n
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -101,6 +102,19 @@ class Source:
     width: int | None = None
     shape: tuple[int, int, int] | None = None
     repeats: int = 1
+
+
+@contextmanager
+def system_errors(place: str) -> Iterator[None]:
+    """Turn what the system says about a file into a UserError."""
+    try:
+        yield
+    except MemoryError:
+        raise UserError(
+            f"{place}: there is not enough memory for it; set `memory` in the site's configuration to less"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{place} cannot be read: {error.strerror or 'the file is damaged'}") from None
 
 
 def listed(names: Sequence[str]) -> str:

@@ -126,7 +126,7 @@ def _numbers(name: str, label: str, series: Any) -> FloatArray:
 _MISSING = "missing"
 
 
-def raw_columns(columns: Sequence[str], present: Sequence[str]) -> dict[str, dict[int, str]]:
+def _raw_columns(columns: Sequence[str], present: Sequence[str]) -> dict[str, dict[int, str]]:
     """Return the categories that a frame has as they were read: by name, the places of the columns and the value of each.
 
     Args:
@@ -160,7 +160,7 @@ def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str
     names = names_of(frame)
     parts: dict[tuple[int, ...], FloatArray] = {
         tuple(places): _indicators(frame, name, list(places.values()))
-        for name, places in raw_columns(columns, names).items()
+        for name, places in _raw_columns(columns, names).items()
     }
     for j, name in enumerate(columns):
         if name in words and name in names:

@@ -13,7 +13,7 @@ from flareclust._foundation.own_files import make_folder, write_atomically
 from flareclust._foundation.typing import IntArray
 
 LABELS_FILE = "labels.csv"
-HEADER = ("row", "label")
+_HEADER = ("row", "label")
 
 
 def write_labels(
@@ -37,7 +37,7 @@ def write_labels(
     path = folder / name
     with write_atomically(path) as file:
         if ids is None:
-            write_rows(file, chain([HEADER], enumerate(map(int, labels))))
+            write_rows(file, chain([_HEADER], enumerate(map(int, labels))))
         else:
             write_rows(file, [("row", id_name or "id", "label")])
             pairs = zip(map(int, labels), ids, strict=True)

@@ -37,13 +37,13 @@ _DAMAGED = (
 )
 
 
-def npz_arrays(file: Path, keys: Sequence[str], *, where: str = "") -> dict[str, Array]:
+def npz_arrays(file: Path, keys: Sequence[str]) -> dict[str, Array]:
     """Return those arrays of an npz file that are named in `keys`; what is not there is left out.
 
     Raises:
         UserError: the file is no npz file, is damaged, holds objects, or arrays that are larger than a run reads.
     """
-    place = where or str(file)
+    place = str(file)
     with _numpy_errors(place), zipfile.ZipFile(file) as stored:
         found = set(stored.namelist())
         members = {key: _Member(stored, key) for key in keys if f"{key}.npy" in found}

@@ -22,7 +22,7 @@ from flareclust.core.chunks import pieces
 from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
-from flareclust.data.file_formats import FileFingerprint, Names, Size, Source, listed, unmarked
+from flareclust.data.file_formats import FileFingerprint, Names, Size, Source, listed, system_errors, unmarked
 from flareclust.data.ids import Ids, as_texts
 from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
@@ -109,7 +109,7 @@ def read_table(
     columns: Sequence[str] | None = None,
     *,
     may_lack: bool = False,
-    where: str = "",
+    id_name: str | None = None,
     gaps: bool = False,
 ) -> Table:
     """Read a table of numbers; the suffix says the format.
@@ -126,7 +126,7 @@ def read_table(
         path: the file, or the folder of images.
         columns: the names of the columns to read, in this order; None reads all.
         may_lack: whether the file may lack some of them, but not all.
-        where: put in front of every message, such as "site-3".
+        id_name: as for `read_files`.
         gaps: whether cells may be missing, which is NaN.
 
     Raises:
@@ -135,13 +135,7 @@ def read_table(
     """
     file = Path(path)
     try:
-        return read_files(
-            [File(file, f"{where}: {file}" if where else str(file))],
-            columns,
-            may_lack=may_lack,
-            bounded=True,
-            gaps=gaps,
-        )
+        return read_files([File(file, str(file))], columns, may_lack=may_lack, id_name=id_name, bounded=True, gaps=gaps)
     except UserError as error:
         raise UserError(unmarked(str(error))) from None
 
@@ -332,25 +326,19 @@ def _refuse_repeats(names: Sequence[str], subject: str) -> None:
 def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[Source]:
     """Open a file with the reader of its format; what the system says about it becomes a UserError."""
     path, place, kind, root, _ = file
-    try:
+    with system_errors(place):
         if path.is_dir():
-            with open_images(path, place, root, id_name) as source:
-                yield source
-            return
-        if not path.is_file():
+            opened: AbstractContextManager[Source] = open_images(path, place, root, id_name)
+        elif not path.is_file():
             raise UserError(f"{place}: no such file")
-        if (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:
+        elif (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:
             raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
-        if path.stat().st_size == 0:
+        elif path.stat().st_size == 0:
             raise UserError(f"{place} is empty; a table needs at least one row")
-        with opener(path, wanted, id_name, place) as source:
+        else:
+            opened = opener(path, wanted, id_name, place)
+        with opened as source:
             yield source
-    except MemoryError:
-        raise UserError(
-            f"{place}: there is not enough memory for it; set `memory` in the site's configuration to less"
-        ) from None
-    except OSError as error:
-        raise UserError(f"{place} cannot be read: {error.strerror or 'the file is damaged'}") from None
 
 
 def _read_into(

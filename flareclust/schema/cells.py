@@ -29,7 +29,7 @@ _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMA = _NUMBER.replace(r"\.", ",")
 
 #: Factors between units that sites mix up: powers of ten, inches, pounds, degrees Fahrenheit, days and years.
-UNIT_FACTORS = (*(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)), 25.4, 2.54, 1 / 25.4, 1 / 2.54, 0.45359237, 1 / 0.45359237, 5 / 9, 1.8, 365.25, 1 / 365.25)  # fmt: skip
+_UNIT_FACTORS = (*(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)), 25.4, 2.54, 1 / 25.4, 1 / 2.54, 0.45359237, 1 / 0.45359237, 5 / 9, 1.8, 365.25, 1 / 365.25)  # fmt: skip
 
 #: Another unit is named where at least so many cells are implausible, and it leaves at most this share of them.
 _ENOUGH, _FEWER = 3, 0.25
@@ -39,7 +39,7 @@ _FEW = 0.2
 
 
 #: What stands for a cell that is no text.
-NO_TEXT = "\0"
+_NO_TEXT = "\0"
 
 
 class TextReader:
@@ -52,7 +52,7 @@ class TextReader:
     def read(self, cells: Any, before: int) -> list[str]:
         """Return the texts of an Arrow array of cells, of which `before` have come already; empty where one is missing."""
         texts = texts_of(cells, self._spellings).to_pylist()
-        for fault, sign in (("missing", None), ("no text", NO_TEXT)):
+        for fault, sign in (("missing", None), ("no text", _NO_TEXT)):
             if number := texts.count(sign):
                 self._first[fault] = self._first[fault] or before + texts.index(sign) + 1
                 self._counts[fault] += number
@@ -198,7 +198,7 @@ class ColumnReader:
         low, high = self.column.bounds
         outside: BoolArray = known & ((numbers < low) | (numbers > high))
         if self.column.range is not None and self.column.type == "number":
-            for factor in UNIT_FACTORS:
+            for factor in _UNIT_FACTORS:
                 scaled = numbers * factor
                 self._outside[factor] += int((known & ((scaled < low) | (scaled > high))).sum())
         return outside
@@ -243,9 +243,9 @@ class ColumnReader:
             case = "upper or lower case? " if self._lower_case else ""
             return f" ({case}values: in the mapping{spelling})"
         if kind == "range" and self._outside and self._counts["range"] >= _ENOUGH:
-            fewest = min(self._outside[factor] for factor in UNIT_FACTORS)
+            fewest = min(self._outside[factor] for factor in _UNIT_FACTORS)
             if fewest <= _FEWER * self._counts["range"]:
-                best = [factor for factor in UNIT_FACTORS if self._outside[factor] == fewest]
+                best = [factor for factor in _UNIT_FACTORS if self._outside[factor] == fewest]
                 return f" (another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest})"
         return ""
 
@@ -289,12 +289,12 @@ def texts_of(cells: Any, spellings: frozenset[str]) -> Any:
 
 
 def _text_of(value: object) -> str | None:
-    """Return a cell as a text without spaces around it, whatever the others are; `NO_TEXT` where it is none."""
+    """Return a cell as a text without spaces around it, whatever the others are; `_NO_TEXT` where it is none."""
     try:
         text = value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
-        return NO_TEXT
-    return text.strip() if isinstance(text, str) else None if text is None else NO_TEXT
+        return _NO_TEXT
+    return text.strip() if isinstance(text, str) else None if text is None else _NO_TEXT
 
 
 def _cells(count: int) -> str:

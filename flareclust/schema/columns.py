@@ -50,7 +50,7 @@ LEFT_TO_JOBS: tuple[Missing, ...] = ("mean", "partial")
 _LISTED, _RANGED = ("category", "ordered"), ("number", "date")
 
 #: Most values of a category, and most rows that a row counts as.
-MOST_VALUES = MOST_WEIGHT = 1000
+_MOST_VALUES = MOST_WEIGHT = 1000
 
 
 class ColumnSchema(Settings):
@@ -83,8 +83,8 @@ class ColumnSchema(Settings):
         texts = tuple(str(value).strip() for value in values)
         if len(set(texts)) < len(texts) or "" in texts:
             raise ValueError("values must differ and not be empty")
-        if not 1 <= len(texts) <= MOST_VALUES:
-            raise ValueError(f"values must be a list of 1 to {MOST_VALUES} values")
+        if not 1 <= len(texts) <= _MOST_VALUES:
+            raise ValueError(f"values must be a list of 1 to {_MOST_VALUES} values")
         return texts
 
     @field_validator("range", mode="before")

@@ -25,7 +25,7 @@ from flareclust.schema.reading import batches, open_stored
 LEAST_ROWS = 5
 
 #: So many rows are looked at.
-MOST_ROWS = 200_000
+_MOST_ROWS = 200_000
 
 #: A number with a point or a comma; a column is one of numbers where at least this share of its cells are.
 _NUMBER, _MOSTLY = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?"), 0.8
@@ -34,7 +34,7 @@ _NUMBER, _MOSTLY = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-
 _COMMAS = 'numbers with a decimal comma? Draft with --decimal , (decimal: "," in the mapping)'
 
 #: Text with more different values than this is no category.
-MOST_CATEGORIES = 30
+_MOST_CATEGORIES = 30
 
 _DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
 _UNIT = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]\s*$|_(mm|cm|m|kg|g|mg|ml|l|years|days|bpm|mmhg)$", re.IGNORECASE)
@@ -72,7 +72,7 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
         for cells in batches(stored, names):
             for column, part in zip(columns, cells, strict=True):
                 column += texts_of(part, spellings).to_pylist()
-            if len(columns[0]) >= MOST_ROWS:
+            if len(columns[0]) >= _MOST_ROWS:
                 break
     lines, has_id = [], False
     for name, column in zip(names, columns, strict=True):
@@ -110,8 +110,8 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         return {**settings, "range": list(_widened(numbers))}, comment
     if (form := _date_form(different)) is not None:
         return {"type": "ignore"}, f"dates, {form}; type date makes them a feature, in days"
-    if len(different) > MOST_CATEGORIES:
-        return {"type": "ignore"}, f"text with more than {MOST_CATEGORIES} values"
+    if len(different) > _MOST_CATEGORIES:
+        return {"type": "ignore"}, f"text with more than {_MOST_CATEGORIES} values"
     listed = sorted(value for value, times in different.items() if times >= LEAST_ROWS)
     if not listed:
         return {"type": "ignore"}, f"no value has {LEAST_ROWS} rows"

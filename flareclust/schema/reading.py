@@ -13,7 +13,7 @@ from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.arrow_files import Stored, stored_arrow, stored_parquet
 from flareclust.data.csv_files import stored_csv
-from flareclust.data.file_formats import Names, listed
+from flareclust.data.file_formats import Names, listed, system_errors
 from flareclust.data.ids import Ids
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Table
@@ -101,15 +101,13 @@ def open_stored(file: File, encoding: str) -> Iterator[Stored]:
         raise UserError(f"{file.place}: a table with a schema is one of {', '.join(FORMATS)}")
     if not file.path.is_file():
         raise UserError(f"{file.place}: no such file")
-    try:
+    with system_errors(file.place):
         if form == "csv":
             opened = stored_csv(file.path, file.place, encoding)
         else:
             opened = (stored_parquet if form == "parquet" else stored_arrow)(file.path, file.place)
         with opened as stored:
             yield stored
-    except OSError as error:
-        raise UserError(f"{file.place} cannot be read: {error.strerror or 'the file is damaged'}") from None
 
 
 def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:

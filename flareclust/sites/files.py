@@ -67,7 +67,7 @@ def for_site(path: str, site: str) -> str:
 def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     """Return the file of a path, or the files that a pattern (`*`, `?`, `[...]`, `**`) matches in the order of their names.
 
-    Of a folder with parquet files, these are the files (`parts_of`); any other folder is one of images.
+    Of a folder with parquet files, these are the files (`_parts_of`); any other folder is one of images.
 
     Args:
         path: of a file or folder, or a pattern; a file that is called like a pattern is that file.
@@ -80,7 +80,7 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     The names of files that a pattern matches, and those of parts, are marked in `place` and in the errors' texts.
     """
     within = None if root is None else root.resolve()
-    if path.is_dir() and (parts := parts_of(_inside(path, path.name, within))):
+    if path.is_dir() and (parts := _parts_of(_inside(path, path.name, within))):
         return [_named_by_the_site(part, "parquet", within)._replace(part=True) for part in parts]
     if not _matches_several(path):
         place = path.name or str(path)  # that of the root of all folders is empty
@@ -96,7 +96,7 @@ def _named_by_the_site(file: Path, kind: str, root: Path | None) -> File:
     return File(_inside(file, place, root), place, kind, root)
 
 
-def parts_of(folder: Path) -> list[Path]:
+def _parts_of(folder: Path) -> list[Path]:
     """Return the parquet files of a folder that Spark or Dask wrote, part 2 before part 10; none for other folders.
 
     Files and folders whose names begin with `.` or `_` are theirs: `_SUCCESS`, `_metadata`, checksums.

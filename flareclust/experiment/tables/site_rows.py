@@ -32,7 +32,7 @@ def site_files(folder: Path) -> dict[str, Rows]:
     tables = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and not path.is_dir()]
     files: dict[str, Rows] = {}
     for path, text in [(path, path.stem) for path in tables] + [
-        (path, path.name) for path in folders_of_images(folder)
+        (path, path.name) for path in _folders_of_images(folder)
     ]:
         try:
             name = site_name(text)
@@ -84,10 +84,10 @@ def as_rows(name: str, value: Any) -> Rows:
 
 
 #: The parameter that says which shape the images in the rows have.
-IMAGE = "image"
+_IMAGE = "image"
 
 
-def folders_of_images(folder: Path) -> list[Path]:
+def _folders_of_images(folder: Path) -> list[Path]:
     """Return the folders in a folder that have images in them, in the order of their names.
 
     Raises:
@@ -132,7 +132,7 @@ def image_settings(algorithm: str, sites: Mapping[str, Rows]) -> dict[str, str]:
     Raises:
         UserError: sites have images of different shapes.
     """
-    if IMAGE not in registry.get(algorithm).parameters():
+    if _IMAGE not in registry.get(algorithm).parameters():
         return {}
     shapes: dict[str, Shape] = {}
     for site, rows in sites.items():
@@ -148,4 +148,4 @@ def image_settings(algorithm: str, sites: Mapping[str, Rows]) -> dict[str, str]:
                 f"{site} has images of {named(own)} where {first} has {named(shape)} (height x width x channels): images of "
                 "all sites must have one size, and be all grey or all in colour; resize or convert them first"
             )
-    return {IMAGE: named(shape)}
+    return {_IMAGE: named(shape)}

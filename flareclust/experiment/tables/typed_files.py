@@ -9,9 +9,10 @@ from typing import Any
 
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.validation import check_path, did_you_mean
+from flareclust.data import tables
 from flareclust.data.file_formats import unmarked
 from flareclust.data.memory import site_limit
-from flareclust.data.tables import File, Table, read_files
+from flareclust.data.tables import File, Table
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.tables.site_rows import site_files
 from flareclust.protocol import registry
@@ -19,7 +20,7 @@ from flareclust.schema.columns import ColumnSchema, TableMapping, TableSchema, r
 from flareclust.schema.reading import FORMATS, TypedTable, open_stored, read_typed
 
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
-MAPPING = ".mapping.yaml"
+_MAPPING = ".mapping.yaml"
 
 #: Columns of a table without a schema.
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
@@ -35,20 +36,20 @@ def typed_sites(folder: Path, schema: TableSchema, truth: str | None, *, agreed:
         TableFaults: tables do not fit the schema, or cannot be read at all; all faults of all tables are in it.
     """
     files = site_files(folder)
-    tables: dict[str, TypedTable] = {}
+    found: dict[str, TypedTable] = {}
     faults: dict[str, Sequence[str]] = {}
     for site, path in files.items():
         assert isinstance(path, Path)
         try:
             own = None if agreed else _with_lacks(path, schema)
-            tables[site] = typed_file(path, schema, truth, site_limit(len(files)), own)
+            found[site] = typed_file(path, schema, truth, site_limit(len(files)), own)
         except TableFaults as error:
             faults |= error.faults
         except UserError as error:
             faults[str(path)] = [str(error).removeprefix(str(path)).lstrip(": ")]
     if faults:
         raise TableFaults(faults)
-    return tables
+    return found
 
 
 def typed_file(
@@ -70,7 +71,7 @@ def typed_file(
 
 def mapping_file(path: Path) -> Path:
     """Return the file beside a table that says how it differs from the schema; there may be none."""
-    return path.with_name(path.stem + MAPPING)
+    return path.with_name(path.stem + _MAPPING)
 
 
 def mapping_of(path: Path) -> TableMapping | None:
@@ -163,10 +164,7 @@ def read_table(
         return typed_file(path, agreed, None, mapping=_as_mapping(mapping)).table
     if mapping is not None:
         raise UserError("a mapping says how a table differs from a schema; give the schema, too")
-    try:
-        return read_files([File(path, str(path))], columns, id_name=id_column, bounded=True, gaps=True)
-    except UserError as error:
-        raise UserError(unmarked(str(error))) from None
+    return tables.read_table(path, columns, id_name=id_column, gaps=True)
 
 
 def _as_mapping(given: str | Path | Mapping[str, Any] | None) -> TableMapping | None:

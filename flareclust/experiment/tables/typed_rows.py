@@ -72,7 +72,7 @@ def settled_settings(experiment: Experiment) -> dict[str, Any]:
     """
     provisioned = experiment.engine == "production"
     found = compared(experiment) if provisioned or (experiment.typed and experiment.partition == "none") else {}
-    found |= agreed_settings(experiment)
+    found |= _agreed_settings(experiment)
     return found | (required_schema(experiment.table_schema) if provisioned else {})
 
 
@@ -92,7 +92,7 @@ def required_schema(file: str | None) -> dict[str, Any]:
     return {} if file is None else {"table_schema": read_schema(file).fingerprint}
 
 
-def agreed_settings(experiment: Experiment) -> dict[str, Any]:
+def _agreed_settings(experiment: Experiment) -> dict[str, Any]:
     """Return the settings of an algorithm that follow from the experiment's schema, if it has one; those of the experiment come first.
 
     Which columns are one category, scaling where units differ, and what missing cells mean.
@@ -107,7 +107,8 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     algorithm, found = registry.get(experiment.algorithm), dict[str, Any]()
     known, partial = algorithm.parameters(), algorithm.partial
     if "categories" in known and schema.categories:
-        found["categories"] = _named(schema, schema.categories) if partial else schema.categories
+        groups = schema.categories  # sites with different columns know them by their names
+        found["categories"] = [[schema.features[j] for j in group] for group in groups] if partial else groups
     if schema.units_differ and experiment.params.get("metric") != "cosine":
         found |= {"scale": "standard"} if "scale" in known else {}
     if gaps := schema.left_to_jobs:
@@ -118,27 +119,18 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
                 "take another algorithm, such as portfolio, or missing: drop-rows"
             )
         found["missing"] = how
-    elif dropping := [name for name in schema.used if schema.missing_of(name) == "drop-rows"]:
-        _check_missing(experiment.params.get("missing", "refuse"), dropping)
+    elif (asked := experiment.params.get("missing", "refuse")) != "refuse" and (
+        dropping := [name for name in schema.used if schema.missing_of(name) == "drop-rows"]
+    ):
+        raise UserError(
+            f"missing={asked} is without effect: the schema says missing: drop-rows of {', '.join(dropping)}, so no cell is "
+            f"missing in the rows that are left; leave it out, or say missing: {asked} in the schema"
+        )
     if "table_ranges" in known and experiment.params.get("scale") == "range":
         ranges = dict(zip(schema.features, schema.ranges, strict=True))
         known_ranges = {name: own for name, own in ranges.items() if own is not None}
         found["table_ranges"] = known_ranges if partial else schema.ranges
     return found
-
-
-def _named(schema: TableSchema, groups: Sequence[Sequence[int]]) -> list[list[str]]:
-    """Return groups of features by their names, by which sites with different columns know them."""
-    return [[schema.features[j] for j in group] for group in groups]
-
-
-def _check_missing(asked: str, dropping: Sequence[str]) -> None:
-    """Raise UserError where a run would fill missing cells of columns whose schema drops the rows that have some."""
-    if asked != "refuse":
-        raise UserError(
-            f"missing={asked} is without effect: the schema says missing: drop-rows of {', '.join(dropping)}, so no cell is "
-            f"missing in the rows that are left; leave it out, or say missing: {asked} in the schema"
-        )
 
 
 def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
