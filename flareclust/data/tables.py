@@ -19,9 +19,9 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
-from flareclust.data.arrow_files import open_arrow, open_parquet
+from flareclust.data.arrow_files import Stored, open_arrow, open_parquet, stored_arrow, stored_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
-from flareclust.data.csv_files import open_csv
+from flareclust.data.csv_files import open_csv, stored_csv
 from flareclust.data.file_formats import FileFingerprint, Names, Size, Source, listed, system_errors, unmarked
 from flareclust.data.ids import Ids, as_texts
 from flareclust.data.image_files import open_images
@@ -41,6 +41,12 @@ FORMATS = MappingProxyType[str, _Opener](
         "feather": open_arrow,
     }
 )
+
+#: The formats whose columns have names and any type, as tables with a schema need them.
+COLUMN_FORMATS = ("csv", "parquet", "arrow", "feather")
+
+#: Rows of these that are read at a time; of csv it is a block of text.
+_ROWS = 65_536
 
 #: The suffixes that say a file's format.
 SUFFIXES: tuple[str, ...] = tuple(f".{name}" for name in FORMATS)
@@ -234,6 +240,37 @@ def column_names(file: File, id_name: str | None = None, columns: Sequence[str] 
     """
     with _opened(file, _asked_for(columns, file.place), id_name) as source:
         return source.names
+
+
+@contextmanager
+def open_columns(file: File, encoding: str) -> Iterator[Stored]:
+    """Open a table whose columns have names and any type.
+
+    Args:
+        file: csv, parquet, arrow or feather.
+        encoding: of a csv file, whose cells are all texts.
+
+    Raises:
+        UserError: it is of another format, is not there, is damaged, or is no text in this encoding; also from reading.
+    """
+    form = (file.format or Path(file.place).suffix.lower()).removeprefix(".")
+    if form not in COLUMN_FORMATS:
+        raise UserError(f"{file.place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}")
+    if not file.path.is_file():
+        raise UserError(f"{file.place}: no such file")
+    with system_errors(file.place):
+        if form == "csv":
+            opened = stored_csv(file.path, file.place, encoding)
+        else:
+            opened = (stored_parquet if form == "parquet" else stored_arrow)(file.path, file.place)
+        with opened as stored:
+            yield stored
+
+
+def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:
+    """Give the cells of some columns, an Arrow array for each, as many rows at a time as fit; UserError as `open_columns`."""
+    for batch in stored.batches(list(dict.fromkeys(columns)), _ROWS):
+        yield [batch.column(name) for name in columns]
 
 
 #: So many missing columns are named in a message.

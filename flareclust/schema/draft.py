@@ -16,10 +16,9 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.tables import File
+from flareclust.data.tables import File, batches, open_columns
 from flareclust.schema.cells import MISSING, texts_of
 from flareclust.schema.columns import ISO_DATE, TableMapping
-from flareclust.schema.reading import batches, open_stored
 
 #: A category's value is listed where so many rows have it.
 LEAST_ROWS = 5
@@ -63,7 +62,7 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
         UserError: the file cannot be read, or none of its columns can be a feature.
     """
     file, own = File(Path(path), str(path)), mapping or TableMapping()
-    with open_stored(file, own.encoding) as stored:
+    with open_columns(file, own.encoding) as stored:
         names = tuple(stored.schema.names)
         if doubled := [name for name, times in Counter(names).items() if times > 1]:
             raise UserError(f"{file.place}: the column {doubled[0]!r} is there more than once; every name must differ")

@@ -1,7 +1,6 @@
 """Reading a site's table by the federation's schema: rows of features, or one message with all that is wrong."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,12 @@ import numpy as np
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.arrow_files import Stored, stored_arrow, stored_parquet
-from flareclust.data.csv_files import stored_csv
-from flareclust.data.file_formats import Names, listed, system_errors
+from flareclust.data.file_formats import Names, listed
 from flareclust.data.ids import Ids
 from flareclust.data.memory import RowStore
-from flareclust.data.tables import File, Table
+from flareclust.data.tables import File, Table, batches, open_columns
 from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
 from flareclust.schema.columns import TableMapping, TableSchema
-
-#: The formats of tables with a schema.
-FORMATS = ("csv", "parquet", "arrow", "feather")
-
-#: Rows of other formats than csv that are read at a time.
-_ROWS = 65_536
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,37 +74,6 @@ def read_typed(
         return reader.finished(_listed_files(files))
     finally:
         store.close()
-
-
-@contextmanager
-def open_stored(file: File, encoding: str) -> Iterator[Stored]:
-    """Open a table whose columns have names and any type.
-
-    Args:
-        file: csv, parquet, arrow or feather.
-        encoding: of a csv file, whose cells are all texts.
-
-    Raises:
-        UserError: it is of another format, is not there, is damaged, or is no text in this encoding; also from reading.
-    """
-    form = (file.format or Path(file.place).suffix.lower()).removeprefix(".")
-    if form not in FORMATS:
-        raise UserError(f"{file.place}: a table with a schema is one of {', '.join(FORMATS)}")
-    if not file.path.is_file():
-        raise UserError(f"{file.place}: no such file")
-    with system_errors(file.place):
-        if form == "csv":
-            opened = stored_csv(file.path, file.place, encoding)
-        else:
-            opened = (stored_parquet if form == "parquet" else stored_arrow)(file.path, file.place)
-        with opened as stored:
-            yield stored
-
-
-def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:
-    """Give the cells of some columns, an Arrow array for each, as many rows at a time as fit; UserError as `open_stored`."""
-    for batch in stored.batches(list(dict.fromkeys(columns)), _ROWS):
-        yield [batch.column(name) for name in columns]
 
 
 def without(schema: TableSchema, column: str | None) -> TableSchema:
@@ -179,7 +139,7 @@ class _TableReader:
 
     def read(self, file: File) -> None:
         """Read a file's rows, unless columns are missing."""
-        with open_stored(file, self._own.encoding) as stored:
+        with open_columns(file, self._own.encoding) as stored:
             names = tuple(stored.schema.names)
             self._unread |= dict.fromkeys(name for name in names if name not in self._sources)
             if faults := self._misnamed(names):

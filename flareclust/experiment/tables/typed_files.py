@@ -9,15 +9,15 @@ from typing import Any
 
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.validation import check_path, did_you_mean
-from flareclust.data import tables
 from flareclust.data.file_formats import unmarked
 from flareclust.data.memory import site_limit
-from flareclust.data.tables import File, Table
+from flareclust.data.tables import COLUMN_FORMATS, File, Table, open_columns
+from flareclust.data.tables import read_table as read_numbers
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.tables.site_rows import site_files
 from flareclust.protocol import registry
 from flareclust.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
-from flareclust.schema.reading import FORMATS, TypedTable, open_stored, read_typed
+from flareclust.schema.reading import TypedTable, read_typed
 
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
 _MAPPING = ".mapping.yaml"
@@ -111,11 +111,11 @@ def schema_of(experiment: Experiment) -> TableSchema:
 def _names(path: Path) -> tuple[str, ...]:
     """Return the names of the columns of a table that no schema describes, as its mapping has them; raise UserError without any."""
     form = path.suffix.lower().removeprefix(".")
-    if form not in FORMATS or not path.is_file():
-        raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(FORMATS)} files")
+    if form not in COLUMN_FORMATS or not path.is_file():
+        raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(COLUMN_FORMATS)} files")
     mapping = mapping_of(path) or TableMapping()
     agreed = {own.from_: name for name, own in mapping.columns.items() if own.from_ is not None}
-    with open_stored(File(path, str(path)), mapping.encoding) as stored:
+    with open_columns(File(path, str(path)), mapping.encoding) as stored:
         return tuple(agreed.get(name, name) for name in stored.schema.names)
 
 
@@ -164,7 +164,7 @@ def read_table(
         return typed_file(path, agreed, None, mapping=_as_mapping(mapping)).table
     if mapping is not None:
         raise UserError("a mapping says how a table differs from a schema; give the schema, too")
-    return tables.read_table(path, columns, id_name=id_column, gaps=True)
+    return read_numbers(path, columns, id_name=id_column, gaps=True)
 
 
 def _as_mapping(given: str | Path | Mapping[str, Any] | None) -> TableMapping | None:

@@ -11,9 +11,9 @@ from pyarrow import csv, feather, parquet
 
 from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
-from flareclust.data.tables import File
+from flareclust.data.tables import File, batches, open_columns
 from flareclust.schema.columns import TableMapping, TableSchema
-from flareclust.schema.reading import batches, open_stored, read_typed
+from flareclust.schema.reading import read_typed
 
 COLUMNS = {
     "patient": "id",
@@ -280,7 +280,7 @@ def test_arrow_gets_utf8_and_calls_no_python_from_its_threads(tmp_path, monkeypa
     original = csv.open_csv
     monkeypatch.setattr(csv, "open_csv", watched)
     (tmp_path / "north.csv").write_text('size,note\n1,größer\n2,"klein,\r\nkleiner"\n', encoding="cp1252", newline="")
-    with open_stored(File(tmp_path / "north.csv", "north.csv"), "cp1252") as stored:
+    with open_columns(File(tmp_path / "north.csv", "north.csv"), "cp1252") as stored:
         read_in = [column.to_pylist() for columns in batches(stored, ["note", "size"]) for column in columns]
     assert read_in == [["größer", "klein,\r\nkleiner"], ["1", "2"]]
     assert given == [(pa.OSFile, "utf8")]
