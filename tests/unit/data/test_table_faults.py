@@ -1,5 +1,6 @@
 """Every fault of a table in every format: the same words in pieces as at once, with the place and without a value."""
 
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,11 @@ import pandas as pd
 import pytest
 
 from flareclust._foundation.errors import UserError
+from flareclust.core.chunks import is_mapped
 from flareclust.data.tables import File
-from tests.unit.data.pieces_cases import SUFFIXES, frame, read, write
+from flareclust.schema.columns import TableSchema
+from flareclust.schema.reading import read_typed
+from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
@@ -111,3 +115,39 @@ def test_objects_and_pickles_are_refused(tmp_path, suffix):
     np.save(file.path, cells, allow_pickle=True) if suffix == "npy" else np.savez(file.path, X=cells)
     with pytest.raises(UserError, match="arrays of objects and pickles are not read"):
         read(file, tmp_path)
+
+
+#: What the same faults are called where the table is read by a schema whose columns are all numbers.
+BY_SCHEMA = {
+    "a missing cell": "height: 1 cell is missing, first in row 38",
+    "an infinite cell": "height: 1 cell is no number, first in row 100",
+    "missing cells": "height: 1 cell is missing, first in row 1 .*; weight: 1 cell is missing, first in row 100",
+    "half of the cells": "height: 50 cells are missing, first in row 51 .*; weight: 50 cells are missing, first in row 51",
+    "a column without any": "height: 100 cells are missing, first in row 1",
+    "text": "height: 40 cells are no number, first in row 61",
+    "no rows": "no rows",
+}
+NUMBERS = TableSchema(columns=dict.fromkeys(NAMES, "number"))
+
+
+@pytest.mark.parametrize("suffix", TEXT)
+@pytest.mark.parametrize("fault", BY_SCHEMA)
+def test_a_fault_is_found_by_a_schema_of_numbers_too(tmp_path, fault, suffix):
+    file, texts = write(tmp_path, suffix, FAULTS[fault][1]()), set()
+    for memory in (None, 100):
+        with pytest.raises(UserError) as it:
+            read_typed([file], NUMBERS, memory=memory, scratch=tmp_path)
+        texts.add(str(it.value))
+        assert not any(secret in str(it.value) for secret in ("secret", "271828"))
+    assert len(texts) == 1
+    assert re.search(BY_SCHEMA[fault], texts.pop().replace("\n", " ")), it.value
+
+
+@pytest.mark.parametrize("suffix", TEXT)
+def test_a_table_of_numbers_is_one_by_a_schema_of_numbers(tmp_path, suffix):
+    file = write(tmp_path, suffix, frame())
+    for memory in (None, 100):
+        typed = read_typed([file], NUMBERS, memory=memory, scratch=tmp_path).table
+        plain = read(file, tmp_path, memory)
+        np.testing.assert_array_equal(typed.X, plain.X)
+        assert (typed.columns, is_mapped(typed.X)) == (plain.columns, memory is not None)
