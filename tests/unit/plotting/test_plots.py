@@ -13,8 +13,7 @@ from sklearn.decomposition import PCA
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.plotting.federation import federation_picture
-from flareclust.plotting.federation_maps import MOST_PANELS
+from flareclust.plotting.federation import MOST_PANELS, federation_picture
 from flareclust.plotting.style import PALETTE, cluster_colour, ink_on, save
 from tests.patience import PATIENCE
 
