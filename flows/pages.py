@@ -30,14 +30,35 @@ from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps.trials import TrialRun, by_cell
 from flareclust.federation import OnRound
 from flareclust.protocol.outcome import numbers_of_sites
+from flareclust.protocol.task import ASSESS
 from flareclust.tracking.note import describe
 from flareclust.tracking.pages import file_address
 
 #: Keys of artifacts, by which Prefect lists all versions of one.
-RESULT, ROUNDS, SWEEP, TRIALS = "flareclust-result", "flareclust-rounds", "flareclust-sweep", "flareclust-trials"
+RESULT, _ROUNDS, _SWEEP, TRIALS = "flareclust-result", "flareclust-rounds", "flareclust-sweep", "flareclust-trials"
 
 #: Seconds between two reports of progress, each of which is a request.
 _PAUSE = 2.0
+
+
+class _Progress:
+    """A bar on the page of the flow run that makes this; what cannot be reported ends in `lost` of its steps."""
+
+    def __init__(self, steps: Steps, key: str, description: str) -> None:
+        self._steps, self._next = steps, 0.0
+        self._id: UUID | None = None
+        steps.report(lambda: self._begin(key, description))
+
+    def _begin(self, key: str, description: str) -> None:
+        made: Any = create_progress_artifact(0.0, key=key, description=description)
+        self._id = made
+
+    def show(self, share: float, *, always: bool = False) -> None:
+        """Report how many per cent are done; unless `always`, not again within two seconds."""
+        if self._id is None or (time.monotonic() < self._next and not always):
+            return
+        self._next, bar = time.monotonic() + _PAUSE, self._id
+        self._steps.report(lambda: update_progress_artifact(bar, progress=share))
 
 
 class RunPage:
@@ -51,8 +72,7 @@ class RunPage:
     def __init__(self, steps: Steps, experiment: Experiment) -> None:
         self._steps, self._experiment, self._log = steps, experiment, get_run_logger()
         self._rounds = experiment.params.get("rounds")
-        self._progress: UUID | None = None
-        self._next = 0.0
+        self._progress: _Progress | None = None
 
     def tag(self) -> None:
         """Add tags to the flow run: algorithm, data, engine."""
@@ -78,7 +98,8 @@ class RunPage:
 
     def on_round(self, then: OnRound) -> OnRound:
         """Return a callback that logs an exchange and shows progress, and then calls another."""
-        self._steps.report(self._begin)
+        if isinstance(self._rounds, int) and self._rounds > 1:
+            self._progress = _Progress(self._steps, _ROUNDS, f"of at most {self._rounds} rounds")
 
         def called(record: Mapping[str, object]) -> None:
             sites, _ = numbers_of_sites(record)
@@ -86,7 +107,8 @@ class RunPage:
             assert isinstance(refused, dict)
             lost = "".join(f"; {site} {why}" for site, why in sorted(refused.items()))
             self._log.info("%s, round %s: %d sites%s", record["step"], record["round"], sites, lost)
-            self._show(record)
+            if self._progress is not None and record["step"] != ASSESS:
+                self._progress.show(min(99.0, 100.0 * (float(str(record["round"])) + 1) / float(self._rounds or 1)))
             then(record)
 
         return called
@@ -97,21 +119,9 @@ class RunPage:
         summary = describe(result, self._experiment) + link + (f"\n\n{decision}" if decision else "")
         self._steps.report(lambda: create_markdown_artifact(summary, key=RESULT, description=self._experiment.name))
         if self._progress is not None:
-            self._steps.report(lambda: update_progress_artifact(self._progress, progress=100.0))  # type: ignore[arg-type]
+            self._progress.show(100.0, always=True)
         for warning in result.warnings:
             self._log.warning(warning)
-
-    def _begin(self) -> None:
-        if isinstance(self._rounds, int) and self._rounds > 1:
-            made: Any = create_progress_artifact(0.0, key=ROUNDS, description=f"of at most {self._rounds} rounds")
-            self._progress = made
-
-    def _show(self, record: Mapping[str, object]) -> None:
-        if self._progress is None or record["step"] == "assess" or time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _PAUSE
-        share = min(99.0, 100.0 * (float(str(record["round"])) + 1) / float(self._rounds or 1))
-        self._steps.report(lambda: update_progress_artifact(self._progress, progress=share))  # type: ignore[arg-type]
 
 
 def _picture(result: Result) -> str:
@@ -143,26 +153,15 @@ class StudyPage:
     """
 
     def __init__(self, trials: int) -> None:
-        self._steps, self._trials, self._over, self._lock = Steps(), trials, 0, Lock()
-        self._progress: UUID | None = None
-        self._next = 0.0
-        if trials > 1:
-            self._steps.report(self._begin)
+        self._trials, self._over, self._lock = trials, 0, Lock()
+        self._progress = _Progress(Steps(), TRIALS, f"of {trials} trials") if trials > 1 else None
 
     def trial_over(self) -> None:
         """Show that one more trial is over; threads may call it side by side."""
         with self._lock:
             self._over += 1
-            last = self._over == self._trials
-            if self._progress is None or (time.monotonic() < self._next and not last):
-                return
-            self._next = time.monotonic() + _PAUSE
-            share, progress = 100.0 * self._over / self._trials, self._progress
-            self._steps.report(lambda: update_progress_artifact(progress, progress=share))
-
-    def _begin(self) -> None:
-        made: Any = create_progress_artifact(0.0, key=TRIALS, description=f"of {self._trials} trials")
-        self._progress = made
+            if self._progress is not None:
+                self._progress.show(100.0 * self._over / self._trials, always=self._over == self._trials)
 
 
 def show_study(done: Sequence[TrialRun], page: str | None) -> None:
@@ -173,6 +172,6 @@ def show_study(done: Sequence[TrialRun], page: str | None) -> None:
     ]
     Steps().report(
         lambda: create_table_artifact(
-            rows, key=SWEEP, description=None if page is None else f"[The sweep in MLflow]({page})"
+            rows, key=_SWEEP, description=None if page is None else f"[The sweep in MLflow]({page})"
         )
     )
