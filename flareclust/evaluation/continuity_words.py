@@ -7,10 +7,10 @@ from flareclust.evaluation.profile_words import percent
 
 #: From which part of its reach on a centroid has drifted, beyond what it moves by chance. Half of it means that the old
 #: centroid describes the cluster's rows with a quarter more squared error.
-FAR_MOVED = 0.5
+_FAR_MOVED = 0.5
 
 #: From which share of the rows on the clusters' shares have drifted, beyond what they change by chance.
-MANY_ROWS = 0.1
+_MANY_ROWS = 0.1
 
 
 def changes(found: Continuity, name: str) -> list[str]:
@@ -30,14 +30,14 @@ def drift(found: Continuity, name: str) -> list[str]:
     """Return how far the clusters have drifted since the earlier result `name`, a sentence each; nothing where they have not."""
     said = []
     most = found.moved_most
-    if most is not None and most > FAR_MOVED + found.moved_by_chance:
+    if most is not None and most > _FAR_MOVED + found.moved_by_chance:
         farthest = max(range(len(found.moved)), key=lambda r: found.moved[r] or 0.0)
         said.append(
             f"drift: since {name} the centroid of cluster {farthest} has moved {percent(most)} of the distance from which on it "
             "would count as another cluster"
         )
     shares = found.shares_moved
-    if shares is not None and shares > MANY_ROWS + found.shares_by_chance:
+    if shares is not None and shares > _MANY_ROWS + found.shares_by_chance:
         said.append(f"drift: {percent(shares)} of the rows are in other clusters than the shares of {name} say")
     return said
 

@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.data.words import DAYS, iso_date
+from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
 
 #: The condition of a tree without a split.
-ALL_ROWS = "all rows"
+_ALL_ROWS = "all rows"
 
 #: So many columns are named of each cluster.
-MOST_TELLING = 3
+_MOST_TELLING = 3
 
 #: A mean nearer to that of all rows than so many standard deviations tells nothing, and from how many on words say "much".
 _NOTHING, _MUCH = 0.2, 1.0
@@ -31,43 +31,7 @@ _PURE = 0.5
 #: Numbers are shown with the digits of this part of a standard deviation.
 _SHOWN = 0.1
 
-
-class Described(Protocol):
-    """What words need of profiles, exact or noisy ones."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the names (d,)."""
-
-    @property
-    def mean(self) -> FloatArray:
-        """Return the means (k, d)."""
-
-    @property
-    def overall(self) -> tuple[FloatArray, FloatArray]:
-        """Return the mean of all, and a deviation by which digits are shown, each (d,)."""
-
-    @property
-    def apart(self) -> FloatArray:
-        """Return how much each column says of a cluster (k, d), on the scale of z."""
-
-    @property
-    def categories(self) -> dict[str, list[int]]:
-        """Return the places of the columns of each category."""
-
-    @property
-    def shares(self) -> BoolArray:
-        """Return which means are shares of rows (d,)."""
-
-    @property
-    def alike(self) -> str:
-        """Return what is said of a cluster that differs in no column."""
-
-    def unit(self, j: int) -> str:
-        """Return the unit of a column, "" where it has none."""
-
-    def undescribed(self, cluster: int) -> str:
-        """Return why nothing is said of a cluster, "" where something is."""
+_Described: TypeAlias = Profiles | NoisyProfiles
 
 
 @dataclass(frozen=True)
@@ -123,26 +87,26 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def name_of(profiles: Described, j: int) -> str:
+def _name_of(profiles: _Described, j: int) -> str:
     """Return the name of a column, cut where it is long."""
     name = profiles.columns[j]
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-def with_unit(profiles: Described, j: int) -> str:
+def with_unit(profiles: _Described, j: int) -> str:
     """Return the name of a column, and its unit where it has one."""
     unit = profiles.unit(j)
-    return f"{name_of(profiles, j)} ({unit})" if unit not in ("", DAYS) else name_of(profiles, j)
+    return f"{_name_of(profiles, j)} ({unit})" if unit not in ("", DAYS) else _name_of(profiles, j)
 
 
-def value_of(profiles: Described, j: int, value: float) -> str:
+def value_of(profiles: _Described, j: int, value: float) -> str:
     """Return a value of a column with the digits that it needs; of dates the ISO date."""
     if profiles.unit(j) == DAYS and np.isfinite(value):
         return iso_date(value)
     return number(value, float(profiles.overall[1][j]))
 
 
-def telling(profiles: Described, cluster: int, most: int = MOST_TELLING) -> list[Telling]:
+def telling(profiles: _Described, cluster: int, most: int = _MOST_TELLING) -> list[Telling]:
     """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
     if profiles.undescribed(cluster):
         return []
@@ -161,8 +125,8 @@ def telling(profiles: Described, cluster: int, most: int = MOST_TELLING) -> list
     return found
 
 
-def _said(profiles: Described, cluster: int, j: int) -> str:
-    name, value, center = name_of(profiles, j), profiles.mean[cluster, j], profiles.overall[0]
+def _said(profiles: _Described, cluster: int, j: int) -> str:
+    name, value, center = _name_of(profiles, j), profiles.mean[cluster, j], profiles.overall[0]
     if profiles.shares[j]:
         return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
     z = profiles.apart[cluster, j]
@@ -170,7 +134,7 @@ def _said(profiles: Described, cluster: int, j: int) -> str:
     return f"{with_unit(profiles, j)} {how}: {value_of(profiles, j, value)} (all {value_of(profiles, j, center[j])})"
 
 
-def sentence(profiles: Described, cluster: int) -> str:
+def sentence(profiles: _Described, cluster: int) -> str:
     """Return what tells most about a cluster in one line."""
     if why := profiles.undescribed(cluster):
         return why
@@ -194,7 +158,9 @@ def branches(profiles: Profiles) -> list[Branch]:
 
 def rule_of(profiles: Profiles, cluster: int) -> Branch | None:
     """Return the leaf that finds most of a cluster; None where none is mostly of it, or the tree has no split."""
-    own = [one for one in branches(profiles) if one.cluster == cluster and one.purity >= _PURE and one.text != ALL_ROWS]
+    own = [
+        one for one in branches(profiles) if one.cluster == cluster and one.purity >= _PURE and one.text != _ALL_ROWS
+    ]
     return own[0] if own else None
 
 
@@ -230,11 +196,11 @@ def _conditions(profiles: Profiles, leaf: int) -> str:
             low[j] = max(edge, low.get(j, -np.inf))
         else:
             high[j] = min(edge, high.get(j, np.inf))
-    return " and ".join(_condition(profiles, j, low.get(j), high.get(j)) for j in order) or ALL_ROWS
+    return " and ".join(_condition(profiles, j, low.get(j), high.get(j)) for j in order) or _ALL_ROWS
 
 
 def _condition(profiles: Profiles, j: int, low: float | None, high: float | None) -> str:
-    name = name_of(profiles, j)
+    name = _name_of(profiles, j)
     if profiles.shares[j] and _HALF in (low, high) and (low is None or high is None):
         if "=" in name:
             column, category = name.split("=", 1)
