@@ -20,8 +20,8 @@ from flareclust.evaluation import selection as choice
 from flareclust.executors.parameters import COSINE
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, check_directions, tables_of
+from flareclust.experiment.results.evaluate import with_round_metrics
 from flareclust.experiment.results.profiled import is_profiled
-from flareclust.experiment.results.round_metrics import with_round_metrics
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.federation.sampling import Sampling

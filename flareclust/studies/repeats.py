@@ -8,7 +8,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.evaluate import evaluate
-from flareclust.experiment.results.images import is_embedded
+from flareclust.experiment.results.picture import is_embedded
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.submit import submit
 from flareclust.protocol import registry

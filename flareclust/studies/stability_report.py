@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.text import Text
 
 from flareclust._foundation.display import number_or_dash
 from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
-from flareclust.experiment.reports.terminal import escape
+from flareclust.experiment.reports.terminal import numbers, say, table_of
 from flareclust.studies.stability import Stability
 
 _COLOURS = {"stable": "green", "uncertain": "yellow", "unstable": "red"}
@@ -30,29 +30,23 @@ def repeats_progress() -> Iterator[Callable[[int, int], None]]:
 
 def print_stability(found: Stability) -> None:
     """Print a line per cluster, and what the numbers are."""
-    console = Console()
     result = found.result
-    console.print(
-        escape(f"{found.algorithm}, k={found.k}, {result.took_part}, seed {result.seed}"),
-        highlight=False,
-        soft_wrap=True,
-    )
-    table = Table(box=None)
-    for heading in ("cluster", "rows", *KINDS.values()):
-        table.add_column(heading, justify="right")
-    table.add_column("")
-    for one in found.clusters:
-        means = (one.seeds, one.resampled, one.left_out)
-        colour = _COLOURS.get(one.word, "default")
-        table.add_row(str(one.cluster), f"{one.rows:,}", *map(number_or_dash, means), f"[{colour}]{one.word}[/]")
-    console.print(table)
-    console.print(
+    say(f"{found.algorithm}, k={found.k}, {result.took_part}, seed {result.seed}")
+    lines = [
+        (
+            one.cluster,
+            f"{one.rows:,}",
+            *map(number_or_dash, (one.seeds, one.resampled, one.left_out)),
+            Text(one.word, _COLOURS.get(one.word, "default")),
+        )
+        for one in found.clusters
+    ]
+    Console().print(table_of(*numbers("cluster", "rows", *KINDS.values()), "", rows=lines))
+    say(
         f"mean Jaccard index with the reference run over the repeats ({repeats_text(found.repeats)}); by the smallest of a line: stable from "
-        f"{STABLE}, unstable below {UNCERTAIN}",
-        highlight=False,
-        soft_wrap=True,
+        f"{STABLE}, unstable below {UNCERTAIN}"
     )
     if found.null is not None and found.null.evidence:  # else it is the first of the warnings
-        console.print(escape(found.null.sentence), highlight=False, soft_wrap=True)
+        say(found.null.sentence)
     for warning in [*result.warnings, *found.warnings]:
-        console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+        say(warning, "note")

@@ -8,8 +8,7 @@ from typing import Any
 
 from flareclust._foundation.extras import require
 from flareclust._foundation.own_files import check_target
-from flareclust.experiment.sweeps.compare import COMPARE
-from flareclust.experiment.sweeps.files import CSV, FIGURE, TABLE, write_files
+from flareclust.experiment.sweeps.compare import COMPARE, CSV, FIGURE, TABLE, write_files
 from flareclust.experiment.sweeps.report import markdown, summary
 from flareclust.experiment.sweeps.runner import SweepRunner, parse_runner
 from flareclust.experiment.sweeps.sweep import Sweep, make_sweep, read_sweep, trials

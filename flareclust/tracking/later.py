@@ -14,7 +14,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
-from flareclust.experiment.sweeps.files import write_files
+from flareclust.experiment.sweeps.compare import write_files
 from flareclust.experiment.sweeps.trials_file import all_trials
 from flareclust.protocol.outcome import SUMMARY
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flareclust.evaluation.continuity_words import summary
-from flareclust.evaluation.profile_words import Described, sentence
-from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, summarise
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps.report import measures, reasons, spread
 from flareclust.experiment.sweeps.trials import TrialRun, by_cell
@@ -25,8 +22,6 @@ NOTE_TAG = "mlflow.note.content"
 
 #: Qualities that the first sentence names, where they are known.
 _MAIN = ("simplified_silhouette", "ari")
-#: So many clusters are listed, the largest ones.
-_MOST_CLUSTERS = 20
 #: So many qualities of a study's cells are listed.
 _MOST_MEASURES = 4
 #: So many warnings are listed.
@@ -35,21 +30,17 @@ _MOST_WARNINGS = 10
 
 def describe(result: Result, experiment: Experiment) -> str:
     """Return the description of a run that reached a result."""
+    found = summarise(result)
+    names = [name.replace("_", " ") for name in in_units(result.metrics, result.arrays)]
     lines = [
         _title(result, experiment),
         *_warnings(result.warnings),
-        *_table(
-            ("measure", "value"),
-            [(name.replace("_", " "), _number(v)) for name, v in in_units(result.metrics, result.arrays).items()],
-        ),
+        *_table(("measure", "value"), list(zip(names, found.measures.values(), strict=True))),
     ]
-    if result.continuity is not None and result.matched_to is not None:
-        lines.append(escape(summary(result.continuity, result.matched_to)))
-    profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
-    if sizes := _sizes(result, profiles):
-        lines += _table(
-            ("cluster", "rows", "share", *(() if profiles is None else ("what is special about it",))), sizes
-        )
+    if found.continuity:
+        lines.append(escape(found.continuity))
+    heads = ("cluster", "rows", "share", "what is special about it")
+    lines += _table(heads if found.words else heads[:-1], _sizes(found))
     folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
     lines.append(f"Engine {result.engine}, seed {result.seed}, {result.seconds['total']:.1f} s.{folder}")
     return "\n\n".join(lines)
@@ -68,11 +59,11 @@ def describe_study(done: Sequence[TrialRun]) -> str:
     if found:
         failed = sum(count for _, count, _ in found)
         lines = [f"**{failed} of {len(done)} trials failed:** {escape(found[0][0])}", *lines]
-    names = [name for name in measures(cells) if any(name in cell.mean for cell in cells)][:_MOST_MEASURES]
+    names = measures(cells)[:_MOST_MEASURES]
     heads = [*(cells[0].cell if cells else ()), "trials", *(name.replace("_", " ") for name in names)]
     rows = [
         [*map(escape, cell.cell.values()), str(cell.n), *(spread(cell, name) for name in names)]
-        for cell in cells[:_MOST_CLUSTERS]
+        for cell in cells[:MOST_CLUSTERS]
     ]
     return "\n\n".join([*lines, *_table(heads, rows)])
 
@@ -100,19 +91,18 @@ def _warnings(warnings: Sequence[str]) -> list[str]:
     return ["\n>\n".join(shown)]
 
 
-def _sizes(result: Result, profiles: Described | None) -> list[tuple[str, ...]]:
+def _sizes(found: Summary) -> list[tuple[str, ...]]:
     """Return a line per cluster, the largest first; nothing where the sizes are not known."""
-    counts = result.cluster_rows
+    counts = found.result.cluster_rows
     if counts is None or not counts.sum():
         return []
     order, total = np.argsort(-counts, kind="stable").tolist(), int(counts.sum())
     rows = [
-        (str(c), *_rows(int(counts[c]), total), *(() if profiles is None else (escape(sentence(profiles, c)),)))
-        for c in order[:_MOST_CLUSTERS]
+        (str(c), *_rows(int(counts[c]), total), *map(escape, found.words[c : c + 1])) for c in order[:MOST_CLUSTERS]
     ]
-    if len(order) > _MOST_CLUSTERS:
-        rest = _rows(int(counts[order[_MOST_CLUSTERS:]].sum()), total)
-        rows.append((f"{len(order) - _MOST_CLUSTERS} others", *rest, *(() if profiles is None else ("",))))
+    if rest := order[MOST_CLUSTERS:]:
+        others = _rows(int(counts[rest].sum()), total)
+        rows.append((f"{len(rest)} others", *others, *([""] if found.words else [])))
     return rows
 
 
@@ -125,7 +115,3 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         return []
     lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
     return ["\n".join("| " + " | ".join(line) + " |" for line in lines)]
-
-
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:,.4f}"

@@ -6,7 +6,7 @@ MLflow 3 opens an experiment on pages for language models unless the link, or a 
 from urllib.parse import urlencode, urlsplit
 
 #: Where `flareclust ui` shows a store that is no server.
-PORT = 5000
+_PORT = 5000
 
 #: Tag of an experiment, and its value for runs that train models.
 KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
@@ -14,7 +14,7 @@ KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
 _TRAINING = "workflowType=machine_learning"
 
 
-def runs_page(uri: str, experiment_id: str, port: int = PORT) -> str:
+def runs_page(uri: str, experiment_id: str, port: int = _PORT) -> str:
     """Return the address of the page that lists the training runs of an experiment.
 
     Args:
@@ -25,7 +25,7 @@ def runs_page(uri: str, experiment_id: str, port: int = PORT) -> str:
     return f"{_base(uri, port)}/#/experiments/{experiment_id}/runs?{_TRAINING}"
 
 
-def run_page(uri: str, experiment_id: str, run_id: str, port: int = PORT) -> str:
+def run_page(uri: str, experiment_id: str, run_id: str, port: int = _PORT) -> str:
     """Return the address of the page of one run; the arguments are those of `runs_page`."""
     return f"{_base(uri, port)}/#/experiments/{experiment_id}/runs/{run_id}?{_TRAINING}"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust._foundation.errors import FlareclustError
-from flareclust.experiment.sweeps.files import write_files
+from flareclust.experiment.sweeps.compare import write_files
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRun, attempt_any
 from flareclust.experiment.sweeps.trials_file import TrialFile
 from flareclust.tracking.store import store_errors

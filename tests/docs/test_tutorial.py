@@ -12,7 +12,7 @@ import pytest
 import flareclust
 from flareclust import UserError
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.profiles import profile_lines
+from flareclust.experiment.reports.terminal import profile_lines
 from tests.command_line import call
 from tests.paths import ROOT
 

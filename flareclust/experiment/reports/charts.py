@@ -1,11 +1,11 @@
-"""Charts of a report: tinted cells, bars and maps of rows, as markup without scripts."""
+"""Maps of rows: points of clusters in two directions, as paths for an SVG."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.experiment.reports.html_parts import Html, joined, tag
 from flareclust.plotting.style import cluster_colour
 
 #: So many rows are drawn on the map, and on that of each site.
@@ -14,58 +14,31 @@ _MOST_POINTS, _MOST_SITE_POINTS = 4000, 400
 #: The part of the rows that the map is wide enough for; the others are drawn at its border.
 _COVERED = (0.3, 99.7)
 
-#: Size of a map, in its own units.
+#: Size of a map, in its own units; the template has it, too.
 _WIDTH, _HEIGHT = 600, 420
 
-#: With more clusters than this, their numbers have no room in a bar on a phone.
-_MANY = 12
 
-#: Standard deviations from which on a cell has the full colour.
-_FULL = 2.0
+class _Path(NamedTuple):
+    """The rows of one cluster: a dot of a colour at each place."""
 
-
-def swatch(cluster: int, k: int) -> Html:
-    """Return a small square in a cluster's colour."""
-    return tag("span", class_="swatch", style=f"background:{cluster_colour(cluster, k)}")
+    d: str
+    colour: str
 
 
-def tinted(words: object, z: float, hint: str = "") -> Html:
-    """Return a cell that is red above and blue below the mean of all rows, the more the further; grey where that is not known."""
-    if not np.isfinite(z):
-        return tag("td", words, class_="n", style="background:#eee")
-    strength = min(abs(z) / _FULL, 1.0)
-    r, g, b = (214, 96, 77) if z > 0 else (67, 147, 195)
-    mixed = [round(255 + (c - 255) * strength) for c in (r, g, b)]
-    style = f"background:rgb({mixed[0]},{mixed[1]},{mixed[2]})"
-    return tag("td", words, class_="n", style=style, title=hint)
+class _Number(NamedTuple):
+    """A text at a place."""
+
+    text: int
+    x: str
+    y: str
 
 
-def meter(share: float) -> Html:
-    """Return a short bar for a share."""
-    return (
-        tag("span", tag("span", style=f"width:{100 * share:.0f}%"), class_="meter") if np.isfinite(share) else Html("")
-    )
+class _Drawing(NamedTuple):
+    """A map: dots of a size, and numbers above them."""
 
-
-def stacked(shares: Sequence[float]) -> Html:
-    """Return a bar of the clusters' shares, with their numbers where they have room."""
-    k = len(shares)
-    parts = [
-        tag(
-            "span",
-            c if share >= 0.06 else "",
-            style=f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}",
-            title=f"{c}: {100 * share:.1f} %",
-        )
-        for c, share in enumerate(shares)
-        if share > 0
-    ]
-    return tag("div", *parts, class_="bar many" if k > _MANY else "bar")
-
-
-def legend(k: int) -> Html:
-    """Return which colour is which cluster."""
-    return tag("div", *(tag("span", swatch(c, k), f"cluster {c}") for c in range(k)), class_="legend")
+    paths: Sequence[_Path]
+    size: float
+    numbers: Sequence[_Number]
 
 
 class RowMap:
@@ -95,42 +68,31 @@ class RowMap:
         self.low, self.high = ends
         self.centroids = self._places(centroids)
 
-    def whole(self) -> Html:
+    def whole(self) -> _Drawing:
         """Return the map of all sites, with the clusters' numbers."""
         rows = np.concatenate(list(self.sites.values()))
         labels = np.concatenate([self.labels[site] for site in self.sites])
-        numbers = [
-            tag("text", c, x=f"{x:.0f}", y=f"{y + 5:.0f}", text_anchor="middle", font_size=15, font_weight="bold",
-                fill="#111", stroke="#fff", stroke_width=3.5, paint_order="stroke")
-            for c, (x, y) in enumerate(self.centroids)
-        ]  # fmt: skip
-        return self._drawn(rows, labels, _MOST_POINTS, 4.5, *numbers)
+        numbers = [_Number(c, f"{x:.0f}", f"{y + 5:.0f}") for c, (x, y) in enumerate(self.centroids)]
+        return self._drawing(rows, labels, _MOST_POINTS, 4.5, numbers)
 
-    def of(self, site: str) -> Html:
+    def of(self, site: str) -> _Drawing:
         """Return the map of one site."""
-        return self._drawn(self.sites[site], self.labels[site], _MOST_SITE_POINTS, 11.0)
+        return self._drawing(self.sites[site], self.labels[site], _MOST_SITE_POINTS, 11.0)
 
-    def _drawn(self, rows: FloatArray, labels: IntArray, most: int, size: float, *more: object) -> Html:
+    def _drawing(
+        self, rows: FloatArray, labels: IntArray, most: int, size: float, numbers: Sequence[_Number] = ()
+    ) -> _Drawing:
         chosen = np.random.default_rng(0).permutation(len(rows))[:most]
         at, own = self._places(rows[chosen]), labels[chosen]
-        paths = []
-        for c in range(-1, self.k):
-            points = at[own == c]
-            if len(points):
-                d = "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points)
-                stroke = "#bbb" if c < 0 else cluster_colour(c, self.k)
-                paths.append(
-                    tag(
-                        "path",
-                        d=d,
-                        stroke=stroke,
-                        stroke_width=size,
-                        stroke_linecap="round",
-                        stroke_opacity=0.7,
-                        fill="none",
-                    )
-                )
-        return tag("svg", *paths, joined(more), viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label="map of rows")
+        paths = [
+            _Path(
+                "".join(f"M{x:.0f} {y:.0f}h0" for x, y in at[own == c]),
+                "#bbb" if c < 0 else cluster_colour(c, self.k),
+            )
+            for c in range(-1, self.k)
+            if (own == c).any()
+        ]
+        return _Drawing(paths, size, numbers)
 
     def _places(self, rows: FloatArray) -> FloatArray:
         """Return where rows are on the page (n, 2)."""

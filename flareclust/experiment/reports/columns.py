@@ -1,70 +1,62 @@
 """The part of a report about columns: which tell the clusters apart, and each cluster's mean in them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from flareclust._foundation.typing import FloatArray
+from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profile_words import number, percent, value_of, with_unit
 from flareclust.evaluation.profiles import Profiles
-from flareclust.experiment.reports.charts import meter, swatch, tinted
-from flareclust.experiment.reports.html_parts import Html, section, table, tag
+from flareclust.experiment.reports.html import Cell, Table, cluster_cell, numbers, tinted
 from flareclust.plotting.style import cluster_colour
-from flareclust.protocol.profile_arrays import CELLS
 
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.
-_MOST_COLUMNS, WITH_NUMBERS = 40, 12
+_MOST_COLUMNS, _WITH_NUMBERS = 40, 12
 
 #: Up to so many clusters fit on a sheet of paper in the usual size.
 _ON_PAPER = 6
 
+#: What stands for a mean that is unknown, or no more than noise.
+_NOTHING = "–"  # noqa: RUF001
 
-def heat_map(profiles: Profiles) -> Html:
-    """Return a table of the clusters' means: a line per column, tinted by how far each is from that of all rows."""
-    eta = np.nan_to_num(profiles.eta_squared, nan=-1.0)
-    order = np.argsort(-eta, kind="stable")[:_MOST_COLUMNS].tolist()
-    k, dense = len(profiles.rows), len(profiles.rows) > WITH_NUMBERS
-    clusters = [_cluster(c, k, dense) for c in range(k)]
-    head = [
-        tag("th", "column", class_="name"),
-        tag("th", "all rows", class_="n"),
-        *clusters,
-        "differs between clusters",
+
+def heat_tables(profiles: Profiles | NoisyProfiles) -> list[Table]:
+    """Return the means of the clusters, tinted by how far each is from that of all: the columns first that differ most."""
+    shown = _clear_differences(profiles) if isinstance(profiles, NoisyProfiles) else profiles.eta_squared
+    order = np.argsort(-np.nan_to_num(shown, nan=-1.0), kind="stable")[:_MOST_COLUMNS].tolist()
+    return _noisy(profiles, order) if isinstance(profiles, NoisyProfiles) else [_exact(profiles, order)]
+
+
+def columns_left_out(profiles: Profiles | NoisyProfiles) -> str:
+    """Return how many columns the tables have of how many, where these are more."""
+    d = len(profiles.columns)
+    return f" The {_MOST_COLUMNS} columns that differ most of {d}." if d > _MOST_COLUMNS else ""
+
+
+def _exact(profiles: Profiles, order: Sequence[int]) -> Table:
+    k, dense = len(profiles.rows), len(profiles.rows) > _WITH_NUMBERS
+    clusters = [
+        Cell(c, "n", f"background:{cluster_colour(c, k)};color:#fff") if dense else cluster_cell(c, k, "n")
+        for c in range(k)
     ]
-    rows = [
-        [
-            tag("td", with_unit(profiles, j), class_="name", title=profiles.columns[j]),
-            *_cells(profiles, j, dense),
-            _between(profiles, j),
-        ]
-        for j in order
-    ]
-    more = f" The {_MOST_COLUMNS} columns that differ most of {len(eta)}." if len(eta) > _MOST_COLUMNS else ""
-    gaps = " Missing cells are left out." if CELLS in profiles.arrays else ""
-    words = (
-        "Means of each cluster, for categories the share of rows. Red is above and blue below the mean of all rows, full colour "
-        "from two standard deviations on. The last column is the share of a column's variation that lies between clusters (eta "
-        f"squared).{gaps}{more}"
-    )
-    return section(
-        "What is special about each cluster",
-        tag("p", words, class_="soft"),
-        table(head, rows, class_="heat dense" if dense else heat_class(k)),
-        *_categories(profiles),
-    )
+    heads = [Cell("column", "name"), *numbers("all rows"), *clusters, Cell("differs between clusters")]
+    rows = [[_name(profiles, j), *_cells(profiles, j, dense), _between(profiles, j)] for j in order]
+    return Table(heads, rows, "heat dense" if dense else _class(k))
 
 
-def heat_class(k: int) -> str:
+def _class(k: int) -> str:
     """Return the class of a table with the numbers of k clusters, which is printed smaller where they are many."""
     return "heat many" if k > _ON_PAPER else "heat"
 
 
-def _cluster(c: int, k: int, dense: bool) -> Html:
-    if dense:
-        return tag("th", c, class_="n", style=f"background:{cluster_colour(c, k)};color:#fff")
-    return tag("th", swatch(c, k), f"cluster {c}", class_="n")
+def _name(profiles: Profiles | NoisyProfiles, j: int) -> Cell:
+    return Cell(with_unit(profiles, j), hint=profiles.columns[j])
 
 
-def _cells(profiles: Profiles, j: int, dense: bool) -> list[Html]:
+def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
     center, deviation = profiles.overall[0][j], profiles.overall[1][j]
-    cells = [tag("td", _value(profiles, center, j), class_="n")]
+    cells: list[object] = [_value(profiles, center, j)]
     for c, z in enumerate(profiles.z[:, j]):
         value = _value(profiles, profiles.mean[c, j], j)
         hint = f"{profiles.columns[j]}, cluster {c}: {value}"
@@ -77,20 +69,44 @@ def _cells(profiles: Profiles, j: int, dense: bool) -> list[Html]:
     return cells
 
 
-def _value(profiles: Profiles, value: float, j: int) -> str:
+def _value(profiles: Profiles | NoisyProfiles, value: float, j: int) -> str:
     if not np.isfinite(value):
-        return "–"  # noqa: RUF001
+        return _NOTHING
     return percent(value) if profiles.shares[j] else value_of(profiles, j, value)
 
 
-def _between(profiles: Profiles, j: int) -> Html:
+def _between(profiles: Profiles, j: int) -> Cell:
     eta = float(profiles.eta_squared[j])
-    return tag("td", meter(eta), percent(eta) if np.isfinite(eta) else "constant")
+    return Cell(percent(eta), meter=f"{100 * eta:.0f}%") if np.isfinite(eta) else Cell("constant")
 
 
-def _categories(profiles: Profiles) -> list[Html]:
-    known = {name: v for name, v in profiles.cramers_v.items() if np.isfinite(v)}
-    if not known:
-        return []
-    words = ", ".join(f"{name} {v:.2f}" for name, v in known.items())
-    return [tag("p", f"Cramer's V of categories and clusters, 0 for none to 1 for the same: {words}.", class_="soft")]
+def _clear_differences(profiles: NoisyProfiles) -> FloatArray:
+    return np.where(profiles.clear[:, None], np.abs(profiles.apart), 0.0).max(axis=0)
+
+
+def _noisy(profiles: NoisyProfiles, order: Sequence[int]) -> list[Table]:
+    """Return the released means; a table for every twelve clusters, since none is shown without numbers."""
+    k, lost = len(profiles.mean), profiles.center_in_noise
+    nothing, tables = tinted(_NOTHING, np.nan), []
+    for first in range(0, k, _WITH_NUMBERS):
+        clusters = range(first, min(first + _WITH_NUMBERS, k))
+        heads = [Cell("column", "name"), *numbers("all clusters"), *(cluster_cell(c, k, "n") for c in clusters)]
+        rows = [
+            [
+                _name(profiles, j),
+                nothing if lost[j] else _value(profiles, float(profiles.center[j]), j),
+                *(nothing if profiles.in_noise[c, j] else _noisy_cell(profiles, c, j) for c in clusters),
+            ]
+            for j in order
+        ]
+        tables.append(Table(heads, rows, _class(len(clusters))))
+    return tables
+
+
+def _noisy_cell(profiles: NoisyProfiles, c: int, j: int) -> Cell:
+    value = _value(profiles, float(profiles.mean[c, j]), j)
+    of_range = float(profiles.of_range[c, j])
+    part = f"{percent(abs(of_range))} of the declared range {'above' if of_range >= 0 else 'below'}"
+    hint = f"{profiles.columns[j]}, cluster {c}: {value}, {part} the mean of all clusters"
+    apart = float(profiles.apart[c, j])
+    return tinted(value, apart, hint, "" if apart else "span")

@@ -1,214 +1,302 @@
-"""report.html: what a run found, on one page that loads nothing, for people who do not run it.
+"""What a run found as HTML: report.html, a page that loads nothing, for people who do not run it; and what a notebook shows.
 
-The order is that of the questions of a reader: who, warnings, which clusters, what is special about them, whether they can be
-trusted, whose rows they are, what left the sites, and how to repeat it.
+The order of report.html is that of the questions of a reader: who, warnings, which clusters, what is special about them, whether they can be
+trusted, whose rows they are, what left the sites, and how to repeat it. The texts are in templates/report.html.
 """
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flareclust._foundation.display import number_or_dash
+from flareclust._foundation.extras import installed
 from flareclust._foundation.typing import IntArray
-from flareclust.evaluation.noisy_profiles import NoisyProfiles
-from flareclust.evaluation.profile_words import Branch, percent, rule_of, sentence, telling
-from flareclust.evaluation.profiles import Profiles, profiles_of
-from flareclust.experiment.reports.charts import RowMap, legend, stacked, swatch
-from flareclust.experiment.reports.columns import heat_map
-from flareclust.experiment.reports.continuity import since
-from flareclust.experiment.reports.costs import choice_of_k, messages, quality, repeat
-from flareclust.experiment.reports.html_parts import Html, page, section, table, tag
-from flareclust.experiment.reports.noisy import noisy_map, noisy_note
-from flareclust.experiment.reports.stability import stability_line, stability_table
-from flareclust.experiment.results.profiled import shown_noisy_profiles
-from flareclust.experiment.results.values import ResultValues, why_no_profiles
+from flareclust._foundation.version import __version__
+from flareclust.evaluation.noisy_profiles import FREE
+from flareclust.evaluation.null_reference import LEVEL
+from flareclust.evaluation.profile_words import percent, rule_of, telling
+from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
+from flareclust.experiment.reports.charts import RowMap
+from flareclust.experiment.reports.columns import columns_left_out, heat_tables
+from flareclust.experiment.reports.command import command_of, study_command
+from flareclust.experiment.reports.html import Cell, Table, cluster_cell, numbers, render, stacked
+from flareclust.experiment.reports.step_words import step_words
+from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
+from flareclust.experiment.results.coverage import coverage_text
+from flareclust.experiment.results.picture import image_of, picture_of
+from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
-from flareclust.plotting.style import cluster_colour
+from flareclust.plotting.style import cluster_colour, png
+from flareclust.protocol import registry
+from flareclust.protocol.profile_arrays import CELLS
 
-#: So many sites have a bar and a map of their own.
-_MOST_SITES = 60
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
+
+#: So many sites have a bar and a map of their own; so many are named at the top, with so many columns.
+_MOST_SITES, _MOST_NAMED, _MOST_COLUMNS = 60, 12, 30
+
+#: Where a run was, by its engine; every other engine is that of the sites' own machines.
+_WHERE = {
+    "inprocess": "simulated in one process",
+    "simulator": "simulated with NVFlare on one machine",
+    "poc": "in an NVFlare POC on one machine",
+}
+
+#: What a silhouette means in words, from so much on (Kaufman and Rousseeuw 1990, Table 4).
+_SILHOUETTES = (
+    (0.71, "a strong structure"),
+    (0.51, "a reasonable structure"),
+    (0.26, "a weak structure, which may be artificial"),
+)
+
+_MEASURES = {
+    "inertia": "inertia (sum of squared distances to the centroids)",
+    "inertia_signal_to_noise": "inertia over the deviation of its noise (of differential privacy)",
+    "clipped_share": "share of rows beyond the sites' bounds",
+    "davies_bouldin": "Davies-Bouldin index (lower is better)",
+    "ari": "adjusted Rand index against the known classes",
+    "nmi": "normalised mutual information with the known classes",
+    "purity": "purity against the known classes",
+    "accuracy": "accuracy against the known classes",
+    "drift_centroids": "drift of the centroids (0 to 1; beyond 1 a cluster counts as another one)",
+    "drift_shares": "drift of the shares (part of the rows that is in other clusters than before)",
+}
 
 
-def report_page(result: ResultValues) -> str:
+def report_page(result: "Result") -> str:
     """Return the page."""
-    profiles, noisy = profiles_of(result.arrays, result.columns), shown_noisy_profiles(result)
-    sizes = None if result.cluster_rows is None else result.cluster_rows.tolist()
-    title = f"{result.centroids_found} clusters in {_data(result)}"
-    return page(
-        title,
-        tag("h1", title),
-        _who(result, sizes),
-        _warnings(result, noisy),
-        section("The clusters", _cards(result, profiles, sizes) if noisy is None else _noisy_cards(result, noisy)),
-        since(result),
-        heat_map(profiles) if profiles is not None else Html(""),
-        noisy_map(noisy) if noisy is not None else Html(""),
-        section("Whose rows they are", *_site_bars(result, profiles)),
-        section("Map of the rows", *_maps(result)),
-        quality(result, profiles),
-        stability_table(result),
-        choice_of_k(result),
-        messages(result),
-        repeat(result),
+    found, k = summarise(result), result.centroids_found
+    asked = result.repeated.get("asked", {})
+    algorithm = registry.get(result.algorithm)
+    return render(
+        "report.html",
+        found=found,
+        result=result,
+        data=_data(result),
+        sites=[] if result.outcome is None else [site for site in result.outcome.sites if site not in result.left_out],
+        most_named=_MOST_NAMED,
+        where=_WHERE.get(result.engine, "on the sites' own machines"),
+        most_columns=_MOST_COLUMNS,
+        scaled=scaling_of(result.arrays) is not None,
+        free=FREE,
+        noise=[] if found.noisy is None else [one for one in (found.noisy.unclear(), found.noisy.unknown()) if one],
+        cards=_cards(found),
+        why_none="" if found.profiles is not None else why_no_profiles(result),
+        sizes=_sizes(result),
+        continuity=_continuity(result),
+        heat=[] if found.profiles is None else heat_tables(found.profiles),
+        left_out="" if found.profiles is None else columns_left_out(found.profiles),
+        gaps=found.exact is not None and CELLS in found.exact.arrays,
+        cramers_v=""
+        if found.exact is None
+        else ", ".join(f"{name} {v:.2f}" for name, v in found.exact.cramers_v.items() if np.isfinite(v)),
+        bars=_site_bars(found),
+        colours=[cluster_colour(c, k) for c in range(k)],
+        row_map=(row_map := _row_map(result)),
+        mapped=[] if row_map is None else sorted(row_map.sites)[:_MOST_SITES],
+        level=LEVEL,
+        measures=_measures(found),
+        stability=_stability(result),
+        stable=STABLE,
+        uncertain=UNCERTAIN,
+        repeats=repeats_text(result.repeated["done"]) if result.repeated else "",
+        study_settings=", ".join(f"{name}={value!r}" for name, value in asked.items()),
+        study_command=study_command(result.experiment, asked) if asked else "",
+        criterion=(criterion := result.experiment.get("criterion", "")),
+        other_rules=", ".join(
+            f"{rule} {k}" for rule, k in (found.choice or {"rules": {}})["rules"].items() if rule != criterion
+        ),
+        choice=_choice_of_k(found),
+        federated=result.outcome is not None and algorithm.federated,
+        messages=_messages(result),
+        policy=result.experiment.get("policy") or {},
+        private=_private(result) if "differentially-private" in algorithm.promises else None,
+        split=budget_split(result, step_words, "; "),
+        command=command_of(result.experiment),
+        version=__version__,
     )
 
 
-def _data(result: ResultValues) -> str:
+def notebook_page(result: "Result") -> str:
+    """Return what ran, metrics, sizes of clusters, sites, warnings, and the picture where there are rows to show."""
+    found, labels = summarise(result), result.labels[result.labels >= 0]
+    counts = np.bincount(labels, minlength=result.centroids_found).tolist() if len(labels) else []
+    sites = () if result.outcome is None else result.outcome.sites
+    tables = [
+        (("measure", "value"), [(name.replace("_", " "), value) for name, value in found.measures.items()]),
+        (("cluster", "rows"), _first([(str(c), f"{n:,}") for c, n in enumerate(counts)]) or None),
+        (("site", "took part"), _first([(site, result.left_out.get(site, "yes")) for site in sites])),
+    ]
+    drawn = installed("plots") and bool(result.sites or partial.is_partial(result.arrays))
+    return render(
+        "notebook.html",
+        result=result,
+        title=found.title,
+        tables=tables if result.outcome is not None else tables[:-1],
+        picture=base64.b64encode(png(picture_of(result))).decode() if drawn else "",
+        alt="rows by site and centroids" if image_of(result.arrays) is None else "images of each cluster",
+    )
+
+
+def _first(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return rows if len(rows) <= MOST_CLUSTERS else [*rows[:MOST_CLUSTERS], ("...", f"{len(rows) - MOST_CLUSTERS} more")]
+
+
+def _data(result: "Result") -> str:
     data = str(result.experiment.get("data", "data"))
     return "the sites' own rows" if data == "sites" else data.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _who(result: ResultValues, sizes: list[int] | None) -> Html:
-    rows = f"{sum(sizes):,} rows of " if sizes else ""
-    names = [] if result.outcome is None else [site for site in result.outcome.sites if site not in result.left_out]
-    named = ": " + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") if names else ""
-    where = {
-        "inprocess": "simulated in one process",
-        "simulator": "simulated with NVFlare on one machine",
-        "poc": "in an NVFlare POC on one machine",
-    }
-    engine = where.get(result.engine, "on the sites' own machines")
-    columns = (
-        f" Columns: {', '.join(result.columns[:30])}{' ...' if len(result.columns) > 30 else ''}."
-        if result.columns
-        else ""
-    )
-    scaled = " Columns were brought to the same spread first." if scaling_of(result.arrays) is not None else ""
-    return tag(
-        "p",
-        f"{rows}{result.took_part}{named}. Clustered by {result.algorithm} into k={result.k}, {engine}.{columns}{scaled}",
-    )
+def _sizes(result: "Result") -> Table | None:
+    if (rows := result.cluster_rows) is None:
+        return None
+    lines = [[cluster_cell(c, result.centroids_found), f"{n:,}"] for c, n in enumerate(rows.tolist())]
+    return Table([Cell("cluster"), *numbers("rows")], lines)
 
 
-def _warnings(result: ResultValues, noisy: NoisyProfiles | None) -> Html:
-    if not result.warnings:
-        if noisy is not None and (noisy.unclear() or noisy.unknown()):
-            return Html("")  # said beside the clusters
-        return tag("div", "No warnings.", class_="fine")
-    items = tag("ul", *(tag("li", warning) for warning in result.warnings))
-    return tag("div", tag("b", "Read this first"), items, class_="warnings")
-
-
-def _cards(result: ResultValues, profiles: Profiles | None, sizes: list[int] | None) -> Html:
-    k = result.centroids_found
-    if profiles is None:
-        note = tag("p", why_no_profiles(result)[:1].upper() + why_no_profiles(result)[1:] + ".")
-        if sizes is None:
-            return note
-        rows = [(tag("td", swatch(c, k), f"cluster {c}"), tag("td", f"{n:,}", class_="n")) for c, n in enumerate(sizes)]
-        return tag("div", note, table(("cluster", tag("th", "rows", class_="n")), rows))
-    come_back = [stability_line(one) for one in result.stability] or [Html("")] * k
-    shown = [
-        _card(
-            profiles, c, k, (sizes or profiles.rows.tolist())[c], sum(sizes or []), rule_of(profiles, c), come_back[c]
-        )
-        for c in range(k)
+def _cards(found: Summary) -> list[dict[str, Any]]:
+    """Return what is said of each cluster; under differential privacy with noisy sizes, whatever is known of the rows here."""
+    if (profiles := found.profiles) is None:
+        return []
+    known = found.result.cluster_rows if found.noisy is None else profiles.rows
+    rows: list[int] = (profiles.rows if known is None else known).tolist()
+    total = 0 if known is None else int(known.sum())
+    return [
+        {
+            "rows": rows[c],
+            "share": percent(rows[c] / total) if total else "",
+            "telling": [one.text for one in telling(profiles, c)],
+            "words": found.words[c],
+            "rule": None if found.exact is None else rule_of(found.exact, c),
+        }
+        for c in range(found.result.centroids_found)
     ]
-    return tag("div", *shown, class_="cards")
 
 
-def _noisy_cards(result: ResultValues, profiles: NoisyProfiles) -> Html:
-    """Return the clusters with their noisy sizes, whatever is known of the rows on this machine."""
-    k, sizes = result.centroids_found, profiles.rows.tolist()
-    come_back = [stability_line(one) for one in result.stability] or [Html("")] * k
-    shown = [_card(profiles, c, k, sizes[c], sum(sizes), None, come_back[c]) for c in range(k)]
-    return tag("div", noisy_note(profiles), tag("div", *shown, class_="cards"))
+def _continuity(result: "Result") -> Table | None:
+    """Return what each cluster was in the earlier run; the warnings say which ended or began."""
+    since, rows = result.continuity, result.cluster_rows
+    if since is None:
+        return None
+    total = 0 if rows is None else max(int(rows.sum()), 1)
+    lines = []
+    for r, (a, moved) in enumerate(zip(since.was, since.moved, strict=True)):
+        before = "" if a is None or since.before is None else percent(since.before[a])
+        cells = ["" if a is None else a, "" if moved is None else percent(moved), before]
+        now = "" if rows is None else percent(int(rows[r]) / total)
+        lines.append([cluster_cell(r, result.centroids_found), *cells, now])
+    heads = numbers(f"number in {result.matched_to}", "centroid moved", "share before", "share now")
+    return Table([Cell("cluster"), *heads], lines)
 
 
-def _card(
-    profiles: Profiles | NoisyProfiles,
-    c: int,
-    k: int,
-    rows: int,
-    total: int,
-    branch: Branch | None,
-    comes_back: Html,
-) -> Html:
-    found = telling(profiles, c)
-    what = tag("ul", *(tag("li", one.text) for one in found)) if found else tag("p", sentence(profiles, c))
-    rule = Html("")
-    if branch is not None:
-        rule = tag(
-            "div",
-            branch.text,
-            tag(
-                "div",
-                f"true of {percent(branch.found)} of the cluster; {percent(branch.purity)} of such rows are in it",
-                class_="soft",
-            ),
-            class_="rule",
-        )
-    share = f" ({percent(rows / total)})" if total else ""
-    return tag(
-        "div",
-        tag("h3", f"Cluster {c}"),
-        tag("div", f"{rows:,} rows{share}"),
-        comes_back,
-        what,
-        rule,
-        class_="card",
-        style=f"border-top-color:{cluster_colour(c, k)}",
-    )
+def _site_bars(found: Summary) -> Table | None:
+    counts = _by_site(found)
+    rows = [
+        [site, f"{int(own.sum()):,}", Cell("", "fill", bar=stacked((own / max(int(own.sum()), 1)).tolist()))]
+        for site, own in list(counts.items())[:_MOST_SITES]
+    ]
+    heads = [Cell("site", "name"), *numbers("rows"), Cell("share of its rows in each cluster", "fill")]
+    return Table(heads, rows, style="width:100%", more=max(len(counts) - _MOST_SITES, 0)) if rows else None
 
 
-def _site_bars(result: ResultValues, profiles: Profiles | None) -> list[Html]:
-    counts = _by_site(result, profiles)
-    if not counts:
-        secure = bool(result.experiment.get("secure_sums"))
-        return [tag("p", "With secure sums nobody knows the clusters of a single site.")] if secure else []
-    rows = []
-    for site, own in list(counts.items())[:_MOST_SITES]:
-        total = max(int(own.sum()), 1)
-        rows.append(
-            (
-                tag("td", site, class_="name"),
-                tag("td", f"{int(own.sum()):,}", class_="n"),
-                tag("td", stacked((own / total).tolist()), class_="fill"),
-            )
-        )
-    more = f" The first {_MOST_SITES} of {len(counts)} sites." if len(counts) > _MOST_SITES else ""
-    note = tag(
-        "p", f"Each bar is a site's rows by cluster; equal bars mean that the sites are alike.{more}", class_="soft"
-    )
-    head = (
-        tag("th", "site", class_="name"),
-        tag("th", "rows", class_="n"),
-        tag("th", "share of its rows in each cluster", class_="fill"),
-    )
-    return [note, table(head, rows, style="width:100%"), legend(result.centroids_found)]
-
-
-def _by_site(result: ResultValues, profiles: Profiles | None) -> Mapping[str, IntArray]:
+def _by_site(found: Summary) -> Mapping[str, IntArray]:
     """Return the rows of each site by cluster (k,), from labels that are here, else as the sites have described them."""
-    k = result.centroids_found
+    result, k = found.result, found.result.centroids_found
     if result.site_labels and not result.experiment.get("secure_sums"):
         return {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
-    return (profiles.site_rows or {}) if profiles is not None else {}
+    return (found.exact.site_rows or {}) if found.exact is not None else {}
 
 
-def _maps(result: ResultValues) -> list[Html]:
+def _row_map(result: "Result") -> RowMap | None:
     if not result.sites or partial.is_partial(result.arrays) or not result.site_labels:
-        return []
+        return None
     sites, centroids = dict(result.sites), result.centroids
     if any(rows.shape[1] != centroids.shape[1] for rows in sites.values()):
-        return []  # images
+        return None  # images
     if (scaling := scaling_of(result.arrays)) is not None:
         sites, centroids = {site: scaling(rows) for site, rows in sites.items()}, scaling(centroids)
-    d = centroids.shape[1]
-    rows_map = RowMap(sites, result.site_labels, centroids, result.columns or [f"column {j + 1}" for j in range(d)])
-    if not rows_map.sites:
-        return []
-    words = "The two columns." if d == 2 else "The two directions in which rows differ most."
-    across = f" Left to right: {rows_map.axes[0]}. Bottom to top: {rows_map.axes[1]}."
-    small = [
-        tag("figure", rows_map.of(site), tag("figcaption", f"{site} ({len(rows_map.sites[site]):,} rows)"))
-        for site in sorted(rows_map.sites)[:_MOST_SITES]
+    names = result.columns or [f"column {j + 1}" for j in range(centroids.shape[1])]
+    found = RowMap(sites, result.site_labels, centroids, names)
+    return found if found.sites else None
+
+
+def _measures(found: Summary) -> Table | None:
+    """Return how well the clusters are apart, in numbers and words."""
+    result = found.result
+    rows: list[Sequence[object]] = []
+    for name, value in result.metrics.items():
+        shown = no_value(name) if value is None else f"{value:,.3f}"
+        if name == "simplified_silhouette":
+            rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", f"{shown}{_silhouette(value)}"))
+        else:
+            rows.append((_MEASURES.get(name, name.replace("_", " ")), shown))
+    if result.assessed is not None and result.assessed["rows"] is not None:
+        rows.append(("rows assessed", coverage_text(result.assessed)))
+    tree = None if found.exact is None else found.exact.tree
+    if tree is not None and tree.rows[0].any():
+        leaves = len(tree.leaves())
+        rows.append((f"rows that a tree of {leaves} leaves puts into their cluster", percent(tree.accuracy)))
+    return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
+
+
+def _silhouette(value: float | None) -> str:
+    if value is None:
+        return ""
+    words = next((words for least, words in _SILHOUETTES if value >= least), "no structure to speak of")
+    return f": {words}, by the usual rule of thumb"
+
+
+def _stability(result: "Result") -> Table:
+    """Return the Jaccard indices of each cluster with a word."""
+    rows = [
+        [
+            cluster_cell(one.cluster, result.centroids_found),
+            *map(number_or_dash, (one.seeds, one.resampled, one.left_out)),
+            one.word,
+        ]
+        for one in result.stability
     ]
-    note = "This page shows single rows: keep it where the rows may be seen."
-    return [
-        tag("p", f"{words}{across} Colour and number: cluster. {note}", class_="soft"),
-        tag("figure", rows_map.whole(), class_="whole"),
-        legend(rows_map.k),
-        tag("p", "Site by site, in the same place and scale:", class_="soft") if len(small) > 1 else Html(""),
-        tag("div", *small, class_="maps") if len(small) > 1 else Html(""),
+    return Table([Cell("cluster"), *numbers(*KINDS.values()), Cell("")], rows)
+
+
+def _choice_of_k(found: Summary) -> Table | None:
+    """Return what was measured for each k; None where k was given."""
+    if (chosen := found.choice) is None:
+        return None
+    asked = ("calinski_harabasz", "simplified_silhouette", "davies_bouldin")
+    names = [name for name in asked if any(value is not None for value in chosen[name])]
+    rows = [
+        [Cell(k, "n", inner="b" if k == found.result.k else ""), *(_score(chosen[name][i]) for name in names)]
+        for i, k in enumerate(chosen["k"])
     ]
+    return Table(numbers("k", *(name.replace("_", " ") for name in names)), rows)
+
+
+def _score(value: float | None) -> str:
+    return "" if value is None else f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _messages(result: "Result") -> Table:
+    """Return what left the sites, step by step."""
+    totals: dict[str, list[int]] = {}
+    for record in () if result.outcome is None else result.outcome.rounds:
+        one = totals.setdefault(str(record["step"]), [0, 0, 0])
+        one[0] += 1
+        for i, name in ((1, "bytes_up"), (2, "bytes_down")):
+            one[i] += int(str(record.get(name, 0)))
+    rows = [[step_words(step), *(f"{value:,}" for value in values)] for step, values in totals.items()]
+    return Table([Cell("what", "text"), *numbers("exchanges", "bytes from all sites", "bytes to all sites")], rows)
+
+
+def _private(result: "Result") -> str:
+    """Return the budget of a run under differential privacy, and whose rows it is for."""
+    terms = (result.experiment.get("policy") or {}).get("differential_privacy") or {}
+    budget = {name: result.params.get(name, terms.get(name)) for name in ("epsilon", "delta")}
+    spent = ", ".join(f"{name} {value}" for name, value in budget.items() if value is not None)
+    unit, most = result.params.get("unit", "row"), result.params.get("rows_per_id", 1)
+    whose = "each row" if unit == "row" else f"each id with all of its rows; {most} of each at most were used"
+    return f"{': at most ' + spent + ' per site' if spent else ''}, for {whose}"

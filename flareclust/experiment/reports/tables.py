@@ -5,10 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from flareclust._foundation.display import printable
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import Table as Rows
@@ -16,6 +13,7 @@ from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import tables_of
+from flareclust.experiment.reports.terminal import numbers, say, table_of
 from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
 from flareclust.privacy.dp.budget import bounds_of, misfitting
 from flareclust.privacy.policy import Policy
@@ -33,12 +31,12 @@ def print_tables(experiment: Experiment) -> None:
         raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
     if not experiment.typed:
         tables = tables_of(prepare(experiment), gaps=experiment.gaps)
-        gaps = experiment.gaps
-        table = _table("rows", "columns", *(["missing cells"] if gaps else []))
-        for site, one in tables.items():
-            cells = [_gaps_of(one)] if gaps else []
-            table.add_row(_shown(site), f"{len(one):,}", str(one.X.shape[1]), *cells)
-        Console().print(table)
+        rows = [
+            (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if experiment.gaps else []))
+            for site, one in tables.items()
+        ]
+        heads = ["missing cells"] if experiment.gaps else []
+        Console().print(table_of("", *numbers("rows", "columns"), *heads, rows=rows))
         _print_hints(experiment, tables)
         return
     path, schema = Path(experiment.data), schema_of(experiment)
@@ -62,40 +60,24 @@ def _print_hints(experiment: Experiment, tables: Mapping[str, Rows], schema: Tab
             except Refusal as reason:
                 hints.append(str(reason))
         for hint in hints:
-            Console().print(f"[yellow]hint:[/] {_shown(site)}: {_shown(hint)}", highlight=False, soft_wrap=True)
+            say(f"{site}: {hint}", "hint")
 
 
 def _gaps_of(table: Rows) -> str:
     names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
     missing = np.isnan(table.X).sum(axis=0)
-    return _shown(
-        ", ".join(f"{name} {number:,}" for name, number in zip(names, missing, strict=True) if number) or "none"
-    )
+    return ", ".join(f"{name} {number:,}" for name, number in zip(names, missing, strict=True) if number) or "none"
 
 
 def print_typed(tables: Mapping[str, TypedTable]) -> None:
     """Print what tables hold that were read by a schema."""
-    table = _table("rows", "dropped", "features", "missing cells", "columns not read")
+    lines = []
     for site, typed in tables.items():
         gaps = ", ".join(f"{name} {number:,}" for name, number in typed.missing.items())
-        dropped = typed.rows_read - typed.rows_kept
         rows = f"{typed.rows_kept:,}" + (
             f" (count as {len(typed.table):,})" if len(typed.table) > typed.rows_kept else ""
         )
-        width = typed.table.X.shape[1]
-        table.add_row(
-            _shown(site), rows, f"{dropped:,}", str(width), _shown(gaps or "none"),
-            _shown(", ".join(typed.unread) or "none"),
-        )  # fmt: skip
-    Console().print(table)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None)
-    for heading in ("", *headings):
-        table.add_column(heading, justify="right" if heading in ("rows", "dropped", "features", "columns") else "left")
-    return table
-
-
-def _shown(text: object) -> str:
-    return escape(printable(text))
+        dropped, width = f"{typed.rows_read - typed.rows_kept:,}", typed.table.X.shape[1]
+        lines.append((site, rows, dropped, width, gaps or "none", ", ".join(typed.unread) or "none"))
+    heads = numbers("rows", "dropped", "features")
+    Console().print(table_of("", *heads, "missing cells", "columns not read", rows=lines))

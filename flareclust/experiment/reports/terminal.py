@@ -10,19 +10,16 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape as _escape_markup
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from flareclust._foundation.display import printable, shortened
 from flareclust._foundation.setting_text import as_text
 from flareclust._foundation.settings import expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
-from flareclust.evaluation import selection as choice
-from flareclust.evaluation.continuity_words import summary
 from flareclust.experiment.config import Experiment, folder_name
-from flareclust.experiment.reports.costs import no_value
-from flareclust.experiment.reports.profiles import profile_lines
-from flareclust.experiment.results.budget_split import budget_split
+from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.results.coverage import coverage_text
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
@@ -39,6 +36,25 @@ from flareclust.sites.check import Checked, Rows
 def escape(text: object) -> str:
     """Return a text for rich's markup as it is to be read: neither rich nor a terminal finds anything to obey in it."""
     return _escape_markup(printable(text))
+
+
+def table_of(*heads: str | Column, rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
+    """Return a table without a frame, whose cells are shown as they are to be read, coloured where they are a `Text`."""
+    table = Table(*heads, box=None, title=title)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
+    return table
+
+
+def numbers(*heads: str, **how: Any) -> list[Column]:
+    """Return columns of numbers, which stand to the right."""
+    return [Column(head, justify="right", **how) for head in heads]
+
+
+def say(text: object, kind: str = "", console: Console | None = None) -> None:
+    """Print a text on a line of its own as it is to be read; `kind` (note, hint, ...) stands in yellow before it."""
+    before = f"[yellow]{kind}:[/] " if kind else ""
+    (console or Console()).print(f"{before}{escape(text)}", highlight=False, soft_wrap=True)
 
 
 def default_out(experiment: Experiment) -> Path:
@@ -68,48 +84,55 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
 
 def print_result(result: Result) -> None:
     """Print a result as a table, with its warnings and where its files are."""
+    found = summarise(result)
     console = Console()
     console.print(
         escape(f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}"), highlight=False
     )
-    table = Table(box=None)
-    table.add_column("measure")
-    table.add_column("value", justify="right")
-    table.add_row("centroids found", f"{result.centroids_found} of {result.k}")
-    for name, value in result.metrics.items():
-        table.add_row(name.replace("_", " "), no_value(name) if value is None else f"{value:,.4f}")
+    rows = [("centroids found", f"{result.centroids_found} of {result.k}")]
+    rows += [(name.replace("_", " "), value) for name, value in found.measures.items()]
     if result.assessed is not None:
-        table.add_row("rows assessed", coverage_text(result.assessed))
-    table.add_row("rounds", str(result.rounds))
-    for name, seconds in result.seconds.items():
-        table.add_row(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}")
-    for name, size in result.bytes.items():
-        table.add_row(f"bytes {name}", f"{size:,}")
-    console.print(table)
+        rows.append(("rows assessed", coverage_text(result.assessed)))
+    rows.append(("rounds", str(result.rounds)))
+    rows += [(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}") for name, seconds in result.seconds.items()]
+    rows += [(f"bytes {name}", f"{size:,}") for name, size in result.bytes.items()]
+    console.print(table_of("measure", *numbers("value"), rows=rows))
     for line in profile_lines(result):
-        console.print(escape(line) if isinstance(line, str) else line, highlight=False, soft_wrap=isinstance(line, str))
-    if result.continuity is not None:
-        console.print(escape(summary(result.continuity, result.matched_to or "")), highlight=False, soft_wrap=True)
-    if (chosen := choice.summary(result.arrays)) is not None:
+        console.print(line) if isinstance(line, Table) else say(line)
+    if found.continuity:
+        say(found.continuity)
+    if (chosen := found.choice) is not None:
         rules = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items())
         console.print(
             f"k={result.k} was chosen from {chosen['k'][0]}..{chosen['k'][-1]}; by rule: {rules}", highlight=False
         )
     if split := budget_split(result):
-        console.print(f"privacy budget by step: {split}", highlight=False, soft_wrap=True)
+        say(f"privacy budget by step: {split}")
     for sentence in partial.sentences(result.arrays):
-        console.print(escape(sentence), highlight=False, soft_wrap=True)
+        say(sentence)
     left_out = {f"{site} {reason}" for site, reason in result.left_out.items()}
     for warning in result.warnings:
-        kind = "left out" if warning in left_out else "note"
-        console.print(f"[yellow]{kind}:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+        say(warning, "left out" if warning in left_out else "note")
     if result.centroids_file:
-        console.print(f"files: {escape(str(Path(result.centroids_file).parent))}", highlight=False, soft_wrap=True)
+        say(f"files: {Path(result.centroids_file).parent}")
     if result.job:
-        console.print(f"NVFlare job {result.job}; the sites' labels are named by it", highlight=False, soft_wrap=True)
+        say(f"NVFlare job {result.job}; the sites' labels are named by it")
     if result.run_id:
         for line in run_lines(result.run_id, result.run_page):
-            console.print(escape(line), highlight=False, soft_wrap=True)
+            say(line)
+
+
+def profile_lines(result: Result) -> Iterator[str | Table]:
+    """Give the table of clusters with what is special about each, then lines of notes; nothing for a result without profiles."""
+    found = summarise(result)
+    if found.profiles is None:
+        return
+    described, rows = found.described(), "rows" if found.noisy is None else "rows, noisy"
+    lines = [(c, f"{found.profiles.rows[c]:,}", found.words[c]) for c in described[:MOST_CLUSTERS]]
+    yield table_of(*numbers("cluster"), *numbers(rows, no_wrap=True), "what is special about it", rows=lines)
+    if (more := len(described) - MOST_CLUSTERS) > 0:
+        yield f"and {more} more clusters; report.html has all of them"
+    yield from found.notes()
 
 
 def run_lines(run_id: str, page: str | None) -> list[str]:
@@ -127,7 +150,7 @@ def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:
         "title": algorithm.title,
         "when": algorithm.when,
         "federated": algorithm.federated,
-        "sends": describe_replies(algorithm) if algorithm.federated else "everything: not federated",
+        "sends": _describe_replies(algorithm) if algorithm.federated else "everything: not federated",
         "parameters": algorithm.parameters(),
         "promises": sorted(algorithm.promises),
         "source": algorithm.source,
@@ -153,20 +176,18 @@ def print_parameters(algorithm: Algorithm) -> None:
     console = Console()
     console.print(f"{escape(algorithm.title)} ({escape(algorithm.source)})\n", soft_wrap=True)
     console.print(f"leaves a site: {escape(algorithm_row(algorithm)['sends'])}\n", highlight=False, soft_wrap=True)
-    table = Table(box=None)
-    for heading in ("parameter (--set)", "default", "values", "read by", "meaning"):
-        table.add_column(heading)
-    for row in parameter_rows(algorithm):
-        cells = (row["name"], as_text(row["default"]), row["values"], row["read_by"], row["meaning"])
-        table.add_row(*map(escape, cells))
-    console.print(table)
+    rows = [
+        (row["name"], as_text(row["default"]), row["values"], row["read_by"], row["meaning"])
+        for row in parameter_rows(algorithm)
+    ]
+    console.print(table_of("parameter (--set)", "default", "values", "read by", "meaning", rows=rows))
 
 
-def describe_replies(algorithm: Algorithm) -> str:
+def _describe_replies(algorithm: Algorithm) -> str:
     """Return what leaves a site in every step, in words."""
     words = optional = ""
     for name, step in algorithm.executor_class().own_steps().items():
-        sent = describe_schema(step.schema)
+        sent = _describe_schema(step.schema)
         if step.parameter is not None:
             optional += f"; with {step.parameter}, in step {name}: {sent}"
         elif name in BEFORE_ROUNDS and step.jobs == "all":
@@ -178,73 +199,63 @@ def describe_replies(algorithm: Algorithm) -> str:
     return words + optional
 
 
-def describe_schema(schema: Schema) -> str:
+def _describe_schema(schema: Schema) -> str:
     """Return a schema in words: `centroids float64 (k, d), radii float64 (k)`."""
     return ", ".join(f"{name} {field}" for name, field in schema.fields.items())
 
 
 def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
     """Print the registry as a table that fits 80 columns: names, and when to use each."""
-    table = Table(box=None)
-    table.add_column("name", no_wrap=True)
-    table.add_column("when to use it")
-    for algorithm in algorithms:
-        table.add_row(escape(algorithm.name), escape(algorithm.when or algorithm.title))
-    console = Console()
-    console.print(table)
-    console.print("settings, and what leaves a site: flareclust list NAME", highlight=False)
+    rows = [(algorithm.name, algorithm.when or algorithm.title) for algorithm in algorithms]
+    Console().print(table_of(Column("name", no_wrap=True), "when to use it", rows=rows))
+    Console().print("settings, and what leaves a site: flareclust list NAME", highlight=False)
 
 
 def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
     """Print names with a line about each."""
-    table = Table(box=None)
-    table.add_column(heading)
-    table.add_column("")
-    for name, text in pairs.items():
-        table.add_row(escape(name), escape(text))
-    Console().print(table)
+    Console().print(table_of(heading, "", rows=pairs.items()))
 
 
 def print_checked(checked: Checked) -> None:
     """Print what a kit brings to a job to its own operator, with hints; errors go to stderr."""
-    console = Console()
     if checked.rows is not None:
-        console.print(_rows_table(checked.name, checked.rows))
+        Console().print(_rows_table(checked.name, checked.rows))
+    elif checked.without_rows:
+        say(f"{shortened(checked.name, 200)}: {checked.without_rows}, which has no rows")
     else:
-        text = (
-            f"{shortened(checked.name, 200)}: {checked.without_rows}, which has no rows"
-            if checked.without_rows
-            else f"{shortened(checked.name, 200)}: no rows, see below"
-        )
-        console.print(escape(text), highlight=False, soft_wrap=True)
+        say(f"{shortened(checked.name, 200)}: no rows, see below")
     for subject, words in checked.facts.items():
-        console.print(f"{escape(subject)}: {escape(words)}", highlight=False, soft_wrap=True)
+        say(f"{subject}: {words}")
     for hint in checked.hints:
-        console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
+        say(hint, "hint")
     for error in checked.errors:
-        Console(stderr=True).print(f"error: {escape(shortened(error))}", highlight=False, soft_wrap=True)
+        say(f"error: {shortened(error)}", console=Console(stderr=True))
     if not checked.hints and not checked.errors:
-        console.print("nothing odd")
+        Console().print("nothing odd")
 
 
 def _rows_table(name: str, rows: Rows) -> Table:
-    table = Table(title=escape(f"{name}: {rows.number:,} rows in {rows.file}"), box=None)
-    for heading in ("column", "different", "least", "mean", "largest"):
-        table.add_column(heading, justify="left" if heading == "column" else "right")
-    for column in rows.columns:
-        numbers = (f"{value:,.6g}" for value in (column.minimum, column.mean, column.largest))
-        table.add_row(escape(column.name), f"{column.different:,}{'+' if column.more else ''}", *numbers)
-    return table
+    lines = [
+        (
+            column.name,
+            f"{column.different:,}{'+' if column.more else ''}",
+            *(f"{value:,.6g}" for value in (column.minimum, column.mean, column.largest)),
+        )
+        for column in rows.columns
+    ]
+    heads = numbers("different", "least", "mean", "largest")
+    return table_of("column", *heads, rows=lines, title=escape(f"{name}: {rows.number:,} rows in {rows.file}"))
 
 
 def print_budget(found: Budget) -> None:
     """Print what was spent of a site's budget of privacy, by job and date."""
-    table = Table(title=f"epsilon {found.spent:.4g} of {found.budget:g} (delta {found.delta:g})", box=None)
-    for heading in ("date (UTC)", "job", "site", "what", "epsilon", "in all"):
-        table.add_column(heading, justify="right" if heading in ("epsilon", "in all") else "left", overflow="fold")
-    for line in found.lines:
-        numbers = f"{line.epsilon:.4g}", f"{line.total:.4g}"
-        table.add_row(line.at[:19], *map(escape, (line.job, line.site, line.what)), *numbers)
+    heads = [Column(head, overflow="fold") for head in ("date (UTC)", "job", "site", "what")]
+    rows = [
+        (line.at[:19], line.job, line.site, line.what, f"{line.epsilon:.4g}", f"{line.total:.4g}")
+        for line in found.lines
+    ]
+    title = f"epsilon {found.spent:.4g} of {found.budget:g} (delta {found.delta:g})"
+    table = table_of(*heads, *numbers("epsilon", "in all", overflow="fold"), rows=rows, title=title)
     console = Console() if Console().is_terminal else Console(width=160)  # lines that go to a file stay whole
     console.print(table)
     lines = [f"table: {found.place}", f"ledger: {found.file}", *(f"shared with: {other}" for other in found.others)]
@@ -253,7 +264,7 @@ def print_budget(found: Budget) -> None:
     if found.trouble is not None:
         lines.append(f"no job may spend from it: {found.trouble}")
     for words in lines:
-        console.print(printable(words), highlight=False, soft_wrap=True, markup=False)
+        say(words, console=console)
 
 
 def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = ()) -> None:
@@ -261,15 +272,13 @@ def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = ()) -
     clusters, counts = np.unique(labels, return_counts=True)
     print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
     for note in notes:
-        Console().print(f"[yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
-    Console().print(f"labels: {escape(str(folder.absolute() / LABELS_FILE))}", highlight=False, soft_wrap=True)
+        say(note, "note")
+    say(f"labels: {folder.absolute() / LABELS_FILE}")
 
 
 def print_placed(outcome: Outcome, rows: int) -> None:
     """Print how many rows late sites of a federation have placed."""
-    console = Console()
-    sites = ", ".join(sorted(set(outcome.sites) - set(outcome.refused)))
-    console.print(f"{rows:,} rows placed at {escape(sites)}", highlight=False, soft_wrap=True)
+    say(f"{rows:,} rows placed at {', '.join(sorted(set(outcome.sites) - set(outcome.refused)))}")
     for site, reason in sorted(outcome.refused.items()):
-        console.print(f"[yellow]left out:[/] {escape(site)} {escape(reason)}", highlight=False, soft_wrap=True)
-    console.print(f"labels: at the sites, named by the job {outcome.job}", highlight=False, soft_wrap=True)
+        say(f"{site} {reason}", "left out")
+    say(f"labels: at the sites, named by the job {outcome.job}")

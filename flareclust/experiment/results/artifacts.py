@@ -4,6 +4,7 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import JobFailed, UserError
@@ -14,18 +15,20 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.results.picture import picture_of
-from flareclust.experiment.results.values import AnyResult, ResultValues
 from flareclust.features import result as partial
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.protocol import outcome as outcome_files
 
-PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
+
+PICTURE, _CHOICE_PICTURE, _TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 REPORT = "report.html"
 #: What a saved result is made of; the summary says that the others are there. A checkpoint is gone when they are.
 FILES = (
     PICTURE,
-    CHOICE_PICTURE,
-    TREE_PICTURE,
+    _CHOICE_PICTURE,
+    _TREE_PICTURE,
     REPORT,
     LABELS_FILE,
     outcome_files.ARRAYS,
@@ -61,7 +64,7 @@ def check_out(folder: Path, *, resume: bool = False) -> None:
         )
 
 
-def save(result: AnyResult, folder: Path, *, resume: bool = False) -> AnyResult:
+def save(result: "Result", folder: Path, *, resume: bool = False) -> "Result":
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html and picture.png; choice.png where k was chosen, and
@@ -80,7 +83,7 @@ def save(result: AnyResult, folder: Path, *, resume: bool = False) -> AnyResult:
         ) from error
 
 
-def keep(result: AnyResult, folder: Path) -> AnyResult:
+def keep(result: "Result", folder: Path) -> "Result":
     """Save a result as `save` does; where the folder cannot be written any more, in another one that a warning names.
 
     Raises:
@@ -104,7 +107,7 @@ def keep(result: AnyResult, folder: Path) -> AnyResult:
     raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{job}")
 
 
-def _saved(result: AnyResult, folder: Path) -> AnyResult:
+def _saved(result: "Result", folder: Path) -> "Result":
     if result.outcome is None:
         raise UserError("only a result of `run` or `load_result` can be saved")
     make_folder(folder.parent)
@@ -131,7 +134,7 @@ def _saved(result: AnyResult, folder: Path) -> AnyResult:
     return result
 
 
-def _draw(result: ResultValues, folder: Path) -> None:
+def _draw(result: "Result", folder: Path) -> None:
     """Write the pictures of a result."""
     from flareclust.plotting.selection import choice_picture
     from flareclust.plotting.style import save as save_picture
@@ -141,13 +144,13 @@ def _draw(result: ResultValues, folder: Path) -> None:
         save_picture(picture_of(result), folder / PICTURE)
     if "tree_left" in result.arrays:
         save_picture(
-            merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"])), folder / TREE_PICTURE
+            merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"])), folder / _TREE_PICTURE
         )
     if (known := choice.selection_of(result.arrays)) is not None:
-        save_picture(choice_picture(known), folder / CHOICE_PICTURE)
+        save_picture(choice_picture(known), folder / _CHOICE_PICTURE)
 
 
-def _write_labels(result: ResultValues, folder: Path) -> None:
+def _write_labels(result: "Result", folder: Path) -> None:
     """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there and in the data.
 
     Rows with ids have them in a last column.

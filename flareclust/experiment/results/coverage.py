@@ -27,7 +27,7 @@ from flareclust.protocol.outcome import Outcome
 
 #: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
 #: falls with every row; elsewhere.
-COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
+_COVERED_UNDER_POLICY, _COVERED = 0.99, 0.9
 
 #: So many sites are named in a warning.
 MOST_NAMED = 5
@@ -86,9 +86,9 @@ def coverage_warnings(experiment: Experiment, outcome: Outcome, assessed: Mappin
     if of is None:
         return _of_unknown(experiment, rows, 0 if left_out(outcome) else _reported(outcome.arrays))
     if experiment.policy is None:
-        few = rows < COVERED * of
+        few = rows < _COVERED * of
         return [f"the assessment is of {rows} of {of} rows; its metrics say nothing about the others"] if few else []
-    if rows > COVERED_UNDER_POLICY * of:
+    if rows > _COVERED_UNDER_POLICY * of:
         return []
     why = (
         f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, so inertia is "
@@ -131,7 +131,7 @@ def _of_unknown(experiment: Experiment, rows: int, reported: int) -> list[str]:
         "policies leave out small cells, so inertia is of these rows alone, and cannot be compared with that of "
         "another run"
     )
-    if rows <= COVERED_UNDER_POLICY * reported:
+    if rows <= _COVERED_UNDER_POLICY * reported:
         return [
             f"{found}, where the sites reported {reported} before; how many they have is not known here. Sites' {small}"
         ]

@@ -1,4 +1,8 @@
-"""Compare a federation's outcome with the truth, where there is one, and make a `Result` of it."""
+"""Compare a federation's outcome with the truth, where there is one, and make a `Result` of it.
+
+What is measured round by round, and the paper's measures of algorithms for sites with different columns, need the rows in this
+process, as a study has them. In a real federation nobody sees them; there the aggregator's own numbers are all that is known of a round.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,19 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.odd_columns import odd_between_sites
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
+from flareclust.core.lloyd import assign
+from flareclust.core.missing.grouping import nearest
+from flareclust.core.rounds import HISTORY
 from flareclust.data.datasets import Dataset
 from flareclust.data.words import DAYS
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells
 from flareclust.evaluation.criteria import USUAL, current_rule
-from flareclust.evaluation.metrics import sigma, truth_metrics
+from flareclust.evaluation.metrics import (
+    accuracy,
+    ari,
+    correct_aggregation,
+    cosine,
+    l2_distance,
+    majority_class,
+    optimal_centroids,
+    relative_distance,
+    sigma,
+    truth_metrics,
+)
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
+from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepared import Prepared, arrays_of, names_of
+from flareclust.experiment.prepared import Prepared, arrays_of, in_places, names_of, tables_of
 from flareclust.experiment.results.coverage import (
     MOST_NAMED,
     assessed_rows,
@@ -27,26 +48,32 @@ from flareclust.experiment.results.coverage import (
     dropped_warnings,
     left_out,
 )
-from flareclust.experiment.results.images import is_embedded, shown_images
+from flareclust.experiment.results.picture import is_embedded, shown_images
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 from flareclust.features.columns import decides_distances, outweighing
 from flareclust.features.scaling import OPEN_GAPS, filled, scaling_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.federation.exchanges import refusal_texts
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import Outcome, is_round
 from flareclust.protocol.profile_arrays import MEANS, UNITS
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
-OVERLAP = 10.0
+_OVERLAP = 10.0
 
 #: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
-MOST_CLIPPED = 0.05
+_MOST_CLIPPED = 0.05
 
 #: Beyond so many refusals those with the same reason are one warning.
 _MOST_REFUSALS = 1000
+
+#: What the measures E1, E2 (Algorithm 1) and E4, E5 (Algorithm 2) of the paper are called for each algorithm.
+_AGGREGATION: Mapping[str, str] = {"masked": "e1", "proxy": "e4"}
+_ACCURACY: Mapping[str, str] = {"proxy": "e5"}
 
 
 def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
@@ -119,10 +146,8 @@ def _truth(experiment: Experiment, prepared: Prepared, outcome: Outcome, labels:
     }
     policy = None if experiment.policy is None else Policy.of(experiment.policy)
     if partial.is_partial(outcome.arrays):
-        from flareclust.experiment.results.external import partial_truth  # imports scikit-learn
-
         identity = experiment.algorithm, experiment.params, experiment.seed
-        metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
+        metrics |= _partial_truth(*identity, prepared, outcome, labels, policy)
     if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
         received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
         metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
@@ -237,13 +262,13 @@ def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[
         why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
         warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}")
     clipped = outcome.metrics.get("clipped_share")
-    if clipped is not None and clipped > MOST_CLIPPED:
+    if clipped is not None and clipped > _MOST_CLIPPED:
         warnings.append(
             f"about {clipped:.0%} of the rows are beyond the bounds of the sites' policies and were moved to them; clusters there "
             "are misplaced unless the bounds are widened (differential_privacy: bounds)"
         )
     overlap = outcome.metrics.get("davies_bouldin")
-    if overlap is not None and overlap > OVERLAP:
+    if overlap is not None and overlap > _OVERLAP:
         warnings.append(
             f"the clusters lie on top of one another (Davies-Bouldin index {overlap:.0f}): several centroids are nearly the "
             "same; look at the picture, and try fewer clusters or other settings"
@@ -260,3 +285,141 @@ def _ties(experiment: Experiment, outcome: Outcome) -> list[str]:
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
+
+
+def _partial_truth(
+    name: str,
+    params: Mapping[str, Any],
+    seed: int,
+    prepared: Prepared,
+    outcome: Outcome,
+    labels: IntArray,
+    policy: Policy | None = None,
+) -> dict[str, float | None]:
+    """Return `cosine`, `relative_distance`, and what of `e1`, `e2`, `e4`, `e5` the algorithm has; fractions from 0 to 1.
+
+    Args:
+        name: of the algorithm.
+        params: its settings.
+        seed: of the job.
+        prepared: has a data set with classes; else there is nothing to compare with.
+        outcome: of the federation.
+        labels: of the rows of the data set (n,), -1 where there is none; a row at a site without one is an error.
+        policy: that the sites were held to.
+    """
+    dataset, index = prepared.dataset, prepared.index
+    if dataset is None or dataset.y is None or index is None or not partial.is_partial(outcome.arrays):
+        return {}
+    rows, classes = _in_all_columns(prepared, outcome)
+    if not rows:
+        return {}
+    true = optimal_centroids(list(rows.values()), [classes[site] for site in rows])
+    metrics: dict[str, float | None] = {
+        "cosine": _finite(cosine(outcome.centroids, true)),
+        "relative_distance": _finite(relative_distance(outcome.centroids, true)),
+    }
+    taken = np.concatenate([index[site] for site in rows])
+    known = labels[taken] >= 0
+    if name in _AGGREGATION:
+        metrics[_AGGREGATION[name]] = _aggregation(name, params, seed, prepared, outcome, classes, policy)
+    if known.any():
+        right = accuracy(labels[taken][known], dataset.y[taken][known])
+        metrics[_ACCURACY.get(name, "e2")] = right * float(known.mean())
+    return metrics
+
+
+def _in_all_columns(prepared: Prepared, outcome: Outcome) -> tuple[dict[str, FloatArray], dict[str, IntArray]]:
+    """Return the rows (n_i, D) of the sites that took part, NaN for what they lack, and the rows' classes (n_i,)."""
+    columns = partial.columns_of(outcome.arrays)
+    assert prepared.index is not None
+    assert prepared.dataset is not None
+    assert prepared.dataset.y is not None
+    rows, classes = {}, {}
+    for site, table in tables_of(prepared, skip_unreadable=True).items():
+        if site in outcome.refused or site not in columns.sites or table.columns is None:
+            continue
+        rows[site] = in_places(table, columns.names)
+        classes[site] = prepared.dataset.y[prepared.index[site]]
+    return rows, classes
+
+
+def _aggregation(
+    name: str,
+    params: Mapping[str, Any],
+    seed: int,
+    prepared: Prepared,
+    outcome: Outcome,
+    classes: Mapping[str, IntArray],
+    policy: Policy | None,
+) -> float | None:
+    """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
+    executor, _ = registry.get(name).build(prepared.k, seed, params)
+    assert isinstance(executor, LocalClustersExecutor)
+    session, context = None, SiteContext(executor.min_count)
+    if policy is not None:
+        session, context = SiteSession(policy, ""), context.under(policy)
+    columns, tables = partial.columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
+    numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]
+    true = np.full(len(groups), -1, dtype=np.int64)
+    for i in np.unique(numbers):
+        site = columns.sites[i]
+        if site not in classes:
+            return None
+        try:
+            seen = tables[site] if session is None else session.microaggregated(tables[site])
+            rows, _ = executor.shown(seen, columns.sent())
+            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never_abort, context)
+            local = clusters.labels
+            if session is not None:
+                local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)
+        except Refusal:
+            return None
+        true[numbers == i] = majority_class(local, classes[site], int((numbers == i).sum()))
+    return correct_aggregation(groups, true)
+
+
+def with_round_metrics(outcome: Outcome, prepared: Prepared) -> Outcome:
+    """Return the outcome with `pooled_inertia`, `ari` and `l2` of every round's centroids among its diagnostics.
+
+    For algorithms that keep the centroids of their rounds. The last two need the truth. Rows belong to the nearest
+    centroid here, whatever labels the algorithm itself gives.
+    """
+    if HISTORY not in outcome.arrays:
+        return outcome
+    history = outcome.arrays[HISTORY]
+    X, y = _rows_with_truth(outcome, prepared)
+    rounds = [r for r, record in enumerate(outcome.rounds) if is_round(record)][-len(history) :]
+    if not len(X) or X.shape[1] != history.shape[2] or len(rounds) < len(history):
+        return outcome
+    X = as_clustered(outcome.arrays, X)
+    true = None if prepared.dataset is None else prepared.dataset.centroids
+    records = list(outcome.rounds)
+    for r, padded in zip(rounds, history, strict=True):
+        centroids = padded[~np.isnan(padded).any(axis=1)]
+        labels, squared = assign(X, as_clustered(outcome.arrays, centroids))
+        numbers = {"pooled_inertia": float(squared.sum())}
+        if y is not None:
+            numbers["ari"] = ari(labels, y)
+        if true is not None:
+            numbers["l2"] = l2_distance(centroids, true)
+        known = records[r]["diagnostics"]
+        assert isinstance(known, dict)
+        records[r] = {**records[r], "diagnostics": {**known, **numbers}}
+    return replace(outcome, rounds=records)
+
+
+def _rows_with_truth(outcome: Outcome, prepared: Prepared) -> tuple[FloatArray, IntArray | None]:
+    """Return the rows (n, d) of the sites that took part, and their true labels (n,) where they are known."""
+    d = outcome.centroids.shape[1]
+    arrays = arrays_of(prepared, skip_unreadable=True)
+    sites = [site for site in outcome.sites if site in arrays and site not in outcome.refused]
+    sites = [site for site in sites if arrays[site].shape[1] == d and len(arrays[site])]
+    X = (
+        np.concatenate([filled({**outcome.arrays, "centroids": outcome.centroids}, arrays[site]) for site in sites])
+        if sites
+        else np.empty((0, d))
+    )
+    dataset, index = prepared.dataset, prepared.index
+    if dataset is None or dataset.y is None or index is None or not sites:
+        return X, None
+    return X, dataset.y[np.concatenate([index[site] for site in sites])]

@@ -1,23 +1,25 @@
 """The model of a result as a scikit-learn pipeline (skops) or an ONNX graph: fills gaps, scales, finds the nearest centroid."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.experiment.results.values import ResultValues
 from flareclust.features import result as partial
 from flareclust.features.scaling import FILL, OPEN_GAPS, Scaling, scaling_of
 from flareclust.features.space import as_clustered, of_directions
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
 
 #: Of the graph's operators, and of its file; onnxruntime reads them since 1.18.
 _OPSET, _IR = 18, 9
 
 
-def export(result: ResultValues, file: Path) -> Path:
+def export(result: "Result", file: Path) -> Path:
     """Write the model of a result to a new file, of the kind that its name ends in; see `Result.export`.
 
     Raises:
@@ -50,7 +52,7 @@ def export(result: ResultValues, file: Path) -> Path:
     return file
 
 
-def pipeline(result: ResultValues) -> Any:
+def pipeline(result: "Result") -> Any:
     """Return a fitted scikit-learn pipeline whose `predict` gives the labels of `Result.predict` and `transform` the distances.
 
     Rows without a direction, which have the label -1 there, get the label of some cluster here.
@@ -81,7 +83,7 @@ def pipeline(result: ResultValues) -> Any:
     return Pipeline([*steps, ("cluster", means)])
 
 
-def graph(result: ResultValues) -> Any:
+def graph(result: "Result") -> Any:
     """Return an ONNX model: `rows` (n, d), doubles, to `cluster` (n,) and `distance` (n,) to its centroid."""
     from onnx import TensorProto, checker, helper, numpy_helper
 
@@ -136,7 +138,7 @@ def graph(result: ResultValues) -> Any:
     return model
 
 
-def _named(result: ResultValues, rows: FloatArray) -> Any:
+def _named(result: "Result", rows: FloatArray) -> Any:
     """Return rows (n, d) with the names of the columns, where they have any and pandas is installed."""
     if result.columns is None:
         return rows

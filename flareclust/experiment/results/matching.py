@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,15 +10,17 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation.continuity import Clusters, compare
 from flareclust.evaluation.continuity_words import changes, drift
-from flareclust.experiment.results.images import is_embedded
-from flareclust.experiment.results.values import AnyResult, ResultValues
+from flareclust.experiment.results.picture import is_embedded
 from flareclust.features import result as partial
 from flareclust.features.placement import thresholds_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.protocol.cluster_arrays import inverse, renumbered_arrays, renumbered_labels
 
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
 
-def renumbered(result: AnyResult, order: Sequence[int]) -> AnyResult:
+
+def renumbered(result: "Result", order: Sequence[int]) -> "Result":
     """Return a result whose cluster r is what was cluster `order[r]`, in everything that it says of its clusters.
 
     It is in no file yet, whatever `result` is.
@@ -50,7 +53,7 @@ def renumbered(result: AnyResult, order: Sequence[int]) -> AnyResult:
     )
 
 
-def matched(result: AnyResult, earlier: ResultValues, name: str) -> AnyResult:
+def matched(result: "Result", earlier: "Result", name: str) -> "Result":
     """Return a result under the numbers of an earlier one, with what became of its clusters and warnings where they changed.
 
     Distances are in the space in which the earlier clusters were computed.
@@ -63,7 +66,7 @@ def matched(result: AnyResult, earlier: ResultValues, name: str) -> AnyResult:
     Raises:
         UserError: the two cannot be compared; the text says why.
     """
-    if problem := why_not(result, earlier):
+    if problem := _why_not(result, earlier):
         raise UserError(f"the clusters cannot be matched to those of {name}: {problem}")
     arrays = {**earlier.arrays, "centroids": earlier.centroids}
     found_rows = earlier.metrics.get("inertia"), (earlier.assessed or {}).get("rows")
@@ -82,7 +85,7 @@ def matched(result: AnyResult, earlier: ResultValues, name: str) -> AnyResult:
     )
 
 
-def why_not(result: ResultValues, earlier: ResultValues) -> str:
+def _why_not(result: "Result", earlier: "Result") -> str:
     """Return why the clusters of two results cannot be compared, in a few words; "" if they can."""
     both = result, earlier
     if any(partial.is_partial(one.arrays) for one in both):
@@ -104,7 +107,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _in_columns(result: ResultValues, earlier: ResultValues) -> FloatArray:
+def _in_columns(result: "Result", earlier: "Result") -> FloatArray:
     """Return the new centroids (k, d) with columns in the order of the earlier result."""
     if result.columns is None or earlier.columns is None:
         return result.centroids

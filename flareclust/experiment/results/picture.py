@@ -1,12 +1,13 @@
-"""The picture of a result."""
+"""The picture of a result: of rows and centroids, or of images where a network embedded them."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.typing import IntArray
-from flareclust.experiment.results.images import image_of
-from flareclust.experiment.results.values import ResultValues
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
 from flareclust.features.space import as_clustered, of_directions
@@ -14,8 +15,10 @@ from flareclust.features.space import as_clustered, of_directions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from flareclust.experiment.results.result import Result
 
-def picture_of(result: ResultValues) -> "Figure":
+
+def picture_of(result: "Result") -> "Figure":
     """Return the picture, as `Result.plot` describes it."""
     require("plots", "a picture")
     if partial.is_partial(result.arrays) and not result.sites:
@@ -53,7 +56,31 @@ def picture_of(result: ResultValues) -> "Figure":
     )
 
 
-def _fitting(result: ResultValues) -> dict[str, IntArray]:
+def _fitting(result: "Result") -> dict[str, IntArray]:
     """Return the labels of the sites that have one for each of their rows here."""
     labels = result.site_labels
     return {site: labels[site] for site, X in result.sites.items() if site in labels and len(labels[site]) == len(X)}
+
+
+def is_embedded(arrays: Mapping[str, Any]) -> bool:
+    """Return whether a result's centroids are among the embeddings of a network, and not among the rows."""
+    return "weights" in arrays and "image" in arrays
+
+
+def image_of(arrays: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """Return height, width and channels of the images in the rows; None where rows are no images."""
+    if not is_embedded(arrays):
+        return None
+    height, width, channels = (int(size) for size in np.asarray(arrays["image"]).ravel())
+    return (height, width, channels) if height else None
+
+
+def shown_images(
+    rows: Mapping[str, FloatArray], labels: Mapping[str, IntArray], arrays: Mapping[str, Any]
+) -> dict[str, FloatArray]:
+    """Return the rows of the sites whose images a contact sheet can show: they have labels, and the shape of the images."""
+    shape = image_of(arrays)
+    if shape is None:
+        return {}
+    d = shape[0] * shape[1] * shape[2]
+    return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and len(labels.get(site, ())) == len(X)}

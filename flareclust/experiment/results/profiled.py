@@ -1,10 +1,14 @@
 """Which runs describe their clusters, and why others do not."""
 
+from typing import TYPE_CHECKING
+
 from flareclust.evaluation.noisy_profiles import NoisyProfiles, noisy_profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.results.values import ResultValues
 from flareclust.protocol import registry
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
 
 #: Up to so many columns with names are described unless a run says otherwise; images have more, and pixels say nothing.
 MOST_COLUMNS = 60
@@ -26,9 +30,21 @@ def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
     return columns is not None and len(columns) <= MOST_COLUMNS
 
 
-def shown_noisy_profiles(result: ResultValues) -> NoisyProfiles | None:
+def shown_noisy_profiles(result: "Result") -> NoisyProfiles | None:
     """Return the profiles of a result under differential privacy where they are shown; None where not, and of other results."""
     asked = result.experiment.get("profile")
     if asked is False or (asked is None and not (result.columns and len(result.columns) <= MOST_COLUMNS)):
         return None
     return noisy_profiles_of(result.arrays, result.centroids, result.columns)
+
+
+def why_no_profiles(result: "Result") -> str:
+    """Return why a result has no profiles, in one sentence."""
+    failed = [warning for warning in result.warnings if warning.startswith("the clusters have no profile")]
+    if failed:
+        return failed[0]
+    if problem := registry.get(result.algorithm).why_no_profile(
+        result.params, secure_sums=bool(result.experiment.get("secure_sums"))
+    ):
+        return f"the clusters have no profile: {problem}"
+    return "the clusters have no profile: the run did not ask for it; run it with --profile (profile=True)"

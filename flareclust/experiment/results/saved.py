@@ -17,8 +17,7 @@ from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.stability import ClusterStability
 from flareclust.experiment.results.coverage import left_out
-from flareclust.experiment.results.result import Result
-from flareclust.experiment.results.values import JSON_FIELDS
+from flareclust.experiment.results.result import JSON_FIELDS, Result
 from flareclust.protocol import outcome as outcome_files
 
 
@@ -34,7 +33,7 @@ def read_result(folder: Path) -> Result:
         columns = about["columns"]
         plain = {name: about[name] for name in JSON_FIELDS}
         experiment, n_rows = about["experiment"], int(about["rows"])
-        rows, matched = about.get("cluster_rows"), about.get("matched")  # of older versions there are none
+        rows, matched = about.get("cluster_rows"), about.get("matched")
         more = {} if matched is None else _continuity(matched)
     except (JobFailed, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(

@@ -10,7 +10,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.core.group_kernels import squares_of_each
 from flareclust.core.lloyd import moments, sums_by_label
 from flareclust.evaluation.continuity import Clusters
-from flareclust.experiment.results.images import is_embedded
+from flareclust.experiment.results.picture import is_embedded
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 

@@ -9,19 +9,30 @@ from flareclust.evaluation.continuity import Continuity, compare, reach
 from flareclust.evaluation.continuity_words import changes
 from flareclust.evaluation.metrics.centroids import match_centroids
 from flareclust.evaluation.profile_words import number, percent
-from flareclust.experiment.reports.charts import tinted
-from flareclust.experiment.reports.html_parts import Html, joined, table, tag
+from flareclust.experiment.reports.html import Cell as Shown
+from flareclust.experiment.reports.html import Table, numbers, tinted
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
 from flareclust.experiment.sweeps.trials import Cell, TrialRun
 
 #: So many cells are side by side, the best ones; so many clusters and columns have lines of their own.
 _MOST_CELLS, _MOST_CLUSTERS, _MOST_COLUMNS = 8, 30, 8
 
-STYLE = (
-    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 7px;text-align:left;vertical-align:top}"
-    "td,th{white-space:nowrap}td.long{white-space:normal;min-width:11em}td.n,th.n{text-align:right}div.wide{overflow-x:auto}"
-    ".soft{color:#555}"
-)
+
+@dataclass(frozen=True)
+class ClustersSideBySide:
+    """The clusters of comparable cells: their shares, and the means of their rows.
+
+    Attributes:
+        reference: the name of the cell to whose clusters those of the others are matched.
+        shares, means: tables with a column per cell.
+        cells_left_out, columns_left_out: what is said of those that are not shown.
+    """
+
+    reference: str
+    shares: Table
+    means: Table
+    cells_left_out: str
+    columns_left_out: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,9 @@ def _found(name: str, reference: ClusterMeans, own: ClusterMeans) -> _Found:
     return _Found(name, own, since, places)
 
 
-def clusters_side_by_side(cells: Sequence[Cell], done: Sequence[TrialRun], ordered: Sequence[str]) -> Html:
+def clusters_side_by_side(
+    cells: Sequence[Cell], done: Sequence[TrialRun], ordered: Sequence[str]
+) -> ClustersSideBySide | None:
     """Return tables of the clusters of cells of the same data and k, which the caller has grouped; nothing for one cell.
 
     Args:
@@ -66,21 +79,18 @@ def clusters_side_by_side(cells: Sequence[Cell], done: Sequence[TrialRun], order
         ordered: names of the axes that name a cell here.
     """
     known = [(cell, one) for cell in cells if (one := _first(cell, done)) is not None]
-    if len(known) < 2:
-        return Html("")
-    columns = known[0][1].columns
-    same = [(cell, one) for cell, one in known if one.columns == columns][:_MOST_CELLS]
+    same = [(cell, one) for cell, one in known if one.columns == known[0][1].columns][:_MOST_CELLS]
+    if len(same) < 2:
+        return None
     reference = same[0][1]
     found = [_found(" ".join(cell.cell[axis] for axis in ordered), reference, one) for cell, one in same]
-    if len(found) < 2:
-        return Html("")
-    more = f" The first {len(found)} of {len(cells)} cells." if len(cells) > len(found) else ""
-    words = (
-        f"Clusters of the first seed, matched to those of {found[0].name} by the means of their rows, each column in its standard "
-        f"deviations.{more} Moved: part of the distance from which on it is another cluster; of others the nearest is shown."
-    )
-    return joined(
-        [tag("h3", "The same clusters in each cell"), tag("p", words, class_="note"), _matched(found), _profiles(found)]
+    means, of = _means(found), len(reference.columns)
+    return ClustersSideBySide(
+        found[0].name,
+        _shares(found),
+        means,
+        f" The first {len(found)} of {len(cells)} cells." if len(cells) > len(found) else "",
+        f" The {_MOST_COLUMNS} columns of {of} that differ most." if of > _MOST_COLUMNS else "",
     )
 
 
@@ -89,33 +99,30 @@ def _first(cell: Cell, done: Sequence[TrialRun]) -> ClusterMeans | None:
     return next((one.measured.clusters for one in own if one.measured and one.measured.clusters is not None), None)
 
 
-def _matched(found: Sequence[_Found]) -> Html:
+def _shares(found: Sequence[_Found]) -> Table:
     """Return a table with a line per cluster of the reference: its share in each cell, and how far its mean moved."""
-    reference = found[0].clusters
     rows: list[list[object]] = []
-    for c in range(min(len(reference.rows), _MOST_CLUSTERS)):
+    for c in range(min(len(found[0].clusters.rows), _MOST_CLUSTERS)):
         rows.append([f"cluster {c}", *(_share(one, c, first=one is found[0]) for one in found)])
     words = [
         [text for text in changes(one.since, found[0].name) if "split" in text or "merged" in text] for one in found
     ]
     if any(words):
-        rows.append(
-            ["split, merged", *(tag("td", *(tag("div", text) for text in own), class_="long") for own in words)]
-        )
-    return table(("share of the rows", *(tag("th", one.name, class_="n") for one in found)), rows)
+        rows.append(["split, merged", *(Shown("", "long", lines=own) for own in words)])
+    return Table([Shown("share of the rows"), *numbers(*(one.name for one in found))], rows)
 
 
-def _share(one: _Found, cluster: int, *, first: bool) -> Html:
+def _share(one: _Found, cluster: int, *, first: bool) -> str | Shown:
     """Return which share of the rows a cluster of the reference has in a cell, and how far it is from it."""
     if cluster not in one.places:
-        return tag("td", "none", class_="n")
+        return "none"
     r, moved = one.places[cluster]
-    share = percent(one.clusters.rows[r] / sum(one.clusters.rows))
     far = f"moved {moved:.0%}".replace("%", " %") if moved <= 1 else "another cluster"
-    return tag("td", share, "" if first else tag("div", far, class_="soft"), class_="n")
+    share = percent(one.clusters.rows[r] / sum(one.clusters.rows))
+    return share if first else Shown(share, "n", lines=[far], line_kind="soft")
 
 
-def _profiles(found: Sequence[_Found]) -> Html:
+def _means(found: Sequence[_Found]) -> Table:
     """Return a table of means: a line per cluster and column, tinted by z, and a column per cell."""
     reference = found[0].clusters
     z, rows = reference.z, np.array(reference.rows)
@@ -127,13 +134,10 @@ def _profiles(found: Sequence[_Found]) -> Html:
             name = reference.columns[j]
             cells = [_mean(one, one.places.get(c, (None, 0.0))[0], j) for one in found]
             lines.append([f"cluster {c}" if place == 0 else "", name if len(name) <= 36 else f"{name[:35]}…", *cells])
-    more = f" The {len(columns)} columns of {len(differs)} that differ most." if len(differs) > len(columns) else ""
-    words = f"Means of the rows of each cluster. Red is above and blue below the mean of all rows.{more}"
-    head = ("cluster", "column", *(tag("th", one.name, class_="n") for one in found))
-    return joined([tag("p", words, class_="note"), table(head, lines)])
+    return Table([Shown("cluster"), Shown("column"), *numbers(*(one.name for one in found))], lines)
 
 
-def _mean(one: _Found, r: int | None, j: int) -> Html:
+def _mean(one: _Found, r: int | None, j: int) -> Shown:
     if r is None:
         return tinted("", float("nan"))
     return tinted(number(one.clusters.means[r][j], one.clusters.deviation[j]), float(one.clusters.z[r, j]))

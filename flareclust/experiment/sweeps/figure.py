@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: The first of these that the study has is drawn, with what stands at its axis.
-DRAWN = {
+_DRAWN = {
     "l2": "l2 distance to the true centroids",
     "ari": "adjusted Rand index",
     "inertia": "inertia",
@@ -56,7 +56,7 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
         _draw(axes, members, name, groups, series)
         axes.set_title(", ".join(about), fontsize=9, color=SOFT, loc="left", parse_math=False)
         if number % columns == 0:
-            axes.set_ylabel(DRAWN.get(name, name.replace("_", " ")), color=INK, fontsize=9)
+            axes.set_ylabel(_DRAWN.get(name, name.replace("_", " ")), color=INK, fontsize=9)
     handles = {line.get_label(): line for axes in figure.axes for line in axes.containers}
     found = [(handles[label], label) for label in series if label in handles]
     legend = figure.legend(*zip(*found, strict=True), loc="outside right upper", fontsize=8, frameon=False)
@@ -114,7 +114,7 @@ def _bars(cells: Sequence[Cell], name: str, log: bool) -> list[list[float]]:
 
 def _main_metric(cells: Sequence[Cell]) -> str:
     names = {name for cell in cells for name in cell.mean}
-    return next((name for name in DRAWN if name in names), min(names))
+    return next((name for name in _DRAWN if name in names), min(names))
 
 
 def _series(cell: Cell) -> str:

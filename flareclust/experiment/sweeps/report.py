@@ -12,15 +12,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
 
 from flareclust._foundation.csv_text import write_rows
-from flareclust.experiment.reports.terminal import escape
+from flareclust.experiment.reports.terminal import numbers, table_of
 from flareclust.experiment.sweeps.trials import Cell, TrialRun, by_cell
 
 #: What the terminal shows, where it is there; the files have all measures.
-SHOWN = ("l2", "ari", "inertia", "centroids_found", "rounds")
-_FIRST = (*SHOWN[:3], "nmi", "purity", "accuracy", "mse_matched", "simplified_silhouette", "davies_bouldin")
+_SHOWN = ("l2", "ari", "inertia", "centroids_found", "rounds")
+_FIRST = (*_SHOWN[:3], "nmi", "purity", "accuracy", "mse_matched", "simplified_silhouette", "davies_bouldin")
 _REASONS = 10
 #: Deviations below this part of the mean are rounding.
 _SAME = 1e-9
@@ -53,15 +52,10 @@ def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=240)  # a file or a pipe has no width to fit, and numbers must not be cut
-    names = [name for name in SHOWN if name in measures(cells)]
-    table = Table(box=None)
-    for heading in _axes(cells):
-        table.add_column(heading)
-    for heading in ("trials", *names):
-        table.add_column("centroids" if heading == "centroids_found" else heading, justify="right", no_wrap=True)
-    for cell in cells:
-        table.add_row(*map(escape, _place(cell, cells)), _count(cell), *(spread(cell, name) for name in names))
-    console.print(table)
+    names = [name for name in _SHOWN if name in measures(cells)]
+    heads = ("centroids" if name == "centroids_found" else name for name in ("trials", *names))
+    rows = [(*_place(cell, cells), _count(cell), *(spread(cell, name) for name in names)) for cell in cells]
+    console.print(table_of(*_axes(cells), *numbers(*heads, no_wrap=True), rows=rows))
     failed = failures(done).strip("\n")
     for line in ([failed] if failed else []) + list(places):
         console.print(line, highlight=False, soft_wrap=True, markup=False)

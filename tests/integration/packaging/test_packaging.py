@@ -186,9 +186,9 @@ def test_the_wheel_holds_every_module_and_every_job_once_and_nothing_else(wheel,
     files = [name for name in wheel_files(wheel) if name.startswith("flareclust/")]
     jobs = [f"flareclust/{path.relative_to(tree).as_posix()}" for path in (tree / "nvflare_jobs").rglob("*.json")]
     assert len(jobs) >= 6
-    templates = tracked(tree, ".yml", ".yaml", ".toml")
+    templates = tracked(tree, ".yml", ".yaml", ".toml", ".html")
     assert sorted(files) == sorted([*tracked(tree, ".py"), *jobs, *templates, "flareclust/py.typed"])
-    assert "flareclust/cli/templates/sweep.toml" in files
+    assert {"flareclust/cli/templates/sweep.toml", "flareclust/experiment/reports/templates/report.html"} <= set(files)
 
 
 @pytest.mark.slow

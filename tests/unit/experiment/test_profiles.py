@@ -16,7 +16,7 @@ from flareclust.evaluation.profile_words import branches, sentence, telling
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.profiles import profile_lines
+from flareclust.experiment.reports.terminal import profile_lines
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer

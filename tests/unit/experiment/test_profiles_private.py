@@ -1,5 +1,7 @@
 """Profiles under differential privacy: functions of what was released, without an exchange or a budget of their own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,9 +12,9 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles, noisy_profiles_of
 from flareclust.evaluation.profile_words import sentence, telling
-from flareclust.experiment.reports.noisy import noisy_map, noisy_note
+from flareclust.experiment.reports.columns import heat_tables
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.profiles import profile_lines
+from flareclust.experiment.reports.terminal import profile_lines
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.tracking.note import describe
@@ -83,6 +85,15 @@ def test_terminal_report_and_description_show_it(result):
     assert "what is special about it" in describe(result, experiment_of(result))
 
 
+def test_the_report_says_beside_the_clusters_what_noise_hides(result):
+    lost = replace(result, arrays={**result.arrays, "signal_to_noise": np.zeros(len(result.centroids))})
+    page = report_page(lost)
+    assert "Clusters 0, 1 and 2 cannot be distinguished from noise" in page
+    assert "No warnings" not in page
+    narrow = replace(result, arrays={**result.arrays, "high": result.arrays["low"] + np.array([110, 1e-9, 1, 1])})
+    assert "Nothing is known of crp" in report_page(narrow)
+
+
 def experiment_of(result: flareclust.Result) -> object:
     from flareclust.experiment.config import Experiment
 
@@ -133,12 +144,12 @@ def test_means_that_are_no_more_than_noise_are_not_printed():
     profiles = noisy_profiles_of({**profiles.arrays, "high": np.array([100.0, 1.0])}, profiles.mean, profiles.columns)
     assert profiles.in_noise.tolist() == [[False, True], [False, True]]
     assert profiles.unknown().startswith("nothing is known of smoker=yes: the noise")
-    page = noisy_map(profiles) + noisy_note(profiles)
-    assert "60" in page
-    assert ">100 %<" not in page
-    assert ">30 %<" not in page
-    assert page.count(">–</td>") == 2  # noqa: RUF001
-    assert "Nothing is known of smoker=yes" in page
+    (table,) = heat_tables(profiles)
+    cells = [getattr(cell, "text", cell) for row in table.rows for cell in row]
+    assert "60.0" in cells
+    assert "100 %" not in cells
+    assert "30 %" not in cells
+    assert cells.count("–") == 2  # noqa: RUF001
     assert noisy([50.0, 50.0], [[20.0, 10.0], [60.0, 12.0]]).unknown() == ""
 
 

@@ -10,7 +10,7 @@ from flareclust.data.datasets import Dataset
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare, prepare_sites
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.results.round_metrics import with_round_metrics
+from flareclust.experiment.results.evaluate import with_round_metrics
 from flareclust.experiment.submit import submit
 from flareclust.protocol.outcome import Outcome, is_round
 

@@ -94,7 +94,7 @@ def with_clusters(cell, clusters, seed=0, **final):
 def tables(page):
     """Return the texts of each table's cells, a list per line."""
     found = []
-    for body in re.findall(r"<table.*?</table>", page):
+    for body in re.findall(r"<table.*?</table>", page, re.DOTALL):
         lines = ElementTree.fromstring(body).iter("tr")
         found.append([[" ".join("".join(cell.itertext()).split()) for cell in line] for line in lines])
     return found

@@ -12,7 +12,7 @@ from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.executors.dp_lloyd import BOUNDS
 from flareclust.executors.dp_oneshot import GRID_SHARE
 from flareclust.experiment.reports import terminal
-from flareclust.experiment.results.budget_split import budget_split
+from flareclust.experiment.reports.summary import budget_split
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.private_arrays import REACH, SIGNAL

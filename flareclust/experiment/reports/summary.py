@@ -1,0 +1,119 @@
+"""What a run found, made once; terminal, report.html, notebooks, MLflow's note and Prefect's page show of it what they have room for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, cast
+
+from flareclust.aggregators.dp_base import BUDGET_SHARE
+from flareclust.evaluation import selection as choice
+from flareclust.evaluation.continuity_words import summary as continuity_summary
+from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
+from flareclust.evaluation.profile_words import percent, rule_of, sentence
+from flareclust.evaluation.profiles import Profiles, profiles_of
+from flareclust.executors.dp_base import ASSESSMENT_SHARE
+from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.protocol.task import ASSESS
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
+
+#: So many clusters are listed where there is little room.
+MOST_CLUSTERS = 20
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run found.
+
+    Attributes:
+        result: of the run.
+        title: how many centroids were found at how many sites, in words.
+        measures: the metrics by name, as text.
+        profiles: what describes the clusters, exact or noisy; None where nothing does.
+        words: what is special about each cluster, in one line; empty without profiles.
+        continuity: how the clusters are numbered by those of an earlier run; "" where they are not.
+        choice: how k was chosen; None where it was given.
+    """
+
+    result: "Result"
+    title: str
+    measures: Mapping[str, str]
+    profiles: Profiles | NoisyProfiles | None
+    words: tuple[str, ...]
+    continuity: str
+    choice: Mapping[str, Any] | None
+
+    @property
+    def noisy(self) -> NoisyProfiles | None:
+        """Return the profiles of a result under differential privacy."""
+        return self.profiles if isinstance(self.profiles, NoisyProfiles) else None
+
+    @property
+    def exact(self) -> Profiles | None:
+        """Return the profiles of every other result."""
+        return self.profiles if isinstance(self.profiles, Profiles) else None
+
+    def described(self) -> list[int]:
+        """Return the clusters of whose rows something is known."""
+        if self.profiles is None:
+            return []
+        return [c for c, rows in enumerate(self.profiles.rows.tolist()) if rows or self.noisy is not None]
+
+    def notes(self) -> Iterator[str]:
+        """Give what must be said below a list of the clusters: what is noise, who is not described, how the tree does."""
+        if self.noisy is not None:
+            yield from filter(None, (self.noisy.unclear(), self.noisy.unknown(), FREE))
+        if (profiles := self.exact) is None:
+            return
+        if none := len(profiles.rows) - len(self.described()):
+            what = "cluster is" if none == 1 else "clusters are"
+            who = "no site has" if profiles.site_rows is not None else "the sites do not have"
+            enough = f"enough of {'its' if none == 1 else 'their'} rows (three, or min_count)"
+            yield f"{none} {what} not described: {who} {enough}"
+        tree = profiles.tree
+        if tree is None or len(leaves := tree.leaves()) < 2:
+            return
+        yield f"a tree of {len(leaves)} leaves puts {percent(tree.accuracy)} of the rows into their cluster; its largest ones:"
+        for c in range(min(len(profiles.rows), MOST_CLUSTERS)):
+            if (leaf := rule_of(profiles, c)) is not None:
+                yield f"  cluster {c}: {leaf.text} ({percent(leaf.found)} of the cluster, {percent(leaf.purity)} right)"
+
+
+def summarise(result: "Result") -> Summary:
+    """Return what a run found."""
+    profiles = shown_noisy_profiles(result) or profiles_of(result.arrays, result.columns)
+    since, name = result.continuity, result.matched_to
+    return Summary(
+        result=result,
+        title=f"{result.centroids_found} of {result.k} centroids, {result.took_part}",
+        measures={n: no_value(n) if value is None else f"{value:,.4f}" for n, value in result.metrics.items()},
+        profiles=profiles,
+        words=() if profiles is None else tuple(sentence(profiles, c) for c in range(len(profiles.rows))),
+        continuity="" if since is None else continuity_summary(since, name or ""),
+        choice=choice.summary(result.arrays),
+    )
+
+
+def no_value(name: str) -> str:
+    """Return why a metric has no value."""
+    return "within its noise" if name == "clipped_share" else "undefined"
+
+
+def budget_split(result: "Result", named: Callable[[str], str] = str, between: str = ", ") -> str:
+    """Return the share of the job's rho that each step cost: "cluster 50 %, update 3 x 15 %, assess 5 %"; "" without privacy.
+
+    Args:
+        result: of any algorithm.
+        named: gives the words for a step; by default its name.
+        between: what separates the steps.
+    """
+    shares: list[tuple[str, float]] = []
+    for record in () if result.outcome is None else result.outcome.rounds:
+        diagnostics = cast("Mapping[str, float]", record["diagnostics"])
+        if BUDGET_SHARE in diagnostics:
+            shares.append((str(record["step"]), diagnostics[BUDGET_SHARE]))
+        elif shares and record["step"] == ASSESS:
+            shares.append((ASSESS, ASSESSMENT_SHARE))
+    parts = [(step, share, len(list(alike))) for (step, share), alike in groupby(shares)]
+    return between.join(f"{named(step)} {f'{n} x ' if n > 1 else ''}{100 * share:.3g} %" for step, share, n in parts)
