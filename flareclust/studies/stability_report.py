@@ -9,7 +9,7 @@ from rich.text import Text
 
 from flareclust._foundation.display import number_or_dash
 from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
-from flareclust.experiment.reports.terminal import numbers, say, table_of
+from flareclust.experiment.reports import terminal
 from flareclust.studies.stability import Stability
 
 _COLOURS = {"stable": "green", "uncertain": "yellow", "unstable": "red"}
@@ -31,7 +31,7 @@ def repeats_progress() -> Iterator[Callable[[int, int], None]]:
 def print_stability(found: Stability) -> None:
     """Print a line per cluster, and what the numbers are."""
     result = found.result
-    say(f"{found.algorithm}, k={found.k}, {result.took_part}, seed {result.seed}")
+    terminal.say(f"{found.algorithm}, k={found.k}, {result.took_part}, seed {result.seed}")
     lines = [
         (
             one.cluster,
@@ -41,12 +41,12 @@ def print_stability(found: Stability) -> None:
         )
         for one in found.clusters
     ]
-    Console().print(table_of(*numbers("cluster", "rows", *KINDS.values()), "", rows=lines))
-    say(
+    Console().print(terminal.table_of(*terminal.numbers("cluster", "rows", *KINDS.values()), "", rows=lines))
+    terminal.say(
         f"mean Jaccard index with the reference run over the repeats ({repeats_text(found.repeats)}); by the smallest of a line: stable from "
         f"{STABLE}, unstable below {UNCERTAIN}"
     )
     if found.null is not None and found.null.evidence:  # else it is the first of the warnings
-        say(found.null.sentence)
+        terminal.say(found.null.sentence)
     for warning in [*result.warnings, *found.warnings]:
-        say(warning, "note")
+        terminal.say(warning, "note")

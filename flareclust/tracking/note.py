@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, summarise
+from flareclust.experiment.reports import summary
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps.report import measures, reasons, spread
 from flareclust.experiment.sweeps.trials import TrialRun, by_cell
@@ -30,7 +30,7 @@ _MOST_WARNINGS = 10
 
 def describe(result: Result, experiment: Experiment) -> str:
     """Return the description of a run that reached a result."""
-    found = summarise(result)
+    found = summary.summarise(result)
     names = [name.replace("_", " ") for name in in_units(result.metrics, result.arrays)]
     lines = [
         _title(result, experiment),
@@ -40,7 +40,7 @@ def describe(result: Result, experiment: Experiment) -> str:
     if found.continuity:
         lines.append(escape(found.continuity))
     heads = ("cluster", "rows", "share", "what is special about it")
-    lines += _table(heads if found.words else heads[:-1], _sizes(found))
+    lines += _table(heads[:-1] if found.profiles is None else heads, _sizes(found))
     folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
     lines.append(f"Engine {result.engine}, seed {result.seed}, {result.seconds['total']:.1f} s.{folder}")
     return "\n\n".join(lines)
@@ -63,7 +63,7 @@ def describe_study(done: Sequence[TrialRun]) -> str:
     heads = [*(cells[0].cell if cells else ()), "trials", *(name.replace("_", " ") for name in names)]
     rows = [
         [*map(escape, cell.cell.values()), str(cell.n), *(spread(cell, name) for name in names)]
-        for cell in cells[:MOST_CLUSTERS]
+        for cell in cells[: summary.MOST_CLUSTERS]
     ]
     return "\n\n".join([*lines, *_table(heads, rows)])
 
@@ -91,18 +91,19 @@ def _warnings(warnings: Sequence[str]) -> list[str]:
     return ["\n>\n".join(shown)]
 
 
-def _sizes(found: Summary) -> list[tuple[str, ...]]:
+def _sizes(found: summary.Summary) -> list[tuple[str, ...]]:
     """Return a line per cluster, the largest first; nothing where the sizes are not known."""
     counts = found.result.cluster_rows
     if counts is None or not counts.sum():
         return []
     order, total = np.argsort(-counts, kind="stable").tolist(), int(counts.sum())
     rows = [
-        (str(c), *_rows(int(counts[c]), total), *map(escape, found.words[c : c + 1])) for c in order[:MOST_CLUSTERS]
+        (str(c), *_rows(int(counts[c]), total), *([] if found.profiles is None else [escape(found.words(c))]))
+        for c in order[: summary.MOST_CLUSTERS]
     ]
-    if rest := order[MOST_CLUSTERS:]:
+    if rest := order[summary.MOST_CLUSTERS :]:
         others = _rows(int(counts[rest].sum()), total)
-        rows.append((f"{len(rest)} others", *others, *([""] if found.words else [])))
+        rows.append((f"{len(rest)} others", *others, *([] if found.profiles is None else [""])))
     return rows
 
 

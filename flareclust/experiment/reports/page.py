@@ -170,7 +170,7 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
             "rows": rows[c],
             "share": percent(rows[c] / total) if total else "",
             "telling": [one.text for one in telling(profiles, c)],
-            "words": found.words[c],
+            "words": found.words(c),
             "rule": None if found.exact is None else rule_of(found.exact, c),
         }
         for c in range(found.result.centroids_found)

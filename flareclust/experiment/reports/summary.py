@@ -31,7 +31,6 @@ class Summary:
         title: how many centroids were found at how many sites, in words.
         measures: the metrics by name, as text.
         profiles: what describes the clusters, exact or noisy; None where nothing does.
-        words: what is special about each cluster, in one line; empty without profiles.
         continuity: how the clusters are numbered by those of an earlier run; "" where they are not.
         choice: how k was chosen; None where it was given.
     """
@@ -40,7 +39,6 @@ class Summary:
     title: str
     measures: Mapping[str, str]
     profiles: Profiles | NoisyProfiles | None
-    words: tuple[str, ...]
     continuity: str
     choice: Mapping[str, Any] | None
 
@@ -53,6 +51,10 @@ class Summary:
     def exact(self) -> Profiles | None:
         """Return the profiles of every other result."""
         return self.profiles if isinstance(self.profiles, Profiles) else None
+
+    def words(self, cluster: int) -> str:
+        """Return what is special about a cluster, in one line; "" without profiles."""
+        return "" if self.profiles is None else sentence(self.profiles, cluster)
 
     def described(self) -> list[int]:
         """Return the clusters of whose rows something is known."""
@@ -89,7 +91,6 @@ def summarise(result: "Result") -> Summary:
         title=f"{result.centroids_found} of {result.k} centroids, {result.took_part}",
         measures={n: no_value(n) if value is None else f"{value:,.4f}" for n, value in result.metrics.items()},
         profiles=profiles,
-        words=() if profiles is None else tuple(sentence(profiles, c) for c in range(len(profiles.rows))),
         continuity="" if since is None else continuity_summary(since, name or ""),
         choice=choice.summary(result.arrays),
     )

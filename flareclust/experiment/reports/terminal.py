@@ -128,7 +128,7 @@ def profile_lines(result: Result) -> Iterator[str | Table]:
     if found.profiles is None:
         return
     described, rows = found.described(), "rows" if found.noisy is None else "rows, noisy"
-    lines = [(c, f"{found.profiles.rows[c]:,}", found.words[c]) for c in described[:MOST_CLUSTERS]]
+    lines = [(c, f"{found.profiles.rows[c]:,}", found.words(c)) for c in described[:MOST_CLUSTERS]]
     yield table_of(*numbers("cluster"), *numbers(rows, no_wrap=True), "what is special about it", rows=lines)
     if (more := len(described) - MOST_CLUSTERS) > 0:
         yield f"and {more} more clusters; report.html has all of them"
