@@ -81,7 +81,9 @@ def _between(profiles: Profiles, j: int) -> Cell:
 
 
 def _clear_differences(profiles: NoisyProfiles) -> FloatArray:
-    return np.where(profiles.clear[:, None], np.abs(profiles.apart), 0.0).max(axis=0)
+    """Return how much each column says of the cluster that it says most of (d,), those within noise left out."""
+    found: FloatArray = np.where(profiles.clear[:, None], np.abs(profiles.apart), 0.0).max(axis=0)
+    return found
 
 
 def _noisy(profiles: NoisyProfiles, order: Sequence[int]) -> list[Table]:
