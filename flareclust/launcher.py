@@ -11,10 +11,8 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, JobConstants, SystemComponents
+from nvflare.apis.fl_constant import FLContextKey, JobConstants
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
@@ -24,10 +22,8 @@ from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
 from nvflare.utils.job_launcher_utils import add_custom_dir_to_path, get_credential_env
 from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
-from flareclust.engines.admission import SiteDeployer
 from flareclust.engines.environment import added, listed
 from flareclust.flare import file_guard
-from flareclust.flare.peers import guard_site
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.
@@ -72,17 +68,6 @@ class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
     def handle(self, process: ProcessAdapter) -> ProcessHandle:
         """Return what NVFlare follows and ends the process by."""
         return _Handle(process_adapter=process)
-
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Give a site whose kit is of an older flareclust, and names no deployer, the one that looks at jobs."""
-        super().handle_event(event_type, fl_ctx)
-        if event_type == EventType.SYSTEM_BOOTSTRAP:
-            guard_site(fl_ctx)
-            file_guard.note(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace))
-        elif event_type == EventType.SYSTEM_START:
-            engine = fl_ctx.get_engine()
-            if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
-                engine.add_component(SystemComponents.APP_DEPLOYER, SiteDeployer())
 
 
 class _Handle(ProcessHandle):

@@ -11,10 +11,10 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
 from flareclust.core.microaggregation import SMALLEST_GROUP
-from flareclust.privacy.policy import DP, GONE, Policy, read_policy
+from flareclust.privacy.policy import DP, Policy, read_policy
 from flareclust.sites.budget import facts
 from flareclust.sites.permissions import summary
-from flareclust.sites.policy_file import PRIVACY, has_gone, policy_of, remove_policy, write_policy
+from flareclust.sites.policy_file import PRIVACY, policy_of, remove_policy, write_policy
 
 #: The settings of differential privacy, in the order of the command's options.
 DP_SETTINGS = ("bounds", "epsilon", "delta", "budget", "unit", "colluding")
@@ -33,8 +33,7 @@ def change(
     """Write, change or remove the policy of the site with the folder `local`.
 
     A file replaces the policy that is there, settings change single ones of it; with neither a policy that is there
-    stays, but for a setting that is gone since 0.1, and a site without one gets the recommended one. Unless `sure`, a change
-    of `min_count` is asked about.
+    stays, and a site without one gets the recommended one. Unless `sure`, a change of `min_count` is asked about.
 
     Raises:
         UserError: the request contradicts itself, a setting has a value that it cannot have, or nobody can be asked.
@@ -46,16 +45,14 @@ def change(
     if remove:
         remove_policy(local)
         return
-    found, removed = _unless_broken(local, replaced=file is not None)
-    if found is not None and file is None and not given and not removed:
+    found = _unless_broken(local, replaced=file is not None)
+    if found is not None and file is None and not given:
         return
     base = read_policy(file) if file is not None else found or Policy()
     new = read_policy(_with(base.to_json(), given))
     if found is not None and not sure:
         _ask_about_groups(found.min_count, new.min_count)
     write_policy(local, new)
-    if removed:
-        say(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
     if found is not None:
         _print_changes(summary(found), summary(new))
 
@@ -90,13 +87,13 @@ def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
             say(f"changed: {subject}: {now[subject]} (before: {words})")
 
 
-def _unless_broken(local: Path, *, replaced: bool) -> tuple[Policy | None, bool]:
-    """Return the policy that is there, None for one that does not hold and is written anew; and whether `GONE` is in it."""
+def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:
+    """Return the policy that is there; None where there is none, and for one that does not hold and is replaced."""
     try:
-        return policy_of(local, pass_over_gone=True), has_gone(local)
+        return policy_of(local)
     except UserError:
         if replaced:
-            return None, False
+            return None
         raise
 
 

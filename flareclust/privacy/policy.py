@@ -138,10 +138,6 @@ class Policy:
         if not isinstance(settings, Mapping):
             raise UserError(f"a policy is a mapping of settings, got {type(settings).__name__}")
         known = [DP if field.name == "dp" else field.name for field in fields(cls)]
-        if settings.get(GONE) == "drop":  # in files of earlier releases, which wrote all settings
-            settings = without_gone(settings)
-        if GONE in settings:
-            raise UserError(_GONE_SINCE)
         for key in settings:
             if key not in known:
                 raise UserError(f"a policy has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
@@ -168,18 +164,6 @@ class Policy:
 
 
 _NUMBERS = ("epsilon", "delta", "budget")
-
-#: A setting of 0.1. With "refuse" a server could find values by the refusals, so only what it has by default is read.
-GONE = "small"
-_GONE_SINCE = (
-    f"`{GONE}` is gone since 0.2: refusals disclosed values, so small clusters are always left out. Take the key out; in a "
-    "kit, `flareclust site policy KIT` does that and keeps the other settings"
-)
-
-
-def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's mapping without the setting that is gone."""
-    return {key: value for key, value in settings.items() if key != GONE}
 
 
 def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:

@@ -16,13 +16,11 @@ from pathlib import Path
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.own_files import create, state_folder
-from flareclust.privacy.dp.ledger import Ledger
-from flareclust.privacy.dp.ledger_file import GONE
+from flareclust.privacy.dp.ledger import GONE, Ledger
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.files import matched, place_of
 from flareclust.sites.kit import read_json, write_json
 from flareclust.sites.rows import SiteData
-from flareclust.sites.takeover import OLD, take_over, taken_by
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +31,9 @@ MEMORY = "flareclust_account.json"
 SIGN = "README.txt"
 
 LEDGER = "ledger.db"
+
+#: A folder in the kit that a renewed kit does not have.
+_IN_KIT = "privacy"
 
 
 class Trouble(Refusal):
@@ -77,7 +78,7 @@ class Account:
         if data.account is None:
             return cls(local, site, place, accounts() / _key(place), stated=False)
         folder = local / data.account if "/" in data.account else accounts() / data.account
-        if folder.resolve() == (local / ".." / OLD.parent).resolve():
+        if folder.resolve() == (local / ".." / _IN_KIT).resolve():
             raise Refusal(
                 f"has a local/{CONFIG_FILE} whose account is the kit's own folder privacy, which a renewed kit does not have; "
                 "name a folder outside of the kit"
@@ -88,12 +89,6 @@ class Account:
     def kit(self) -> Path:
         """Return the kit's folder."""
         return self.local.resolve().parent
-
-    @property
-    def old(self) -> Path | None:
-        """Return the ledger that older versions kept in the kit; None where there is none."""
-        file = self.kit / OLD
-        return file if file.exists() else None
 
     def ledger(self) -> Ledger:
         """Return the account's ledger, which need not be there; to spend from it does not make it."""
@@ -116,7 +111,7 @@ def accounts() -> Path:
 
 
 def open_account(local: Path, site: str) -> Ledger:
-    """Return the ledger that a job spends from; what an older version kept in the kit is in it.
+    """Return the ledger that a job spends from.
 
     Raises:
         Refusal: the account cannot be used, or is not the one that these rows have spent from.
@@ -156,8 +151,6 @@ def _opened(account: Account) -> Ledger:
     ledger = account.ledger()
     ledger.make()
     _sign(account)
-    if account.old is not None:
-        take_over(account.old, ledger)
     _remember(account, ledger.id)
     ledger.note(account.place, str(account.kit))
     if account.stated:
@@ -173,8 +166,6 @@ def _check_may_begin(account: Account, remembered: Mapping[str, Mapping[str, str
         raise _gone(account, f"{account.folder} had one")
     if account.stated:
         return
-    if account.old is not None and taken_by(account.old):
-        raise _gone(account, f"what the kit had spent is in an account that is not in {account.folder}")
     if remembered:
         before = "; ".join(f"on {place} from {one['folder']}" for place, one in remembered.items())
         raise Trouble(

@@ -39,7 +39,6 @@ class Budget:
         budget: the most that may be spent, by the site's policy.
         delta: of all epsilons.
         unit: what they are about: a row, or an id with all of its rows.
-        waiting: how many of the lines are still in the ledger that an older version kept in the kit.
         trouble: why no job may spend from it; None where one may.
     """
 
@@ -51,7 +50,6 @@ class Budget:
     budget: float
     delta: float
     unit: str
-    waiting: int
     trouble: str | None
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +62,6 @@ class Budget:
             "budget": self.budget,
             "delta": self.delta,
             "unit": self.unit,
-            "waiting": self.waiting,
             "trouble": self.trouble,
             "spendings": [line._asdict() for line in self.lines],
         }
@@ -101,9 +98,8 @@ def facts(local: Path, policy: Policy, site: str | None = None) -> dict[str, str
     except UserError as error:
         return {"spent": f"unknown: {error}"}
     jobs = len({line.job for line in found.lines})
-    more = f"; {found.waiting} spendings of the kit's old ledger are added by the next job" if found.waiting else ""
     lines = {
-        "spent": f"epsilon {found.spent:.3g} of {found.budget:g} in {jobs} job{'' if jobs == 1 else 's'}, for each {found.unit}{more}",
+        "spent": f"epsilon {found.spent:.3g} of {found.budget:g} in {jobs} job{'' if jobs == 1 else 's'}, for each {found.unit}",
         "budget of": f"the rows in {found.place}",
         "ledger": str(found.file) if found.file.exists() else f"{found.file} (made by the first job)",
     }
@@ -140,8 +136,7 @@ def _budget(local: Path, site: str, policy: Policy) -> Budget:
         raise Refusal(
             f"cannot read its privacy account ({error.strerror}); use the account that runs NVFlare"
         ) from None
-    entries, waiting = _entries(account)
-    lines = _lines(entries, policy.dp.delta)
+    lines = _lines(account.ledger().entries() if account.begun else [], policy.dp.delta)
     return Budget(
         place=account.place,
         file=account.folder.resolve() / LEDGER,
@@ -151,19 +146,8 @@ def _budget(local: Path, site: str, policy: Policy) -> Budget:
         budget=policy.dp.budget,
         delta=policy.dp.delta,
         unit=policy.dp.unit,
-        waiting=waiting,
         trouble=trouble,
     )
-
-
-def _entries(account: "Account") -> tuple[list["Entry"], int]:
-    """Return the spendings by their time, with those that wait in the kit's old ledger, and the number of the latter."""
-    from flareclust.sites.takeover import waiting
-
-    ledger = account.ledger() if account.begun else None
-    kept = [] if ledger is None else ledger.entries()
-    more = [] if account.old is None else waiting(account.old, ledger, account.site)
-    return sorted([*kept, *more], key=lambda entry: entry.at), len(more)
 
 
 def _lines(entries: Sequence["Entry"], delta: float) -> list[Line]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust.privacy.policy import GONE, Policy, without_gone
+from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.sites.kit import read_json, write_json
 
@@ -31,12 +31,8 @@ _ANEW = "take the policy away (`flareclust site policy KIT --remove`) and write 
 _DELETE = "correct the file, or delete it and run `flareclust site policy KIT`"
 
 
-def policy_of(local: Path, *, pass_over_gone: bool = False) -> Policy | None:
+def policy_of(local: Path) -> Policy | None:
     """Return the policy of the site with the folder `local`; None where it has none.
-
-    Args:
-        local: the folder.
-        pass_over_gone: whether the setting that is gone since 0.1 is passed over, for a policy that is written again without it.
 
     Raises:
         UserError: the file cannot be read, or does not impose one policy on every job.
@@ -61,21 +57,12 @@ def policy_of(local: Path, *, pass_over_gone: bool = False) -> Policy | None:
                     f"without the policy; {_ANEW}"
                 )
     try:
-        policies = [Policy.of(without_gone(args) if pass_over_gone else args) for args in _arguments(found, file)]
+        policies = [Policy.of(args) for args in _arguments(found, file)]
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     if any(policy.to_json() != policies[0].to_json() for policy in policies):
         raise UserError(f"{file}: its filters state different policies; {_ANEW}")
     return policies[0]
-
-
-def has_gone(local: Path) -> bool:
-    """Return whether the site's policy has the setting that is gone since 0.1."""
-    file = local / PRIVACY
-    if not file.exists():
-        return False
-    found = _all_ours(read_json(file, _DELETE), file)[2]
-    return any(GONE in args for args in _arguments(found, file))
 
 
 def write_policy(local: Path, policy: Policy) -> Path:

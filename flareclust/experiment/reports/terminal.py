@@ -259,8 +259,6 @@ def print_budget(found: Budget) -> None:
     console = Console() if Console().is_terminal else Console(width=160)  # lines that go to a file stay whole
     console.print(table)
     lines = [f"table: {found.place}", f"ledger: {found.file}", *(f"shared with: {other}" for other in found.others)]
-    if found.waiting:
-        lines.append(f"{found.waiting} of these spendings are in the kit's old ledger; the next job adds them")
     if found.trouble is not None:
         lines.append(f"no job may spend from it: {found.trouble}")
     for words in lines:

@@ -9,25 +9,50 @@ also syncs the folder in which the journal was removed, without which a power cu
 """
 
 import math
+import os
 import sqlite3
+import tempfile
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
 from flareclust._foundation.errors import Refusal
-from flareclust.privacy.dp import ledger_file
-from flareclust.privacy.dp.ledger_file import (
-    GONE,
-    PATIENCE,
-    VERSION,
-    check,
-    connect,
-    in_words,
-    now,
-    or_rolled_back,
-    transaction,
+from flareclust._foundation.own_files import make_folder
+
+#: Marks the file as ours, and the form of its tables.
+_MARK, _FORM = 0x666C6C67, 2
+
+_TABLES = (
+    """
+CREATE TABLE spending (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at TEXT NOT NULL,
+    job TEXT NOT NULL,
+    site TEXT NOT NULL,
+    what TEXT NOT NULL,
+    rho REAL NOT NULL CHECK (rho > 0)
+)
+""",
+    "CREATE TABLE ledger (id TEXT NOT NULL)",
+    "CREATE TABLE user (place TEXT, site TEXT, kit TEXT, since TEXT, PRIMARY KEY (place, site, kit))",
+)
+
+#: Seconds to wait for another process that is just spending.
+_PATIENCE = 30.0
+
+#: What a site answers whose ledger is not where it was.
+GONE = (
+    "has no privacy ledger where the account of its rows is, and these rows have spent before; its operator must bring back "
+    "the account's folder, or a copy of it that is at least as new (flareclust site budget)"
+)
+
+_DAMAGED = (
+    "has a privacy ledger that is damaged, so that it does not know what was spent; its operator must bring back a copy "
+    "that is at least as new, or end the use of differential privacy on these rows"
 )
 
 
@@ -81,7 +106,7 @@ class Ledger:
     """
 
     def __init__(
-        self, path: str | Path | None, patience: float = PATIENCE, *, site: str = "", must_exist: bool = False
+        self, path: str | Path | None, patience: float = _PATIENCE, *, site: str = "", must_exist: bool = False
     ) -> None:
         self.path = None if path is None else Path(path)
         self.patience = patience
@@ -90,7 +115,7 @@ class Ledger:
         self._memory: sqlite3.Connection | None = None
         if self.path is None:
             self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            ledger_file.set_up(self._memory)
+            _set_up(self._memory)
 
     @classmethod
     def in_memory(cls) -> "Ledger":
@@ -115,7 +140,7 @@ class Ledger:
             raise ValueError(f"rho must be a finite number above 0, got {rho!r}")
         with self._open(make=not self.must_exist) as connection:
             self._begin(connection)
-            with or_rolled_back(connection):
+            with _or_rolled_back(connection):
                 before = _read(connection)
                 of_job = before.jobs.get(job, 0.0)
                 if math.fsum([of_job, rho]) > job_limit:
@@ -161,20 +186,7 @@ class Ledger:
     def note(self, place: str, kit: str) -> None:
         """Write down that the site uses the ledger for the table in this place, by this kit."""
         with self._open(make=False) as connection:
-            connection.execute("INSERT OR IGNORE INTO user VALUES (?, ?, ?, ?)", (place, self.site, kit, now()))
-
-    def origins(self) -> set[str]:
-        """Return the names of the spendings that were taken over."""
-        with self._open(make=False) as connection:
-            return {row[0] for row in connection.execute("SELECT origin FROM spending WHERE origin IS NOT NULL")}
-
-    def merge(self, entries: Iterable[tuple[str, Entry]]) -> None:
-        """Add spendings of another ledger, each with a name of its own by which it is added once; all or none."""
-        with self._open(make=False) as connection, transaction(connection):
-            connection.executemany(
-                "INSERT OR IGNORE INTO spending (origin, at, job, site, what, rho) VALUES (?, ?, ?, ?, ?, ?)",
-                ((origin, *entry) for origin, entry in entries),
-            )
+            connection.execute("INSERT OR IGNORE INTO user VALUES (?, ?, ?, ?)", (place, self.site, kit, _now()))
 
     # The three steps of a transaction, on their own so that a test can end the process between them.
 
@@ -182,7 +194,7 @@ class Ledger:
         connection.execute("BEGIN IMMEDIATE")
 
     def _write(self, connection: sqlite3.Connection, job: str, what: str, rho: float) -> None:
-        row = (now(), job, self.site, what, rho)
+        row = (_now(), job, self.site, what, rho)
         connection.execute("INSERT INTO spending (at, job, site, what, rho) VALUES (?, ?, ?, ?, ?)", row)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
@@ -201,12 +213,12 @@ class Ledger:
                     if self.must_exist and not make:
                         raise Refusal(GONE)
                     if make:
-                        ledger_file.make(self.path)
-                with closing(connect(self.path, self.patience)) as connection:
-                    check(connection, VERSION)
+                        _make(self.path)
+                with closing(_connect(self.path, self.patience)) as connection:
+                    _check(connection)
                     yield connection
         except sqlite3.Error as error:
-            raise Refusal(in_words(error)) from None
+            raise Refusal(_in_words(error)) from None
         except OSError as error:
             raise Refusal(f"cannot write its privacy ledger ({error.strerror}); its operator must look at it") from None
 
@@ -219,3 +231,86 @@ def _read(connection: sqlite3.Connection) -> Spent:
         {job: math.fsum(values) for job, values in spendings.items()},
         math.fsum(value for values in spendings.values() for value in values),
     )
+
+
+def _connect(path: Path, patience: float) -> sqlite3.Connection:
+    """Return a connection to a ledger that is there, for which a commit waits for the disk."""
+    # mode=rw: a file that is gone is not made anew in passing, which would forget what was spent.
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=patience, isolation_level=None)
+    connection.execute("PRAGMA synchronous = EXTRA")
+    connection.execute("PRAGMA fullfsync = ON")
+    return connection
+
+
+def _make(path: Path) -> None:
+    """Make a ledger that appears complete or not at all, so that an empty file is a damaged one and not a new one."""
+    make_folder(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes files of the mode 0600
+    os.close(handle)
+    try:
+        with closing(_connect(Path(name), _PATIENCE)) as connection:
+            _set_up(connection)
+        with suppress(FileExistsError):  # another process was quicker
+            os.link(name, path)
+        _sync(path.parent)
+    finally:
+        os.unlink(name)
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new ledger, and give it a name of its own."""
+    connection.execute("BEGIN IMMEDIATE")
+    with _or_rolled_back(connection):
+        for table in _TABLES:
+            connection.execute(table)
+        connection.execute("INSERT INTO ledger VALUES (?)", (uuid.uuid4().hex,))
+        connection.execute(f"PRAGMA application_id = {_MARK}")
+        connection.execute(f"PRAGMA user_version = {_FORM}")
+        connection.execute("COMMIT")
+
+
+@contextmanager
+def _or_rolled_back(connection: sqlite3.Connection) -> Iterator[None]:
+    """Take back what was written within where something is raised."""
+    try:
+        yield
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _now() -> str:
+    """Return the time as the ledger has it, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """Raise Refusal unless the file is a whole ledger of our form."""
+    [mark], [version] = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+    if mark != _MARK:
+        raise Refusal("has something else in the place of its privacy ledger; its operator must look at it")
+    if version != _FORM:
+        raise Refusal(
+            f"has a privacy ledger of the form {version}, which another version of flareclust wrote; this one reads {_FORM}"
+        )
+    if [row[0] for row in connection.execute("PRAGMA quick_check")] != ["ok"]:
+        raise Refusal(_DAMAGED)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _in_words(error: sqlite3.Error) -> str:
+    """Return what SQLite met, without its own text, which may name folders."""
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return f"has a privacy ledger that another process has held for more than {_PATIENCE:g} s; try again later"
+    if "readonly" in text or "unable to open" in text or "full" in text:
+        return "cannot write its privacy ledger (not writable, or the disk is full); its operator must look at it"
+    return _DAMAGED

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flareclust._foundation.errors import Refusal
-from flareclust.privacy.dp import ledger_file
+from flareclust.privacy.dp import ledger
 from flareclust.privacy.dp.ledger import Ledger, Overspent
 
 
@@ -70,7 +70,7 @@ def test_only_the_site_reads_its_ledger_and_nothing_else_is_left_in_the_folder(p
 
 def test_a_commit_waits_for_the_disk(path):
     Ledger(path).spend("a", "x", 0.1, 1.0, 1.0)
-    connection = ledger_file.connect(path, 1.0)
+    connection = ledger._connect(path, 1.0)
     [mode], [level] = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("journal_mode", "synchronous"))
     connection.close()
     # Of a rollback journal FULL does not sync the folder from which the journal goes; EXTRA (3) does.

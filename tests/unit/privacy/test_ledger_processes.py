@@ -16,7 +16,7 @@ SITES = """
 import os
 import numpy as np
 from flareclust.core.dp.box import Box
-from flareclust.privacy.dp import ledger_file, mechanism
+from flareclust.privacy.dp import ledger, mechanism
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.privacy.dp.budget import DPSession
@@ -51,7 +51,7 @@ def case(folder, where, at, job):
         passing("after draw")
         return noisy
 
-    for owner, name in ((ledger_file, "make"), (ledger_file, "set_up"), (Ledger, "_begin"), (Ledger, "_write"), (Ledger, "_commit")):
+    for owner, name in ((ledger, "_make"), (ledger, "_set_up"), (Ledger, "_begin"), (Ledger, "_write"), (Ledger, "_commit")):
         watched(owner, name, name.strip("_"))
     draw = mechanism.gaussian
     mechanism.gaussian = drawn

@@ -6,11 +6,10 @@ import shutil
 from flareclust.privacy.dp.ledger import Entry
 from flareclust.privacy.policy import Policy
 from flareclust.sites.account import MEMORY, accounts
-from flareclust.sites.budget import budget_of
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.policy_file import write_policy
 from tests.command_line import call
-from tests.unit.sites.account_cases import kit_of, old_ledger, spend
+from tests.unit.sites.account_cases import kit_of, spend
 
 
 # What the operator sees
@@ -57,12 +56,10 @@ def test_init_says_that_the_rows_have_a_budget_already(tmp_path, rows, capsys):
 
 def test_nothing_is_written_by_looking(tmp_path, rows, state):
     kit = kit_of(tmp_path, "north", rows).parent
-    old_ledger(kit / "local", ("x", 0.5))
     for words in (("check", kit), ("policy", kit, "--show"), ("budget", kit)):
         assert call("site", *words) == 0
     assert not state.exists()
     assert not (kit / "local" / MEMORY).exists()
-    assert budget_of(kit / "local").waiting == 1
 
 
 def test_a_lost_account_is_an_error_of_check_with_its_place(tmp_path, rows, capsys):
