@@ -55,7 +55,7 @@ from flareclust.executors.dp_lloyd import (
     DPLloydExecutor,
     DPLloydParams,
 )
-from flareclust.privacy.dp.shared import deviation_of_total
+from flareclust.privacy.dp.mechanism import deviation_of_total
 from flareclust.protocol.private_arrays import REACH, SIGNAL
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER

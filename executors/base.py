@@ -22,8 +22,8 @@ from flareclust.executors.nvflare_executor import HELD, ExecutorShell
 from flareclust.executors.profiles import PROFILES, Profiling
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.privacy.context import SiteContext
+from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.masking import KEY
-from flareclust.privacy.secure_aggregation.stage import MaskingStage
 from flareclust.privacy.session import SiteSession
 from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, Stage, UnitStage
 from flareclust.protocol.params import Parametrized, Params

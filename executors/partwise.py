@@ -29,7 +29,7 @@ from flareclust.executors.parameters import EUCLIDEAN, SCALE
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.features.agreement import hashed_names
 from flareclust.privacy.context import SiteContext
-from flareclust.privacy.secure_aggregation.stage import MaskingStage
+from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.totals import check_range
 from flareclust.privacy.session import SiteSession
 from flareclust.privacy.stages import SiteExchange

@@ -23,7 +23,7 @@ from nvflare.lighter.spec import Builder
 from flareclust.privacy.policy import Policy
 from flareclust.sites.kit import Settings, prepare_site
 from flareclust.sites.policy_file import write_policy
-from flareclust.sites.start_scripts import guard_scripts
+from flareclust.sites.running import guard_scripts
 
 
 class SiteDefaults(Builder):

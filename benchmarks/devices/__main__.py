@@ -23,7 +23,7 @@ from benchmarks.devices import mixture, page
 from flareclust.data.devices import Devices
 from flareclust.engines.devices import run_devices
 from flareclust.engines.options import JobOptions
-from flareclust.federation.sampling import Sampling
+from flareclust.federation.exchanges import Sampling
 from flareclust.protocol import registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent

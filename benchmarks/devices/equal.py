@@ -15,7 +15,7 @@ from benchmarks.devices.__main__ import CASES, Case
 from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.federation.sampling import Sampling
+from flareclust.federation.exchanges import Sampling
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import numbers_of_sites
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from benchmarks.pages import ROOT
-from flareclust._foundation.setting_text import as_text
+from flareclust._foundation.settings import as_text
 from flareclust.data.partition_specs import SPECS
 from flareclust.executors.profiles import PROFILES
 from flareclust.experiment.reports.terminal import parameter_rows

@@ -1,5 +1,6 @@
-"""Settings as frozen pydantic models whose errors are plain `UserError`s."""
+"""Settings as frozen pydantic models whose errors are plain `UserError`s, and their values as text on a command line."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
@@ -132,3 +133,22 @@ def _range(metadata: list[Any]) -> str:
         return f" from {bounds[Ge]} to {bounds[Le]}"
     words = {Ge: "of at least", Gt: "greater than", Le: "of at most", Lt: "less than"}
     return "".join(f" {'and ' if n else ''}{words[kind]} {bound}" for n, (kind, bound) in enumerate(bounds.items()))
+
+
+#: Values that Python spells otherwise than JSON.
+_PYTHON_WORDS = {"True": True, "False": False, "None": None}
+
+
+def from_text(text: str) -> Any:
+    """Return the value that a text of `--set NAME=VALUE` is read as: JSON where it can be, else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # also numbers and brackets without an end
+        return _PYTHON_WORDS.get(text, text)
+
+
+def as_text(value: object) -> str:
+    """Return the text that is read as a value: JSON, except that text needs no quotes where it is not read as something else."""
+    if isinstance(value, str) and from_text(value) == value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -6,7 +6,7 @@ import typer
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.setting_text import from_text
+from flareclust._foundation.settings import from_text
 
 Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]

@@ -117,7 +117,7 @@ def site_allow(
     from flareclust.sites.check import local_of
     from flareclust.sites.kit import Settings, prepare_site
     from flareclust.sites.permissions import chosen
-    from flareclust.sites.start_scripts import guard_scripts, owner_without_jobs
+    from flareclust.sites.running import guard_scripts, owner_without_jobs
 
     local = local_of(kit)
     if owner_without_jobs(kit) is not None:

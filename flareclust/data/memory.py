@@ -1,4 +1,4 @@
-"""How much memory tables may take: sizes as people write them, the limit of a run on one machine, and rows that do not fit.
+"""What this machine has: processor cores, and memory for tables, in sizes as people write them, with the limit of a run.
 
 Rows that come in pieces are in memory while they fit, else in a file that has no name and goes with the process.
 """
@@ -66,6 +66,11 @@ def check_fits(size: int, place: str) -> None:
             f"{place} has {size:,} bytes of rows, more than the {limit:,} that a run may read (an eighth of the machine's "
             f"memory, or {LIMIT}); use fewer rows or columns, or set {LIMIT}=8GB or the like"
         )
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class RowStore:

@@ -13,18 +13,18 @@ from time import perf_counter
 
 import numpy as np
 
-from flareclust._foundation.cores import usable_cores
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.core.blas import one_thread
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.data.devices import Devices
+from flareclust.data.memory import usable_cores
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.batched import answers_of_many, batched_method
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
-from flareclust.federation.sampling import Sampling
+from flareclust.federation.exchanges import Sampling
 from flareclust.protocol.batch import Part, merged, part_of
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm

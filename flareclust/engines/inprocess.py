@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from flareclust._foundation.cores import usable_cores
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, Reading, never_abort
-from flareclust.data.memory import site_limit
+from flareclust.data.memory import site_limit, usable_cores
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.engines.site_threads import computed
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
-from flareclust.federation.sampling import Sampling
+from flareclust.federation.exchanges import Sampling
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import registered_replies, replies_of

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.cores import usable_cores
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
 from flareclust.data.file_formats import REPEATS
 from flareclust.data.labels import LABELS_FILE, read_labels
-from flareclust.data.memory import site_limit
+from flareclust.data.memory import site_limit, usable_cores
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions

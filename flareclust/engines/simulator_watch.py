@@ -9,15 +9,18 @@ from pathlib import Path
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.interrupts import deferred_signals
-from flareclust.engines.console import Console
 from flareclust.engines.options import JobOptions
 from flareclust.engines.process_tree import end_all, working_in
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.flare.controller import SIMULATED, checkpoint_at
-from flareclust.flare.diagnostics import FATAL, beyond, log_text
+from flareclust.flare.job_monitor import FATAL, beyond, log_text
 from flareclust.protocol.outcome import SUMMARY, read_rounds
+
+#: The logger of NVFlare's own lines; `flareclust --verbose` shows them.
+_console_log = logging.getLogger("nvflare.simulator")
+
 
 #: What the simulator's log says when it lost a site's process, mostly while starting, in a race for a network port.
 LOST_SITE = re.compile(
@@ -55,6 +58,29 @@ class Watch:
     checkpoint: CheckpointFile | None
     before: int
     last: bool
+
+
+class Console:
+    """What a process writes to its console file, passed on line by line to a logger while it runs.
+
+    Args:
+        path: of the file, which need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset, self._rest = path, 0, ""
+
+    def pass_on(self) -> None:
+        """Log the lines that are new and complete, where somebody wants to see them."""
+        if not _console_log.isEnabledFor(logging.INFO) or not self._path.exists():
+            return
+        with self._path.open("rb") as stream:
+            stream.seek(self._offset)
+            new = stream.read()
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new.decode(errors="replace")).split("\n")
+        for line in lines:
+            _console_log.info("%s", line.rstrip())
 
 
 def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:

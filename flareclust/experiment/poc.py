@@ -18,7 +18,7 @@ from flareclust.engines.job import MIN_SITES
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
-from flareclust.engines.poc.ports import answers, free_port
+from flareclust.engines.poc.processes import answers, free_port
 from flareclust.engines.poc.state import SERVER, Poc, record_of
 from flareclust.engines.process_tree import ended
 from flareclust.experiment.config import make_experiment

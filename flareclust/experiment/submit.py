@@ -24,7 +24,7 @@ from flareclust.experiment.results.evaluate import with_round_metrics
 from flareclust.experiment.results.profiled import is_profiled
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
-from flareclust.federation.sampling import Sampling
+from flareclust.federation.exchanges import Sampling
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry

@@ -1,7 +1,12 @@
-"""One job at a server: submitted or found again, followed to its end, fetched, and aborted if nobody waits for it any more."""
+"""One job at a server: submitted or found again, followed to its end, fetched, and aborted if nobody waits for it any more.
+
+Why it failed is put together from what NVFlare leaves at the server. The job's own log has what the controller said. What a
+site's starter reported is in the server's log, which an admin of the server's organisation may search.
+"""
 
 import errno
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -23,10 +28,26 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
 from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
-from flareclust.flare.diagnostics import beyond, reason_of, undeployed
 from flareclust.flare.session import admin_of, connected_sites, open_session, server_status
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.outcome import Outcome
+
+#: The controller's own words, or NVFlare's, in the log of the job.
+FATAL = re.compile(r"FATAL_SYSTEM_ERROR received: (?P<reason>.*)")
+
+#: NVFlare's words where too few sites are left, and those before it that name the lost ones.
+_POLICY = "Aborting job due to deployment policy violation"
+_DISCONNECTED = re.compile(r"Client (?P<site>\S+) is deemed disconnected")
+
+#: What the server's log says when a site has reported that its process failed.
+_REPORTED = re.compile(r"due to reported failure from (?P<site>[^\s:.]+)\S*: (?P<reason>.*)")
+
+#: How a line about a deployment ends where all is well.
+_WELL = ": OK"
+
+#: What a site reports if its list of classes does not have ours: the second where NVFlare's own launcher starts its jobs.
+_NOT_ALLOWED = ("unsafe component", "infrastructure error")
+
 
 #: Between two looks at a job, and between two looks at its rounds, which each fill a line of the server's log until the
 #: job's own process is there.
@@ -283,3 +304,74 @@ def _status(session: Session, job: str) -> str:
 def _running(session: Session) -> set[str]:
     jobs: list[dict[str, Any]] = server_status(session).get("jobs", [])
     return {str(job.get("job_id")) for job in jobs}
+
+
+def beyond(deadline: float) -> JobFailed:
+    """Return the failure of a job that was stopped after so many seconds."""
+    return JobFailed(
+        f"the job was still running after the deadline of {deadline:g} s and was stopped; give it longer with task_timeout "
+        f"(--task-timeout) above {deadline / 3:.0f}: the deadline is three times that, in seconds, or an hour if that is more"
+    )
+
+
+def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
+    """Return the failure of a job that ended without a result.
+
+    Args:
+        session: with the server.
+        job: the job's id.
+        status: NVFlare's word.
+        folder: what was downloaded of the job.
+    """
+    text = log_text(folder / "error_log.txt") + log_text(folder / "log.txt")
+    if (fatal := FATAL.search(text)) is not None and fatal.group("reason").strip() != _POLICY:
+        return JobFailed(fatal.group("reason").strip())
+    if fatal is not None:
+        lost = ", ".join(sorted(set(_DISCONNECTED.findall(text))))
+        return JobFailed(f"fewer sites are left than the job needs; lost: {lost or 'unknown'}", transient=True)
+    if refusals := [line for line in _deployment(session, job) if not line.endswith(_WELL)]:
+        return JobFailed(f"NVFlare did not start the job: {'; '.join(refusals)}")
+    return _reported(_server_log(session, job), job, status)
+
+
+def undeployed(session: Session, job: str) -> dict[str, str]:
+    """Return why the job was not deployed, by what NVFlare names in front of it: a site, as a rule."""
+    problems = [line.partition(": ") for line in _deployment(session, job) if not line.endswith(_WELL)]
+    return {name: why for name, _, why in problems}
+
+
+def _deployment(session: Session, job: str) -> list[str]:
+    """Return what the server and the sites said when they were given the job's files, a line each."""
+    return [str(line) for line in session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []]
+
+
+def _reported(server_log: str, job: str, status: str) -> JobFailed:
+    for site, reason in _REPORTED.findall(server_log):
+        if reason.strip() in _NOT_ALLOWED:
+            sure = "does" if reason.strip() == _NOT_ALLOWED[0] else "could not start the job; most likely it does"
+            return JobFailed(
+                f"{site} {sure} not allow the classes of flareclust; at the site: flareclust site allow KIT. Its log.txt names the class"
+            )
+        return JobFailed(
+            f"the job's process at {site} ended ({reason.strip()}); the reason is in error_log.txt of that job at {site}",
+            transient=True,
+        )
+    if status.endswith("ABORTED"):
+        return JobFailed("the job was aborted by somebody")
+    return JobFailed(
+        f"NVFlare ended the job {job} with {status} and no reason that this kit may read; see log.txt at the server and at "
+        "the sites",
+        transient=True,
+    )
+
+
+def _server_log(session: Session, job: str) -> str:
+    """Return the lines about the job in the server's log; nothing where this admin may not search it."""
+    with suppress(Exception):  # whatever goes wrong here must not hide that the job has failed
+        return str(session.grep_target("server", "", job, "log.txt"))
+    return ""
+
+
+def log_text(path: Path) -> str:
+    """Return the text of a log file; empty where there is none."""
+    return path.read_text(errors="replace") if path.exists() else ""

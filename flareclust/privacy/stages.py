@@ -2,20 +2,34 @@
 
 A stage looks at the exchange before the computation, in the order of their list, and at the reply after it, in the reverse
 order. This module has the stages of the site's policy; those of rows and schemas are in `flareclust.executors.stages`, that of
-masks in `flareclust.privacy.secure_aggregation.stage`.
+masks in `flareclust.privacy.secure_aggregation.client`.
 """
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Message
+from flareclust.core.rounding import rounded
 from flareclust.data.tables import Table
 from flareclust.privacy.context import SiteContext
-from flareclust.privacy.rounding import rounded_reply
 from flareclust.privacy.secure_aggregation.masking import KeyTable
 from flareclust.privacy.session import SiteSession
+from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
+
+
+def rounded_reply(arrays: Message, schema: Schema, multiple: int, floor: int) -> Message:
+    """Return a reply with all its numbers of rows rounded; weights that are no integers know no floor."""
+    if multiple == 1:
+        return arrays
+    fields = schema.fields
+    return {
+        name: rounded(value, multiple, floor if value.dtype == np.int64 else 1) if fields[name].rows else value
+        for name, value in arrays.items()
+    }
 
 
 @dataclass(frozen=True)

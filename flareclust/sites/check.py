@@ -23,8 +23,7 @@ from flareclust.sites import permissions as site_policy
 from flareclust.sites.cluster import POLICED
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rows import SiteData, check_places
-from flareclust.sites.running import protection
-from flareclust.sites.start_scripts import owner_without_jobs, unguarded_scripts
+from flareclust.sites.running import owner_without_jobs, protection, unguarded_scripts
 
 #: With fewer rows than this, integers that all differ are no sign of a row's number.
 _ENOUGH = 20

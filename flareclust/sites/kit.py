@@ -4,6 +4,9 @@ What an operator chose is kept: only the values that NVFlare's provisioning puts
 `resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of
 NVFlare looks like the same value chosen by an operator, so what stands in a file that ends in `.default` counts
 as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of `authorization.json`, are the operator's.
+
+Code in a job is loaded whatever the list of allowed classes says, so that the list protects only where nobody has the right
+`byoc` in `local/authorization.json`.
 """
 
 import json
@@ -12,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.fl_constant import AdminCommandNames
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from nvflare.security.security import COMMAND_CATEGORIES
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import write_atomically
 from flareclust._foundation.settings_file import LONGEST_JSON, NotPlain, parse_json, read_text
 from flareclust.sites import class_list as classes
-from flareclust.sites.rights import RIGHTS, code_from, with_code, without_code
 
-RESOURCES = "resources.json"
+RESOURCES, RIGHTS = "resources.json", "authorization.json"
 
 #: Where NVFlare's provisioning puts the server's jobs, unasked.
 _SHARED = "/tmp/nvflare/"
@@ -267,3 +271,70 @@ def write_json(file: Path, resources: dict[str, Any], mode: int = 0o644) -> None
             out.write(json.dumps(resources, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None
+
+
+#: The right of those whose jobs may bring code of their own.
+_CODE = "byoc"
+_SUBMIT = "submit_job"
+#: Stands for all rights of a role, and goes before those that are named beside it.
+_ALL = "*"
+_NOBODY = ("none", "no")
+
+
+def code_from(permissions: Mapping[str, Any]) -> dict[str, str]:
+    """Return the roles whose jobs may bring code, with NVFlare's expression for which of their users."""
+    granted = {role: _granted(rights, _CODE) for role, rights in permissions.items()}
+    return {role: _text(right) for role, right in granted.items() if _grants(right)}
+
+
+def without_code(permissions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the permissions with `byoc` refused to every role, and all other rights as they were."""
+    return {role: _replaced(rights, "none") for role, rights in permissions.items()}
+
+
+def with_code(permissions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the permissions with `byoc` for all who may submit jobs; roles that have the right keep it as it is."""
+    changed = dict(permissions)
+    for role, rights in permissions.items():
+        submits = _granted(rights, _SUBMIT)
+        if _grants(submits) and not _grants(_granted(rights, _CODE)):
+            changed[role] = _replaced(rights, submits)
+    return changed
+
+
+def _replaced(rights: object, expression: object) -> object:
+    """Return a role's rights with another expression for `byoc`."""
+    named = rights if isinstance(rights, Mapping) else {_ALL: rights}
+    named = {_plain(right): one for right, one in named.items()}
+    if _ALL not in named:
+        return {**named, _CODE: expression}
+    if not _grants(named[_ALL]):
+        return rights
+    return {**dict.fromkeys(_all_rights(), named[_ALL]), _CODE: expression}
+
+
+def _all_rights() -> list[str]:
+    """Return all rights that NVFlare knows: one expression for a whole role cannot have an exception."""
+    commands = [name for key, name in vars(AdminCommandNames).items() if key.isupper()]
+    alone = sorted({name for name in commands if name not in COMMAND_CATEGORIES} - set(COMMAND_CATEGORIES.values()))
+    return [*sorted(set(COMMAND_CATEGORIES.values())), *alone, "server-predeployed-flwr"]
+
+
+def _granted(rights: object, right: str) -> object:
+    if not isinstance(rights, Mapping):
+        return rights
+    named = {_plain(name): one for name, one in rights.items()}
+    return named.get(_ALL, named.get(right, "none"))
+
+
+def _grants(expression: object) -> bool:
+    return any(_plain(one) not in _NOBODY for one in (expression if isinstance(expression, list) else [expression]))
+
+
+def _text(expression: object) -> str:
+    return ", ".join(str(one) for one in expression) if isinstance(expression, list) else str(expression)
+
+
+def _plain(word: object) -> str:
+    """Return a word as NVFlare compares it."""
+    return " ".join(str(word).lower().split())

@@ -14,7 +14,9 @@ from flareclust.sites import class_list as classes
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.kit import (
     RESOURCES,
+    RIGHTS,
     classes_problem,
+    code_from,
     passes_on_everything,
     read_json,
     resources_of,
@@ -22,7 +24,6 @@ from flareclust.sites.kit import (
 )
 from flareclust.sites.kit_files import rights_problem
 from flareclust.sites.policy_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
-from flareclust.sites.rights import RIGHTS, code_from
 
 #: What executors have for min_count where a job says nothing.
 MIN_COUNT = 2

@@ -1,6 +1,9 @@
-"""What protects the processes of a kit that run now, as they have written it down themselves when they started.
+"""What protects the processes of a kit: what those that run now have written down when they started, and how scripts start them.
 
 A kit's files say what a process will do that is started next. One that runs since before an upgrade of flareclust does not.
+
+The scripts in kits of relays and users that start NVFlare's programs begin in `flareclust.guarded`. A server's and a site's need
+no change: what protects their messages stands in `local/resources.json`, which relays and NVFlare's console do not read.
 """
 
 import json
@@ -88,3 +91,48 @@ def _parents(kit: Path) -> Iterator[psutil.Process]:
         words = process.info["cmdline"] or []
         if _PARENTS & {*words} and folder in {str(Path(word).resolve()) for word in words if word.startswith("/")}:
             yield process
+
+
+#: NVFlare's program in each script.
+_PROGRAMS = {"sub_start.sh": RELAY, "fl_admin.sh": "nvflare.fuel.hci.tools.admin"}
+
+_GUARDED = "-m flareclust.guarded"
+
+
+def owner_without_jobs(kit: Path) -> str | None:
+    """Return whose a kit is that runs no jobs and has no rows, "a relay" or "a user"; None for a site's or the server's."""
+    owners = {"fed_relay.json": "a relay", "fed_admin.json": "a user"}
+    return next((owner for name, owner in owners.items() if (kit / "startup" / name).exists()), None)
+
+
+def guard_scripts(kit: Path) -> list[str]:
+    """Have the programs of a kit start with messages that hold no files; return what was changed, a line each.
+
+    Raises:
+        UserError: a script cannot be written.
+    """
+    changes = []
+    for script, program in _unguarded(kit):
+        text = script.read_text(encoding="utf-8").replace(f"-m {program}", f"{_GUARDED} {program}")
+        try:
+            with write_atomically(script, mode=script.stat().st_mode & 0o777, shared=True) as out:
+                out.write(text)
+        except OSError as error:
+            raise UserError(f"{script} cannot be written: {error.strerror}") from None
+        changes.append(f"{script.name}: messages of {program} hold no files")
+    return changes
+
+
+def unguarded_scripts(kit: Path) -> list[str]:
+    """Return the scripts of a kit whose program takes messages with files, a sentence each."""
+    return [
+        f"startup/{script.name} starts {program} without the protection of its messages: flareclust site allow"
+        for script, program in _unguarded(kit)
+    ]
+
+
+def _unguarded(kit: Path) -> Iterator[tuple[Path, str]]:
+    for name, program in _PROGRAMS.items():
+        script = kit / "startup" / name
+        if script.is_file() and f" -m {program} " in script.read_text(encoding="utf-8"):
+            yield script, program

@@ -2,19 +2,26 @@
 
 A kit's script is a daemon that starts NVFlare again when it dies, and NVFlare puts the processes of jobs into sessions of
 their own. So a POC's processes are known by a mark in their environment, which they all inherit. Those that somebody
-started by hand from the same kits are known by their command lines.
+started by hand from the same kits are known by their command lines. The server gets a free port of this machine.
 """
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 
 import psutil
 
+from flareclust._foundation.errors import UserError
 from flareclust.engines.process_tree import end_all, ended
+
+#: Ports that systems do not hand out by themselves; NVFlare's own connections get those.
+PORTS = range(20000, 30000)
+
 
 #: In the environment of every process of a POC: its folder.
 MARK = "FLARECLUST_POC"
@@ -147,3 +154,38 @@ def last_line(kit: Path) -> str:
     lines = file.read_text(errors="replace").split("\n") if file.exists() else []
     stripped = (line.strip() for line in reversed(lines))
     return next((line for line in stripped if line and not line.startswith(_ATTEMPTS)), "it wrote nothing")
+
+
+def free_port(wanted: int | None) -> int:
+    """Return a port that nobody listens on.
+
+    Raises:
+        UserError: the wanted one is taken, or all are.
+    """
+    if wanted is not None:
+        if not 1024 <= wanted < 2**16:
+            raise UserError(f"expected a port between 1024 and 65535, got {wanted}")
+        if not _is_free(wanted):
+            raise UserError(f"port {wanted} is taken; give another one with --port, or none for a free one")
+        return wanted
+    for port in SystemRandom().sample(PORTS, 100):  # two POCs that start at once should not try the same ones
+        if _is_free(port):
+            return port
+    raise UserError(f"no free port was found in {PORTS.start}..{PORTS.stop - 1}; give one with --port")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # or connections of a server just ended would count
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether somebody takes connections at a port."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.setting_text import as_text
+from flareclust._foundation.settings import as_text
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.tables.typed_rows import settled_settings
 

@@ -14,8 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from flareclust._foundation.display import printable, shortened
-from flareclust._foundation.setting_text import as_text
-from flareclust._foundation.settings import expected
+from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.experiment.config import Experiment, folder_name

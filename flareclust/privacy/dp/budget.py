@@ -17,12 +17,11 @@ from flareclust.core.dp.box import Box
 from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import misfits
 from flareclust.features.alignment import names_of
-from flareclust.privacy.bounds import Ball, Bounds
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent
-from flareclust.privacy.dp.shared import SharedNoise
-from flareclust.privacy.policy import DifferentialPrivacy
+from flareclust.privacy.dp.mechanism import SharedNoise
+from flareclust.privacy.policy import Ball, Bounds, DifferentialPrivacy
 from flareclust.privacy.session import SiteSession
 
 

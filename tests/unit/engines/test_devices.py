@@ -14,8 +14,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation import batch_exchanges
 from flareclust.federation.batch_exchanges import _checked
-from flareclust.federation.exchanges import ExchangeRequest
-from flareclust.federation.sampling import Sampling
+from flareclust.federation.exchanges import ExchangeRequest, Sampling
 from flareclust.protocol import registry
 from flareclust.protocol.batch import Batch, Part, check_part, joined
 from flareclust.protocol.outcome import names_of_sites

@@ -9,9 +9,9 @@ from flareclust.privacy.policy import Policy
 from flareclust.provision import SiteDefaults
 from flareclust.sites import permissions as site_policy
 from flareclust.sites.class_list import of_server, of_sites
+from flareclust.sites.kit import code_from
 from flareclust.sites.policy_file import policy_of
-from flareclust.sites.rights import code_from
-from flareclust.sites.start_scripts import unguarded_scripts
+from flareclust.sites.running import unguarded_scripts
 from tests.unit.engines.provision_cases import OURS, SITES, allowed, changed, component, provisioned, resources, rights
 
 

@@ -7,7 +7,7 @@ import flareclust
 from flareclust import JobFailed, UserError
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.federation.sampling import Sampling
+from flareclust.federation.exchanges import Sampling
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import numbers_of_sites
 

@@ -11,8 +11,7 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
 from flareclust.sites import permissions as site_policy
-from flareclust.sites.kit import Settings, prepare_site
-from flareclust.sites.rights import code_from, with_code, without_code
+from flareclust.sites.kit import Settings, code_from, prepare_site, with_code, without_code
 from tests.unit.engines.provision_cases import SITES, allowed, component, resources, rights
 
 

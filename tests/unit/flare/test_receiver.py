@@ -29,8 +29,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 from flareclust._foundation.errors import BadMessage
 from flareclust.aggregators.base import unpack
 from flareclust.flare.controller import ClusteringController
-from flareclust.flare.message_limits import check_message
-from flareclust.flare.receiver import MOST_BYTES, ReplyAdapter, bypassing_problem
+from flareclust.flare.receiver import MOST_BYTES, ReplyAdapter, bypassing_problem, check_message
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import CLUSTER, ROUND, STEP

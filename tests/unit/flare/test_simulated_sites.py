@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from flareclust.flare import simulated_sites
-from flareclust.flare.simulated_sites import shorten_waits
+from flareclust.flare import simulated
+from flareclust.flare.simulated import shorten_waits
 from tests.patience import PATIENCE
 
 #: Starts two sites, of which the second ends at once, kills the first, and prints what is known of them.
@@ -21,7 +21,7 @@ _TWO = """
 import json, os, sys, threading, time
 import numpy as np
 from pathlib import Path
-from flareclust.flare import simulated_sites as copies
+from flareclust.flare import simulated as copies
 
 def at_work(arguments):
     drawn = [np.random.random(), copies.stream_utils.gen_stream_id()]
@@ -66,7 +66,7 @@ def test_a_site_is_a_session_with_the_arguments_and_the_environment_of_its_comma
 def test_a_site_that_cannot_be_started_is_an_error_of_its_own(monkeypatch, tmp_path):
     """Copies of this process would have its threads, so the other side of the pipe is a thread here."""
     ours, theirs = Pipe()
-    processes = object.__new__(simulated_sites.SiteProcesses)
+    processes = object.__new__(simulated.SiteProcesses)
     processes._pipe, processes._lock = ours, threading.Lock()
     results = iter([OSError("no memory"), 123])
 
@@ -75,8 +75,8 @@ def test_a_site_that_cannot_be_started_is_an_error_of_its_own(monkeypatch, tmp_p
             raise result
         return result
 
-    monkeypatch.setattr(simulated_sites.os, "fork", fork)
-    server = threading.Thread(target=simulated_sites._serve, args=(theirs, 1))
+    monkeypatch.setattr(simulated.os, "fork", fork)
+    server = threading.Thread(target=simulated._serve, args=(theirs, 1))
     server.start()
     with pytest.raises(OSError, match="no memory"):
         processes.start(["site"], {})

@@ -18,7 +18,7 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.budget import DPSession
-from flareclust.privacy.dp.shared import usual
+from flareclust.privacy.dp.mechanism import usual
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.task import CLUSTER, Task
 from tests.computed import computed

@@ -14,7 +14,7 @@ from flareclust.executors.dp_lloyd import UPDATE, DPLloydExecutor
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.ledger import Ledger
-from flareclust.privacy.dp.shared import SharedNoise, deviation_of_total, rho_of_sum
+from flareclust.privacy.dp.mechanism import SharedNoise, deviation_of_total, rho_of_sum
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total

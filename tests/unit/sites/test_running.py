@@ -8,8 +8,15 @@ import psutil
 import pytest
 
 from flareclust._foundation.settings_file import parse_json
-from flareclust.sites.running import PROTECTION, RELAY, note_protection, protection
-from flareclust.sites.start_scripts import guard_scripts, owner_without_jobs, unguarded_scripts
+from flareclust.sites.running import (
+    PROTECTION,
+    RELAY,
+    guard_scripts,
+    note_protection,
+    owner_without_jobs,
+    protection,
+    unguarded_scripts,
+)
 
 
 @pytest.fixture
