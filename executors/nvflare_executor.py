@@ -30,9 +30,9 @@ from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
 from flareclust.protocol.params import Parametrized
 from flareclust.protocol.registry import name_of
 from flareclust.protocol.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
+from flareclust.sites.account import session_of
 from flareclust.sites.cluster import ClusterTable
 from flareclust.sites.kit import classes_problem
-from flareclust.sites.policy_file import session_of
 from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)

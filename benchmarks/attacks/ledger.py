@@ -15,8 +15,9 @@ from flareclust._foundation.typing import never_abort
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from flareclust.sites.account import session_of
 from flareclust.sites.config import write_site
-from flareclust.sites.policy_file import session_of, write_policy
+from flareclust.sites.policy_file import write_policy
 
 _PRIVATE = {"differential_privacy": {"bounds": [-9, 9], "epsilon": 1.0, "delta": 1e-5, "budget": 1.0}}
 

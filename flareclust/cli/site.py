@@ -49,7 +49,7 @@ def site_init(
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
     from flareclust.cli.names import split_names
-    from flareclust.sites.budget import existing
+    from flareclust.sites.account import existing
     from flareclust.sites.check import local_of
     from flareclust.sites.config import write_site
 
@@ -84,7 +84,7 @@ def site_budget(
 ) -> None:
     """List what jobs have spent of the budget of the site's rows. Nothing leaves the site."""
     from flareclust.experiment.reports import terminal
-    from flareclust.sites.budget import budget_of
+    from flareclust.sites.account import budget_of
     from flareclust.sites.check import local_of
 
     found = budget_of(local_of(kit), site)

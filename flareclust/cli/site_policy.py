@@ -12,7 +12,7 @@ from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
 from flareclust.core.microaggregation import SMALLEST_GROUP
 from flareclust.privacy.policy import DP, Policy, read_policy
-from flareclust.sites.budget import facts
+from flareclust.sites.account import facts
 from flareclust.sites.permissions import summary
 from flareclust.sites.policy_file import PRIVACY, policy_of, remove_policy, write_policy
 

@@ -28,9 +28,8 @@ from flareclust._foundation.errors import JobFailed
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
-from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Sampling
+from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Sampling, SecureExchanges
 from flareclust.federation.profiles import Described, describe_clusters
-from flareclust.federation.secure_exchanges import SecureExchanges
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
 

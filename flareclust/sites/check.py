@@ -18,7 +18,7 @@ from flareclust.data.image_files import first_shape, named
 from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.features.columns import OUTWEIGHS, outweighing
-from flareclust.sites import budget as site_budget
+from flareclust.sites import account
 from flareclust.sites import permissions as site_policy
 from flareclust.sites.cluster import POLICED
 from flareclust.sites.policy_file import policy_of
@@ -185,13 +185,13 @@ def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], list
     try:
         check_installed()
         hints = misfitting(bounds_of(policy.dp.bounds, table.columns, table.X.shape[1]), table)
-        trouble = site_budget.budget_of(local, name).trouble
+        trouble = account.budget_of(local, name).trouble
         errors += [] if trouble is None else [f"{name}: {trouble}"]
     except Refusal as reason:
         errors.append(f"{name} {reason}")
     except UserError as error:
         errors.append(str(error))
-    return errors, hints, site_budget.facts(local, policy, name)
+    return errors, hints, account.facts(local, policy, name)
 
 
 def _folder_of_images(data: SiteData) -> Path | None:

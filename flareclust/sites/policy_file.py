@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.errors import UserError
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.session import SiteSession
 from flareclust.sites.kit import read_json, write_json
 
 #: The file in a kit's folder `local`.
@@ -110,31 +109,6 @@ def remove_policy(local: Path) -> bool:
     elif had:
         write_json(file, found)
     return had
-
-
-def session_of(local: Path, site: str, job: str, *, private: bool) -> SiteSession | None:
-    """Return what a site holds a job to; None where it has no policy.
-
-    Args:
-        local: the folder of the site's kit.
-        site: its name.
-        job: the job's id.
-        private: whether the job's executor makes differentially private messages, and so needs the account.
-
-    Raises:
-        Refusal: its policy or its account cannot be read, so nothing may leave.
-    """
-    try:
-        policy = policy_of(local)
-    except UserError:
-        raise Refusal(
-            f"has a {PRIVACY} that does not impose one policy on all jobs; see flareclust site check there"
-        ) from None
-    if policy is None or policy.dp is None or not private:
-        return None if policy is None else SiteSession(policy, job)
-    from flareclust.sites.account import open_account  # the policy's file needs no rows, the account does
-
-    return SiteSession(policy, job, open_account(local, site))
 
 
 def other_filters(local: Path) -> list[str]:

@@ -28,7 +28,7 @@ from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER
-from flareclust.sites.budget import Budget
+from flareclust.sites.account import Budget
 from flareclust.sites.check import Checked, Rows
 
 

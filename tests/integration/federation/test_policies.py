@@ -16,7 +16,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.privacy.request_log import REQUEST_LOG_FILE
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
-from flareclust.sites.budget import budget_of
+from flareclust.sites.account import budget_of
 from flareclust.sites.policy_file import remove_policy
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from flareclust.core.lloyd import assign
 from flareclust.core.profiles import moments
 from flareclust.data.tables import Table
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.exchanges import SecureExchanges
 from flareclust.federation.profiles import added_up
-from flareclust.federation.secure_exchanges import SecureExchanges
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy

@@ -4,8 +4,9 @@ import shutil
 from pathlib import Path
 
 from flareclust.privacy.policy import Policy
+from flareclust.sites.account import session_of
 from flareclust.sites.config import CONFIG_FILE, write_site
-from flareclust.sites.policy_file import session_of, write_policy
+from flareclust.sites.policy_file import write_policy
 
 PRIVATE = {"min_count": 2, "differential_privacy": {"bounds": [-9, 9], "epsilon": 1, "delta": 1e-5, "budget": 5}}
 

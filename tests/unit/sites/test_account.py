@@ -12,10 +12,8 @@ import pytest
 from flareclust._foundation.errors import Refusal
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.sites import account as module
-from flareclust.sites.account import MEMORY, accounts
-from flareclust.sites.budget import budget_of
+from flareclust.sites.account import MEMORY, accounts, budget_of, session_of
 from flareclust.sites.config import CONFIG_FILE
-from flareclust.sites.policy_file import session_of
 from tests.unit.sites.account_cases import configure, kit_of, renewed, spend
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from flareclust._foundation.errors import Refusal
-from flareclust.sites.account import MEMORY, accounts
-from flareclust.sites.budget import budget_of
-from flareclust.sites.policy_file import session_of
+from flareclust.sites.account import MEMORY, accounts, budget_of, session_of
 from tests.forked import run_at_once, run_each
 from tests.unit.sites.account_cases import kit_of, spend
 
@@ -19,7 +17,7 @@ JOBS = """
 import os
 from pathlib import Path
 from flareclust.privacy.dp import ledger
-from flareclust.sites import account, policy_file as site_file
+from flareclust.sites import account
 from flareclust.privacy.dp.ledger import Ledger
 
 def case(local, where):
@@ -37,7 +35,7 @@ def case(local, where):
     for owner, names in STEPS:
         for name in names:
             watched(owner, name)
-    site_file.session_of(Path(local), "north", "a", private=True)
+    account.session_of(Path(local), "north", "a", private=True)
 
 STEPS = (
     (ledger, ["_make", "_set_up"]), (account, ["_sign", "_remember", "write_json"]), (Ledger, ["make", "note"]),
@@ -72,7 +70,7 @@ SPENDER = """
 import sys
 from pathlib import Path
 from flareclust.privacy.dp.ledger import Overspent
-from flareclust.sites.policy_file import session_of
+from flareclust.sites.account import session_of
 spent = 0
 print("ready", flush=True)
 sys.stdin.readline()
