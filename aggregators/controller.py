@@ -1,5 +1,10 @@
-"""The path by which jobs name the controller; the class is in `flareclust.flare.controller`."""
+"""The path by which jobs name the controller; the class is in `flareclust.flare.controller`, in a higher layer."""
 
-from flareclust._foundation.published import found_in
+from importlib import import_module
+from typing import Any
 
-__getattr__ = found_in("flareclust.flare.controller")
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(import_module("flareclust.flare.controller"), name)

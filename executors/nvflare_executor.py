@@ -1,11 +1,8 @@
 """The NVFlare side of executors: turns a task into a call of `answer` on the site's rows, and the answer into a reply."""
 
 import logging
-import os
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +21,7 @@ from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust._foundation.version import __version__, fits, shown_version
 from flareclust.data.labels import keep_labels
 from flareclust.data.tables import Table
+from flareclust.privacy.job_folder import TRACEBACK_FILE, keep_traceback, run_dir
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
@@ -39,9 +37,6 @@ log = logging.getLogger(__name__)
 
 #: Attributes that hold the site's rows and session; algorithms have no access to them.
 HELD = ("_rows", "_site", "_sums")
-
-#: The file in the job's folder with the tracebacks, which stay at the site.
-TRACEBACK_FILE = "flareclust_error.txt"
 
 
 class ExecutorShell(Executor, ABC):
@@ -187,16 +182,3 @@ def _check_version(needs: str | None) -> None:
 
 def _refuse(reason: str) -> Shareable:
     return DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: reason[:400]}).to_shareable()
-
-
-def run_dir(fl_ctx: FLContext) -> Path:
-    """Return the folder of the job at this site."""
-    return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
-
-
-def keep_traceback(fl_ctx: FLContext, error: Exception) -> None:
-    """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
-    with suppress(OSError):
-        path = run_dir(fl_ctx) / TRACEBACK_FILE
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-            file.write("".join(traceback.format_exception(error)))

@@ -8,8 +8,9 @@ import runpy
 import sys
 from pathlib import Path
 
-from flareclust.flare import downloads, file_guard
-from flareclust.sites.running import RELAY
+from flareclust.flare import downloads
+from flareclust.privacy import file_guard
+from flareclust.sites.running import RELAY, note_protection
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
         sys.exit(f"{sys.argv[1]} {problem}")
     del sys.argv[0]
     if sys.argv[0] == RELAY and "-m" in sys.argv[:-1]:
-        file_guard.note(Path(sys.argv[sys.argv.index("-m") + 1]))
+        note_protection(Path(sys.argv[sys.argv.index("-m") + 1]), file_guard.problem())
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

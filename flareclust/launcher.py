@@ -23,7 +23,7 @@ from nvflare.utils.job_launcher_utils import add_custom_dir_to_path, get_credent
 from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
 from flareclust.engines.environment import added, listed
-from flareclust.flare import file_guard
+from flareclust.privacy import file_guard
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.

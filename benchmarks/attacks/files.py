@@ -15,7 +15,7 @@ from benchmarks.attacks.processes import SHARED, VICTIM
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.engines.options import JobOptions
-from flareclust.privacy.request_log import REQUEST_LOG_FILE
+from flareclust.privacy.job_folder import REQUEST_LOG_FILE
 
 #: What a site keeps of a job.
 _KEPT = (LABELS_FILE, REQUEST_LOG_FILE, "log.txt")

@@ -27,12 +27,13 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.aggregators.placed import FILE as PLACED
-from flareclust.flare import file_guard
 from flareclust.flare.peers import guard_job, guard_server, guard_site
+from flareclust.privacy import file_guard
 from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.kit_files import Watch, rights_problem
+from flareclust.sites.running import note_protection
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class SiteDeployer(FLComponent, AppDeployer):
         """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_site(fl_ctx)
-            file_guard.note(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace))
+            note_protection(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace), file_guard.problem())
         elif event_type == EventType.ABOUT_TO_START_RUN:  # in the process of a job
             guard_job(fl_ctx)
         elif event_type == EventType.AFTER_JOB_LAUNCH:
@@ -158,7 +159,7 @@ class ServerValidator(FLComponent, AppValidator):
         """When the server starts, say what it passes on; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_server(fl_ctx)
-            file_guard.note(self._local.parent)
+            note_protection(self._local.parent, file_guard.problem())
         elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
             resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
             job = str(resources.get(JobMetaKey.JOB_ID.value))

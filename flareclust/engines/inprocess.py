@@ -17,9 +17,9 @@ from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
 from flareclust.federation.exchanges import Sampling
 from flareclust.privacy.enforcement import PolicyEnforcer
+from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import registered_replies, replies_of
-from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, name_of

@@ -14,7 +14,8 @@ from flareclust._foundation.errors import UserError
 from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.flare import downloads, file_guard
+from flareclust.flare import downloads
+from flareclust.privacy import file_guard
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
 from flareclust.sites.kit import allow_classes

@@ -11,11 +11,11 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.engines.options import JobOptions
 from flareclust.engines.process_tree import end_all, working_in
-from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.flare.controller import SIMULATED, checkpoint_at
 from flareclust.flare.job_monitor import FATAL, beyond, log_text
+from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.protocol.outcome import SUMMARY, read_rounds
 
 #: The logger of NVFlare's own lines; `flareclust --verbose` shows them.

@@ -1,1 +1,1 @@
-"""What runs inside NVFlare's processes or talks to its server: controller, filters, sessions, guards."""
+"""What runs inside NVFlare's processes or talks to its server: controller, receiver, peers, sessions."""

@@ -18,7 +18,8 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from flareclust._foundation.certificates import certificate_problem
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.flare import downloads, file_guard
+from flareclust.flare import downloads
+from flareclust.privacy import file_guard
 
 #: Where a kit says whose it is and where the server is.
 ADMIN_FILE = Path("startup") / "fed_admin.json"

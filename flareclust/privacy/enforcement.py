@@ -13,9 +13,9 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, Message
+from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import OF_ALL, ReplySpec, ReplySpecs, registered_replies
-from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field

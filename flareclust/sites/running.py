@@ -9,7 +9,7 @@ no change: what protects their messages stands in `local/resources.json`, which 
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,19 @@ _PARENTS = frozenset(
 )
 
 
-def note_protection(kit: Path, problems: Sequence[str]) -> None:
-    """Write down that this process, of the kit in this folder, keeps files out of its messages, or why it does not."""
+def note_protection(kit: Path, problem: str | None) -> None:
+    """Write down that this process, of the kit in this folder, keeps files out of its messages, or why it does not.
+
+    Args:
+        kit: the folder.
+        problem: what `flareclust.privacy.file_guard.problem` has found.
+    """
     about = {
         "pid": os.getpid(),
         "started": psutil.Process().create_time(),
         "flareclust": __version__,
         "nvflare": version("nvflare"),
-        "problems": list(problems),
+        "problems": [] if problem is None else [problem],
     }
     try:
         with write_atomically(kit / PROTECTION, mode=0o600) as out:

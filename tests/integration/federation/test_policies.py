@@ -13,7 +13,7 @@ from flareclust.cli.main import main
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.privacy.request_log import REQUEST_LOG_FILE
+from flareclust.privacy.job_folder import REQUEST_LOG_FILE
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
 from flareclust.sites.account import budget_of

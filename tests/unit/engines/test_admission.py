@@ -18,8 +18,8 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from flareclust.engines.admission import ServerValidator, SiteDeployer, files_problem
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.flare import file_guard
-from flareclust.flare.filters import SiteTaskPolicy
+from flareclust.privacy import file_guard
+from flareclust.privacy.filters import SiteTaskPolicy
 from flareclust.protocol.registry import get
 from flareclust.sites.kit import allow_classes
 from flareclust.sites.kit_files import Watch, rights_problem

@@ -19,8 +19,8 @@ from flareclust.evaluation.scores import stack
 from flareclust.executors.deepfeca import SHAPE, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, KEYS, REFUSED, ROUND, SCORE, STEP

@@ -16,9 +16,9 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy import session
 from flareclust.privacy.enforcement import LONGEST_REASON, PolicyEnforcer, Request
+from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
 from flareclust.privacy.reply_specs import registered_replies
-from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS

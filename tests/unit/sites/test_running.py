@@ -30,7 +30,7 @@ def parent(tmp_path):
 
 
 def noted(kit, process, **changes):
-    note_protection(kit, changes.pop("problems", []))
+    note_protection(kit, changes.pop("problem", None))
     about = parse_json((kit / PROTECTION).read_text()) | {"pid": process.pid}
     about |= {"started": psutil.Process(process.pid).create_time()} | changes
     (kit / PROTECTION).write_text(json.dumps(about))
@@ -65,7 +65,7 @@ def test_a_clock_that_was_set_changes_nothing(tmp_path, parent):
 
 
 def test_a_process_that_could_not_be_protected_says_why(tmp_path, parent):
-    noted(tmp_path, parent, problems=["cannot keep files out"])
+    noted(tmp_path, parent, problem="cannot keep files out")
     assert protection(tmp_path) == ("not in force", [f"the process {parent.pid} cannot keep files out"])
 
 

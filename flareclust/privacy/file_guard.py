@@ -8,7 +8,6 @@ arrays only, so a process refuses such sections, and the objects that ask for th
 import logging
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,8 +15,6 @@ from nvflare.fuel.utils.class_loader import get_class_name
 from nvflare.fuel.utils.fobs import Decomposer, fobs, lobs
 from nvflare.fuel.utils.fobs.datum import Datum, DatumManager, DatumType
 from nvflare.fuel.utils.fobs.decomposer import DataClassDecomposer
-
-from flareclust.sites.running import note_protection
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +42,6 @@ def install() -> None:
         fobs._decomposers[get_class_name(Datum)] = _NoDatum()
     except AttributeError as error:
         log.error("%s, but NVFlare %s has other messages: %s", _REFUSAL, version("nvflare"), error)
-
-
-def note(kit: Path) -> None:
-    """Write down, in the folder of the kit that this process is of, whether its messages hold no files."""
-    found = problem()
-    note_protection(kit, [] if found is None else [found])
 
 
 def problem() -> str | None:

@@ -1,10 +1,17 @@
-"""What one job has asked a site so far, in the order in which it asked."""
+"""What a site keeps in the folder of one job: what it was asked so far, and the tracebacks, which stay there."""
 
 import os
+import traceback
+from contextlib import suppress
 from pathlib import Path
+
+from nvflare.apis.fl_context import FLContext
 
 #: Where a real site keeps it, in the job's folder; every line has a step and a round.
 REQUEST_LOG_FILE = "flareclust_asked.txt"
+
+#: The file with the tracebacks.
+TRACEBACK_FILE = "flareclust_error.txt"
 
 
 class RequestLog:
@@ -36,3 +43,16 @@ class RequestLog:
             out.write(f"{step} {round_}\n")
             out.flush()
             os.fsync(out.fileno())
+
+
+def run_dir(fl_ctx: FLContext) -> Path:
+    """Return the folder of the job at this site."""
+    return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
+
+
+def keep_traceback(fl_ctx: FLContext, error: Exception) -> None:
+    """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
+    with suppress(OSError):
+        path = run_dir(fl_ctx) / TRACEBACK_FILE
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write("".join(traceback.format_exception(error)))
