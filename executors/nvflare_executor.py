@@ -33,7 +33,7 @@ from flareclust.sites.cluster import ClusterTable
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.rows import SiteData
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: Attributes that hold the site's rows and session; algorithms have no access to them.
 HELD = ("_rows", "_site", "_sums")
@@ -114,15 +114,15 @@ class ExecutorShell(Executor, ABC):
             answer = self._answer(task, table, site_data, aborted, fl_ctx)
             if answer.unplaced is not None:
                 keep_traceback(fl_ctx, answer.unplaced)
-                log.warning("rows got no labels: %s; traceback in %s", type(answer.unplaced).__name__, TRACEBACK_FILE)
+                _log.warning("rows got no labels: %s; traceback in %s", type(answer.unplaced).__name__, TRACEBACK_FILE)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
         except (Refusal, BadMessage) as reason:
-            log.warning("refused the task %s: %s", task_name, reason)
+            _log.warning("refused the task %s: %s", task_name, reason)
             return self._stated(_refuse(str(reason)))
         except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
             keep_traceback(fl_ctx, error)
-            log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
+            _log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
             return self._stated(
                 _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
             )

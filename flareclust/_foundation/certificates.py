@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography import x509
 
 #: A kit that ends within so many days is worth a hint.
-SOON = timedelta(days=30)
+_SOON = timedelta(days=30)
 
 
 def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
@@ -47,10 +47,10 @@ def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timed
 
 
 def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
-    """Return a hint where a certificate of the kit ends within `SOON`."""
+    """Return a hint where a certificate of the kit ends within `_SOON`."""
     now = now or datetime.now(timezone.utc)
     ends = [(_validity(file)[1], file.name) for file in _certificates(kit)]
-    if not ends or min(ends)[0] - now > SOON:
+    if not ends or min(ends)[0] - now > _SOON:
         return None
     when, name = min(ends)
     return f"the certificate {name} ends {_said(when)}; ask for a new kit before that"

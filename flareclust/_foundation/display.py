@@ -4,7 +4,7 @@ import math
 import reprlib
 
 #: Characters of a value in a message, and of a message about a wrong request.
-LONGEST_VALUE, LONGEST_MESSAGE = 80, 1500
+LONGEST_VALUE, _LONGEST_MESSAGE = 80, 1500
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LONGEST_VALUE
@@ -27,7 +27,7 @@ def printable(text: object, *, lines: bool = False) -> str:
     )
 
 
-def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
+def shortened(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """Return a text without its middle where it is long: what it is about is said first, and what to do last."""
     if len(text) <= longest:
         return text

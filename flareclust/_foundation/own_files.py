@@ -11,7 +11,7 @@ from typing import IO, Any, Literal, TextIO
 from flareclust._foundation.errors import UserError
 
 #: Bytes that must fit on the disk before work is done whose result goes there.
-PROBE = 2**16
+_PROBE = 2**16
 
 
 def state_folder() -> Path:
@@ -37,7 +37,7 @@ def fallbacks(name: str) -> list[Path]:
 def check_writable(folder: Path) -> None:
     """Raise OSError unless a file of some size can be written to an existing folder, as on a disk that is full."""
     with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(b"\0" * PROBE)
+        file.write(b"\0" * _PROBE)
         file.flush()
         os.fsync(file.fileno())
 

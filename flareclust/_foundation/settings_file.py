@@ -19,7 +19,7 @@ LONGEST = 1 << 18
 LONGEST_JSON = 1 << 24
 
 #: No settings are nested as deep; the time that yaml takes grows with the square of the depth.
-DEEPEST = 20
+_DEEPEST = 20
 
 #: What yaml raises for a text that cannot be what its tag or its form promises, such as a 13th month or endless brackets.
 _NO_YAML = (
@@ -108,7 +108,7 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise NotPlain("has an alias (*name), which settings do not need; write the value out")
         self._depth += 1
-        if self._depth > DEEPEST:
+        if self._depth > _DEEPEST:
             raise NotPlain("is nested too deep for settings")
         node = super().compose_node(parent, index)
         self._depth -= 1

@@ -11,7 +11,7 @@ from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 
 #: What NVFlare takes in its command lines and folders.
-SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 #: What a number in a message may be; sums of squares of smaller ones stay finite.
 LARGEST = 1e140
@@ -22,7 +22,7 @@ LEAST_VALUE, LARGEST_VALUE = 1e-100, 1e59
 
 
 #: What scikit-learn, NVFlare, Flower and flareclust call the same setting.
-SYNONYMS = (
+_SYNONYMS = (
     ("k", "n_clusters", "num_clusters", "n_components"),
     ("seed", "random_state", "random_seed"),
     ("n_sites", "sites", "clients", "n_clients", "num_clients", "num_partitions", "num_supernodes"),
@@ -83,14 +83,14 @@ def _near(word: str, known: list[str]) -> list[str]:
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" with the known word nearest to `word`, or nothing."""
     known = list(known)
-    same = [name for names in SYNONYMS if word in names for name in names if name in known]
+    same = [name for names in _SYNONYMS if word in names for name in names if name in known]
     near = same or (_near(str(word), known) if len(known) <= _MOST_COMPARED else [])
     return f" (did you mean {shown(near[0])}?)" if near else ""
 
 
 def site_name(name: object) -> str:
     """Return a name that NVFlare takes as a site's; raise UserError for others."""
-    if not isinstance(name, str) or not SITE_NAME.fullmatch(name) or name == "server":
+    if not isinstance(name, str) or not _SITE_NAME.fullmatch(name) or name == "server":
         raise UserError(
             f"{name!r} cannot be a site's name: use letters, digits, - and _, a letter or digit first (and not 'server')"
         )

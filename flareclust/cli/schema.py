@@ -10,17 +10,17 @@ from flareclust.cli.entry import say
 
 schema_app = typer.Typer(no_args_is_help=True, help="The schema of the sites' tables: types, units, values.")
 
-TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="A csv, parquet, arrow or feather file.")]
-Mapped = Annotated[
+_TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="A csv, parquet, arrow or feather file.")]
+_Mapped = Annotated[
     Path | None, typer.Option(help="How the file differs from the schema; by default NAME.mapping.yaml beside it.")
 ]
 
 
 @schema_app.command("draft")
 def schema_draft(
-    file: TableFile,
+    file: _TableFile,
     out: Annotated[Path | None, typer.Option(help="The schema to write; by default it is printed.")] = None,
-    mapping: Mapped = None,
+    mapping: _Mapped = None,
     encoding: Annotated[
         str | None, typer.Option(help="Of a csv file: utf-8 (the default), latin-1, cp1252, ...")
     ] = None,
@@ -57,9 +57,9 @@ def schema_draft(
 
 @schema_app.command("check")
 def schema_check(
-    file: TableFile,
+    file: _TableFile,
     schema: Annotated[Path, typer.Option(help="The schema that all sites have agreed on.")],
-    mapping: Mapped = None,
+    mapping: _Mapped = None,
 ) -> None:
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
     from flareclust.data.tables import File

@@ -10,21 +10,18 @@ from flareclust.cli.entry import say
 
 site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: its rows, its permission.")
 
-Kit = Annotated[Path, typer.Argument(help="The site's kit: the folder with startup/ and local/.")]
-
-#: For what is done at the server as well.
-AnyKit = Annotated[Path, typer.Argument(help="A site's or the server's kit: the folder with startup/ and local/.")]
+_Kit = Annotated[Path, typer.Argument(help="The site's kit: the folder with startup/ and local/.")]
 
 
 #: For what is done in relays' and users' kits as well.
-EveryKit = Annotated[
+_EveryKit = Annotated[
     Path, typer.Argument(help="A kit of a site, the server, a relay or a user: the folder with startup/ and local/.")
 ]
 
 
 @site_app.command("init")
 def site_init(
-    kit: Kit,
+    kit: _Kit,
     rows: Annotated[
         str,
         typer.Option(
@@ -64,7 +61,7 @@ def site_init(
 
 @site_app.command("check")
 def site_check(
-    kit: EveryKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
+    kit: _EveryKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
 ) -> None:
     """Say what the kit lets jobs do, read a site's rows as a job would, and name what is wrong or odd. Nothing is sent."""
     from flareclust.experiment.reports import terminal
@@ -78,7 +75,7 @@ def site_check(
 
 @site_app.command("budget")
 def site_budget(
-    kit: Kit,
+    kit: _Kit,
     site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -96,7 +93,7 @@ def site_budget(
 
 @site_app.command("allow")
 def site_allow(
-    kit: EveryKit,
+    kit: _EveryKit,
     log_streaming: Annotated[
         bool, typer.Option("--log-streaming", help="Let the site's error texts go to the server.")
     ] = False,
@@ -137,7 +134,7 @@ def site_allow(
 
 @site_app.command("policy")
 def site_policy(
-    kit: Kit,
+    kit: _Kit,
     file: Annotated[Path | None, typer.Argument(help="YAML or JSON with the policy's settings.")] = None,
     min_rows: Annotated[int | None, typer.Option(help="With fewer rows the site takes no part.")] = None,
     min_count: Annotated[int | None, typer.Option(help="Clusters of fewer rows never leave the site.")] = None,

@@ -35,7 +35,7 @@ from flareclust.sites.kit import classes_problem
 from flareclust.sites.kit_files import Watch, rights_problem
 from flareclust.sites.running import note_protection
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: What a job consists of, in its app's folder, and what NVFlare puts beside it to sign it.
 _FILES = frozenset(FILES)
@@ -76,7 +76,7 @@ def packed_problem(packed: zipfile.ZipFile) -> str | None:
     return None
 
 
-def kept_problem(local: Path, folder: Path) -> str | None:
+def _kept_problem(local: Path, folder: Path) -> str | None:
     """Return why a job with this folder may not be unpacked at a site, in words that follow the site's name.
 
     NVFlare would delete the folder first, and with it the labels and the record of requests.
@@ -113,11 +113,11 @@ class SiteDeployer(FLComponent, AppDeployer):
             with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
                 problem = _problem(local, names, self._watch) or packed_problem(packed)
-                problem = problem or kept_problem(local, Path(workspace.get_run_dir(job_id)))
+                problem = problem or _kept_problem(local, Path(workspace.get_run_dir(job_id)))
         except _UNPACKABLE:
             return "the job's files cannot be unpacked"
         if problem:
-            log.warning("job %s is not run: this site %s", job_id, problem)
+            _log.warning("job %s is not run: this site %s", job_id, problem)
             return problem
         return super().deploy(workspace, job_id, job_meta, app_name, app_data, fl_ctx) or ""
 
@@ -151,7 +151,7 @@ class ServerValidator(FLComponent, AppValidator):
         names = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if not path.is_dir()]
         problem = _problem(self._local, names, self._watch, at_server=True) or folder_problem(root)
         if problem:
-            log.warning("job %s is not run: the server %s", root.parent.name, problem)
+            _log.warning("job %s is not run: the server %s", root.parent.name, problem)
             return f"the server {problem}", {}
         return "", {}
 
@@ -188,4 +188,4 @@ def _local(fl_ctx: FLContext) -> Path:
 
 def _log_changes(names: list[str]) -> None:
     if names:
-        log.error("changed while a job ran: %s; no further job is run until this process is started anew", names)
+        _log.error("changed while a job ran: %s; no further job is run until this process is started anew", names)

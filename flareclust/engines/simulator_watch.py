@@ -28,11 +28,11 @@ LOST_SITE = re.compile(
     r"Could not connect to the server cell"
 )
 
-POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 #: Seconds in which killed processes must be gone.
-LONGEST_END = 30.0
+_LONGEST_END = 30.0
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class LostSite(Exception):
@@ -119,7 +119,7 @@ def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:
 
 def _wait(process: subprocess.Popen[bytes]) -> bool:
     try:
-        process.wait(POLL_SECONDS)
+        process.wait(_POLL_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True
@@ -128,7 +128,7 @@ def _wait(process: subprocess.Popen[bytes]) -> bool:
 def _failure(scratch: Path) -> JobFailed:
     """Return why the job ended without a result: the controller's own words, or the end of the console."""
     for traceback in sorted((scratch / "workspace").glob(f"*/*/{TRACEBACK_FILE}")):
-        log.error("traceback of %s:\n%s", traceback.parts[-3], log_text(traceback))
+        _log.error("traceback of %s:\n%s", traceback.parts[-3], log_text(traceback))
     console = log_text(scratch / "console.txt")
     fatal = FATAL.search(console)
     if fatal:
@@ -146,5 +146,5 @@ def end_simulator(process: subprocess.Popen[bytes], scratch: Path) -> None:
     """
     with deferred_signals():
         process.kill()
-        end_all(lambda: working_in(str(scratch)), LONGEST_END)
+        end_all(lambda: working_in(str(scratch)), _LONGEST_END)
         process.wait()

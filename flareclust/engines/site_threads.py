@@ -13,13 +13,13 @@ from typing import TypeVar
 from flareclust._foundation.typing import AbortCheck
 from flareclust.core.blas import one_thread
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 #: Bytes of a site's rows from which on a thread gains more than it costs.
 LARGE = 300_000
 
 
-def computed(works: Iterable[tuple[int, Callable[[AbortCheck], T]]], workers: int) -> list[T]:
+def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: int) -> list[_T]:
     """Return what the works of sites return, in their order.
 
     Large works run in threads, small ones in the calling thread. An exception is that of the first site that has one, as
@@ -31,11 +31,11 @@ def computed(works: Iterable[tuple[int, Callable[[AbortCheck], T]]], workers: in
     """
     stopped = Event()
 
-    def alone(work: Callable[[AbortCheck], T]) -> T:
+    def alone(work: Callable[[AbortCheck], _T]) -> _T:
         with one_thread():
             return work(stopped.is_set)
 
-    def start(size: int, work: Callable[[AbortCheck], T]) -> Callable[[], T]:
+    def start(size: int, work: Callable[[AbortCheck], _T]) -> Callable[[], _T]:
         if size < LARGE:
             return lambda: work(stopped.is_set)
         return pool.submit(copy_context().run, alone, work).result  # with the loggers of the caller's flow

@@ -22,13 +22,13 @@ MOST_ASSESSED = 1000
 
 #: (step, round, arrays, sites) -> parts of the replies, each with the problems of sites that have none, by their numbers;
 #: None where the replies of the step come one by one.
-AskMany = Callable[[str, int, Message, Sequence[str]], Iterator[tuple[Part | None, Mapping[int, str]]] | None]
+_AskMany = Callable[[str, int, Message, Sequence[str]], Iterator[tuple[Part | None, Mapping[int, str]]] | None]
 
 
 class BatchExchanges(Exchanges):
     """Exchanges of one run with sites that answer many at a time."""
 
-    def __init__(self, ask_many: AskMany, ask: Ask, sites: list[str], needed: int, on_round: OnRound) -> None:
+    def __init__(self, ask_many: _AskMany, ask: Ask, sites: list[str], needed: int, on_round: OnRound) -> None:
         super().__init__(ask, sites, needed, on_round)
         self.ask_many = ask_many
         self._named = 0

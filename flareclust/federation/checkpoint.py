@@ -25,14 +25,14 @@ from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import ClusteringAggregator, Round
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: The file's name in the folder of a result, and while it is being written.
 CHECKPOINT = "checkpoint.npz"
 PART = CHECKPOINT + ".part"
 
 #: So long does a server keep the checkpoint of a job without a result.
-KEPT_DAYS = 30
+_KEPT_DAYS = 30
 
 #: Name of the JSON text among the arrays, and how the names of the others begin.
 _ABOUT, _TASK, _RECORD = "about", "task.", "record."
@@ -112,7 +112,7 @@ class CheckpointFile:
         try:
             write(self.path, checkpoint, self.about)
         except OSError as error:
-            log.warning("no checkpoint was written to %s (%s); the run goes on", self.path, error.strerror)
+            _log.warning("no checkpoint was written to %s (%s); the run goes on", self.path, error.strerror)
 
     def copy(self, file: Path) -> None:
         """Take over a checkpoint that the server of a simulator has written, if there is one and it is another one."""
@@ -128,7 +128,7 @@ class CheckpointFile:
         except FileNotFoundError:
             return  # the result is complete by now
         except OSError as error:
-            log.warning("no checkpoint was written to %s (%s); the run goes on", self.path, error.strerror)
+            _log.warning("no checkpoint was written to %s (%s); the run goes on", self.path, error.strerror)
 
 
 def about_job(
@@ -168,16 +168,16 @@ def write(path: Path, checkpoint: Checkpoint, about: Mapping[str, object]) -> No
 
 
 def remove_old(folder: Path, but: Path | None) -> None:
-    """Remove the checkpoints in a folder that nobody has gone on from for `KEPT_DAYS`, but for one that is in use.
+    """Remove the checkpoints in a folder that nobody has gone on from for `_KEPT_DAYS`, but for one that is in use.
 
     One that cannot be removed stays.
     """
-    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    oldest = time.time() - _KEPT_DAYS * 24 * 3600
     for path in folder.glob("*.npz*"):
         with suppress(OSError):
             if path != but and path.stat().st_mtime < oldest:
                 path.unlink()
-                log.info("%s was older than %d days and was removed", path, KEPT_DAYS)
+                _log.info("%s was older than %d days and was removed", path, _KEPT_DAYS)
 
 
 def read(path: Path, about: Mapping[str, object]) -> Checkpoint:

@@ -59,14 +59,14 @@ class FederationOptions:
 
 
 #: The default settings.
-USUAL = FederationOptions()
+_USUAL = FederationOptions()
 
 
 def run_federation(
     aggregator: ClusteringAggregator,
     ask: Ask,
     sites: Sequence[str],
-    options: FederationOptions = USUAL,
+    options: FederationOptions = _USUAL,
     *,
     on_round: OnRound = lambda record: None,
     resume: Checkpoint | None = None,

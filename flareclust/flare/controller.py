@@ -43,7 +43,7 @@ from flareclust.sites.kit import classes_problem
 LIVE, EXCHANGES, RECORDS, WAITING = "flareclust", "exchanges", "records", "waiting_for"
 
 #: Why a site is missing that NVFlare has lost.
-LOST = "was lost: its process, its machine or its network is gone"
+_LOST = "was lost: its process, its machine or its network is gone"
 
 #: The id of every job in NVFlare's simulator, and what those of a server are made of.
 SIMULATED, _JOB_ID = "simulate_job", re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -281,7 +281,7 @@ class ClusteringController(Controller):
         self.broadcast_and_wait(task, fl_ctx, targets=list(sites), min_responses=len(sites), abort_signal=abort_signal)
         if abort_signal.triggered:
             raise _Stopped
-        lost = {site: SiteReply(problem=LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
+        lost = {site: SiteReply(problem=_LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
         return replies | lost
 
 

@@ -37,7 +37,7 @@ def install() -> None:
 
     def download_job_result(session: Session, job_id: str, destination: str | None = None) -> str:
         location = Path(download(session, job_id))  # without a destination NVFlare moves nothing
-        if not is_result(location, session.download_dir, job_id):
+        if not _is_result(location, session.download_dir, job_id):
             raise PathOutside(f"the server named a folder that is no result of the job: {ascii(str(location))[:80]}")
         if destination is None:
             return str(location)
@@ -55,7 +55,7 @@ def is_inside(name: str) -> bool:
     return bool(name) and not any(path.is_absolute() or path.drive or ".." in path.parts for path in paths)
 
 
-def is_result(location: Path, downloads: str, job_id: str) -> bool:
+def _is_result(location: Path, downloads: str, job_id: str) -> bool:
     """Return whether a folder is what NVFlare makes of the result of this job in the folder for downloads."""
     name = re.fullmatch(rf"{re.escape(job_id)}(__\d+)?", location.name)
     return name is not None and not location.is_symlink() and location.parent.resolve() == Path(downloads).resolve()

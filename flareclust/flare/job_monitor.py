@@ -61,7 +61,7 @@ UNREACHABLE_SECONDS = 90
 DISPATCH_SECONDS = 30
 
 #: So many times a failed job is submitted anew with the same token.
-MOST_ATTEMPTS = 20
+_MOST_ATTEMPTS = 20
 
 #: How NVFlare's statuses begin and end.
 FINISHED, RUNNING, DISPATCHED, COMPLETED, ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
@@ -72,9 +72,9 @@ _MOST_LISTED = 200
 #: Errors of the folder that a result is written to; others may be of the network.
 _OF_THIS_DISK = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG))
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Server:
@@ -94,7 +94,7 @@ class Server:
         """Close the session."""
         self._open.close()
 
-    def call_with_retry(self, ask: Callable[[Session], T]) -> T:
+    def call_with_retry(self, ask: Callable[[Session], _T]) -> _T:
         """Return the answer to a question, asked again in a new session while the server does not answer.
 
         Raises:
@@ -112,7 +112,7 @@ class Server:
             except Exception as error:  # NVFlare's API has a dozen ways to say that the server is gone
                 if isinstance(error, JobFailed) and not error.transient:
                     raise
-                log.info("no answer of the server: %s", error)
+                _log.info("no answer of the server: %s", error)
                 if time.monotonic() > end:
                     raise JobFailed(
                         f"the server did not answer for {UNREACHABLE_SECONDS} s; last: {error}", transient=True
@@ -130,7 +130,7 @@ class JobMonitor:
         self.id, self.status, self.lost = "", "", False
         self._sites = connected_sites(server.session)
         for job in lost_jobs(server.session):
-            log.warning("%s", lost_words(job))
+            _log.warning("%s", lost_words(job))
         self._server_start = _start_time(server.session)
         self._seen = 0
         self._end = time.monotonic() + deadline
@@ -149,7 +149,7 @@ class JobMonitor:
             UserError: the server does not permit the job, or does not take it.
             JobFailed: it does not answer.
         """
-        for attempt in range(MOST_ATTEMPTS):
+        for attempt in range(_MOST_ATTEMPTS):
             try:
                 self.id = self.server.session.submit_job(str(folder), None if token is None else f"{token}-{attempt}")
             except (SubmitTokenConflict, SubmitTokenJobDeleted):
@@ -166,10 +166,10 @@ class JobMonitor:
                     f"the server did not answer when it was given the job ({error})", transient=True
                 ) from error
             if token is None or self._is_worth_following():
-                log.info("job %s", self.id)
+                _log.info("job %s", self.id)
                 return
             self.id = ""
-        raise JobFailed(f"{MOST_ATTEMPTS} jobs with the token {token} have failed already")
+        raise JobFailed(f"{_MOST_ATTEMPTS} jobs with the token {token} have failed already")
 
     def _is_worth_following(self) -> bool:
         """Return whether a job that may have been submitted before is new, complete, or really running."""
@@ -229,7 +229,7 @@ class JobMonitor:
             state = self.server.session.show_stats(self.id, TargetType.SERVER).get("server", {}).get(LIVE, {})
             records, total = list(state.get(RECORDS, [])), int(state.get(EXCHANGES, 0))
         except Exception as error:  # noqa: BLE001 - whatever it is, the status decides about the job
-            log.debug("no statistics: %s", error)
+            _log.debug("no statistics: %s", error)
             return []
         fresh = records[max(0, len(records) - (total - self._seen)) :] if total > self._seen else []
         self._seen = max(self._seen, total)
@@ -251,13 +251,13 @@ class JobMonitor:
 
         folder = self.server.call_with_retry(download)
         if self.status.endswith(ABORTED) or not (folder / outcome_files.SUMMARY).exists():
-            raise reason_of(self.server.session, self.id, self.status, folder)
+            raise _reason_of(self.server.session, self.id, self.status, folder)
         outcome = outcome_files.read(folder)[0]
         for record in outcome.rounds[self._seen :]:
             self.on_round(record)
         missing = {}
         with suppress(Exception):  # the result is there; who is not in it is a bonus
-            reasons = undeployed(self.server.session, self.id)
+            reasons = _undeployed(self.server.session, self.id)
             missing = {site: f"did not take the job: {reasons[site]}" for site in self._sites if site in reasons}
         sites = sorted({*outcome.sites, *missing})
         return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
@@ -314,7 +314,7 @@ def beyond(deadline: float) -> JobFailed:
     )
 
 
-def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
+def _reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
     """Return the failure of a job that ended without a result.
 
     Args:
@@ -334,7 +334,7 @@ def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFaile
     return _reported(_server_log(session, job), job, status)
 
 
-def undeployed(session: Session, job: str) -> dict[str, str]:
+def _undeployed(session: Session, job: str) -> dict[str, str]:
     """Return why the job was not deployed, by what NVFlare names in front of it: a site, as a rule."""
     problems = [line.partition(": ") for line in _deployment(session, job) if not line.endswith(_WELL)]
     return {name: why for name, _, why in problems}

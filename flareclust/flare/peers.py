@@ -38,7 +38,7 @@ from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: So many sessions of each user does a server know at most, the latest.
 MOST_SESSIONS = 1000
@@ -87,7 +87,7 @@ def job_problem(job: object) -> str | None:
     return f"was given {ascii(job)[:80]} as the name of a job, which is none"
 
 
-def starting_problem(folder: Path) -> str | None:
+def _starting_problem(folder: Path) -> str | None:
     """Return why the job with this folder may not start, None where it may: its process would write over what it has left."""
     if not folder.is_dir() or all(_is_deployed(entry.name) for entry in folder.iterdir()):
         return None
@@ -234,7 +234,7 @@ class SafeProcessor(RequestProcessor):
         problem = _request_problem(req, app_ctx)
         if problem is None:
             return self._processor.process(req, app_ctx)
-        log.warning("a request was refused: this site %s", problem)
+        _log.warning("a request was refused: this site %s", problem)
         return error_reply(f"this site {problem}")
 
 
@@ -246,7 +246,7 @@ def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:
         return None
     problem = job_problem(job)
     if problem is None and req.topic == TrainingTopic.START_JOB and isinstance(app_ctx, ClientEngine):
-        return starting_problem(Path(app_ctx.args.workspace) / job)
+        return _starting_problem(Path(app_ctx.args.workspace) / job)
     return problem
 
 
@@ -297,7 +297,7 @@ def dropping(problem: Callable[[Message], str | None]) -> Callable[[Message], Me
         wrong = problem(message)
         if wrong is None:
             return None
-        log.warning("a message was dropped: %s", wrong)
+        _log.warning("a message was dropped: %s", wrong)
         return make_reply(ReturnCode.UNAUTHENTICATED, error="dropped")
 
     return drop

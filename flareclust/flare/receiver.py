@@ -43,7 +43,7 @@ from flareclust.flare.peers import dropping, requests_of
 from flareclust.protocol.task import REFUSED
 
 #: More objects than NVFlare's headers, its context and any number of our arrays are.
-MOST_OBJECTS = 10_000
+_MOST_OBJECTS = 10_000
 
 #: By code: bytes of the value that follows, for values of one size; an extension has one more for its type.
 _FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
@@ -56,7 +56,7 @@ _OBJECTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 def check_message(message: bytes) -> None:
-    """Raise BadMessage unless the bytes are sections of a message with at most `MOST_OBJECTS` objects and no files."""
+    """Raise BadMessage unless the bytes are sections of a message with at most `_MOST_OBJECTS` objects and no files."""
     view, at = memoryview(message), 0
     while at < len(view) or not at:
         if at + lobs.HEADER_LEN > len(view):
@@ -71,7 +71,7 @@ def check_message(message: bytes) -> None:
 
 
 def _count(body: memoryview) -> None:
-    """Raise BadMessage if what is packed in these bytes is more than `MOST_OBJECTS` objects, or ends too early."""
+    """Raise BadMessage if what is packed in these bytes is more than `_MOST_OBJECTS` objects, or ends too early."""
     at, seen, coming = 0, 0, 1
     while coming and at < len(body):
         code = body[at]
@@ -91,8 +91,8 @@ def _count(body: memoryview) -> None:
             at += width
         elif 0x80 <= code < 0xE0:
             at += _FIXED.get(code, 0)
-        if seen + coming > MOST_OBJECTS:
-            raise BadMessage(f"the message is made of more than {MOST_OBJECTS} objects")
+        if seen + coming > _MOST_OBJECTS:
+            raise BadMessage(f"the message is made of more than {_MOST_OBJECTS} objects")
     if coming or at > len(body):
         raise BadMessage("the message ends too early")
 
@@ -104,7 +104,7 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 128 * 2**20
 
 #: The name and the id of the task that a site is working on, or None.
-OpenTask = Callable[[str], tuple[str, str] | None]
+_OpenTask = Callable[[str], tuple[str, str] | None]
 
 _REPLIES = (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE)
 _STREAM_ERRORS = (STREAM_CHANNEL, STREAM_ERROR_TOPIC)
@@ -117,7 +117,7 @@ def most_bytes() -> int:
     return MOST_BYTES if limit == DEFAULT_STREAMING_MAX_BLOB_SIZE else limit
 
 
-def install(fl_ctx: FLContext, open_task: OpenTask) -> bool:
+def install(fl_ctx: FLContext, open_task: _OpenTask) -> bool:
     """Take in the replies of the running job; return whether that could be done."""
     core = CoreCell.ALL_CELLS.get(FQCN.join([FQCN.ROOT_SERVER, fl_ctx.get_job_id()]))
     cell = None if core is None else core.get_fobs_context().get(FOBSContextKey.CELL)
@@ -159,7 +159,7 @@ class ReplyAdapter(Adapter):
         open_task: says what a site is working on.
     """
 
-    def __init__(self, cell: Cell, cb: Callable[[Message], Message], fl_ctx: FLContext, open_task: OpenTask) -> None:
+    def __init__(self, cell: Cell, cb: Callable[[Message], Message], fl_ctx: FLContext, open_task: _OpenTask) -> None:
         super().__init__(cb, cell.core_cell.my_info, cell)
         self._engine, self._job = fl_ctx.get_engine(), fl_ctx.get_job_id()
         self._open_task = open_task

@@ -42,7 +42,7 @@ _SHORT = 1.0
 _ASKS_PER_SITE = 0.03
 
 
-class SiteProcess:
+class _SiteProcess:
     """The process of a site, as far as the simulator uses that of `subprocess.Popen`."""
 
     def __init__(self, ask: Callable[..., Any], pid: int) -> None:
@@ -76,9 +76,9 @@ class SiteProcesses:
             _to_the_end(partial(_serve, theirs, m))
         theirs.close()
 
-    def start(self, command: Sequence[str], env: Mapping[str, str], **options: object) -> SiteProcess:
+    def start(self, command: Sequence[str], env: Mapping[str, str], **options: object) -> _SiteProcess:
         """Do what `subprocess.Popen` would with the command of a site, in a session of its own."""
-        return SiteProcess(self._ask, self._ask("start", list(command), dict(env)))
+        return _SiteProcess(self._ask, self._ask("start", list(command), dict(env)))
 
     def _ask(self, *request: object) -> Any:
         with self._lock:
@@ -179,7 +179,7 @@ class OwnNames(simulator_runner.SimulatorClientRunner):
     def build_ctx(self, shared: dict[str, Any]) -> None:
         self._shared, self._own = shared, threading.local()
 
-    def _cleanup_process(self, process: SiteProcess, timeout: float = 0.0) -> None:
+    def _cleanup_process(self, process: _SiteProcess, timeout: float = 0.0) -> None:
         """End the process of a site whose turn is over, as far as it can be; NVFlare expects no error."""
         with suppress(OSError, EOFError):
             process.kill()

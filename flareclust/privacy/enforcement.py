@@ -26,7 +26,7 @@ from flareclust.protocol.task import ASSESS, DESCRIBE, KNOWN_MOMENTS, OF_CLASSES
 LONGEST_REASON = 400
 
 #: The array with the edges of bins, which has a row for each column and not for each centroid; executors bound its size.
-EDGES = "edges"
+_EDGES = "edges"
 
 #: Kinds of arrays that a task may bring: numbers, and names of columns with a finished result.
 _KINDS = "fibU"
@@ -207,7 +207,7 @@ def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:
     for name, value in arrays.items():
         if type(value) is not np.ndarray or value.dtype.kind not in _KINDS:
             raise _against("was sent something else than plain arrays of numbers and names")
-        if value.ndim > 1 and value.dtype == np.float64 and name != EDGES and value.shape[0] > maximum:
+        if value.ndim > 1 and value.dtype == np.float64 and name != _EDGES and value.shape[0] > maximum:
             raise _against(f"takes at most {maximum} centroids in a message", "max_centroids")
 
 

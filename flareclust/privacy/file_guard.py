@@ -16,7 +16,7 @@ from nvflare.fuel.utils.fobs import Decomposer, fobs, lobs
 from nvflare.fuel.utils.fobs.datum import Datum, DatumManager, DatumType
 from nvflare.fuel.utils.fobs.decomposer import DataClassDecomposer
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _REFUSAL = "flareclust refuses files in messages"
 
@@ -41,7 +41,7 @@ def install() -> None:
             _guard_values()
         fobs._decomposers[get_class_name(Datum)] = _NoDatum()
     except AttributeError as error:
-        log.error("%s, but NVFlare %s has other messages: %s", _REFUSAL, version("nvflare"), error)
+        _log.error("%s, but NVFlare %s has other messages: %s", _REFUSAL, version("nvflare"), error)
 
 
 def problem() -> str | None:

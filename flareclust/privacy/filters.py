@@ -27,7 +27,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import MADE_UNDER, QUESTION
 from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _CODES = frozenset(value for name, value in vars(ReturnCode).items() if name.isupper() and value != ReturnCode.OK)
 
@@ -54,7 +54,7 @@ class SiteTaskPolicy(Filter):
             found = _kept(error, fl_ctx)
         fl_ctx.set_prop(QUESTION, found, private=True, sticky=False)
         if isinstance(found, str):
-            log.warning("refused the task %s: %s", _task_name(fl_ctx), found)
+            _log.warning("refused the task %s: %s", _task_name(fl_ctx), found)
             _refusal(found).update_shareable(shareable)
         return shareable
 
@@ -87,7 +87,7 @@ class SiteResultPolicy(Filter):
         try:
             return self._released(shareable, fl_ctx).to_shareable()
         except Refusal as refusal:
-            log.warning("kept back the reply to %s: %s", _task_name(fl_ctx), refusal)
+            _log.warning("kept back the reply to %s: %s", _task_name(fl_ctx), refusal)
             return _refusal(str(refusal)).to_shareable()
         except Exception as error:  # noqa: BLE001 - whatever it is, the reply must not pass
             return _refusal(_kept(error, fl_ctx)).to_shareable()

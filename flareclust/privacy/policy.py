@@ -35,7 +35,7 @@ class Ball:
 Bounds = tuple[float, float] | tuple[tuple[float, float], ...] | Mapping[str, tuple[float, float]] | Ball
 
 
-def checked_bounds(bounds: object) -> Bounds:
+def _checked_bounds(bounds: object) -> Bounds:
     """Return bounds as a policy states them, or raise UserError."""
     if isinstance(bounds, Ball):
         return bounds
@@ -61,7 +61,7 @@ def _ball(settings: Mapping[Any, Any]) -> Ball:
                 f"bounds with a norm have no {_short(key)}{did_you_mean(str(key), ('norm', 'center'))}; they have norm, center"
             )
     norm, center = number(settings["norm"]), settings.get("center", 0.0)
-    check_positive("bounds: norm", norm)
+    _check_positive("bounds: norm", norm)
     values = list(center.values()) if isinstance(center, Mapping) else center
     values = values if isinstance(values, list | tuple) else [values]
     if not values or not all(_is_number(value) for value in values):
@@ -89,7 +89,7 @@ def number(value: Any) -> Any:
         return value
 
 
-def check_positive(name: str, value: object) -> None:
+def _check_positive(name: str, value: object) -> None:
     """Raise UserError unless `value` is a finite number above 0."""
     if not _is_number(value) or value <= 0:  # type: ignore[operator]
         raise UserError(f"{name} must be a finite number above 0, got {_short(value)}")
@@ -110,8 +110,8 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def plain_bounds(bounds: Bounds) -> Any:
-    """Return bounds as `checked_bounds` takes them, as plain JSON."""
+def _plain_bounds(bounds: Bounds) -> Any:
+    """Return bounds as `_checked_bounds` takes them, as plain JSON."""
     if isinstance(bounds, Ball):
         center = bounds.center
         return {"norm": bounds.norm, "center": list(center) if isinstance(center, tuple) else center}
@@ -155,7 +155,7 @@ class DifferentialPrivacy:
     def __post_init__(self) -> None:
         """Check the values."""
         for name in _NUMBERS:
-            check_positive(name, getattr(self, name))
+            _check_positive(name, getattr(self, name))
         if self.colluding is not None:
             check_int("colluding", self.colluding, minimum=1)
         if self.unit not in UNITS:
@@ -170,7 +170,7 @@ class DifferentialPrivacy:
                 f"epsilon={self.epsilon:g} for one job is more than the budget of {self.budget:g} for all jobs together; lower "
                 "the one or raise the other"
             )
-        object.__setattr__(self, "bounds", checked_bounds(self.bounds))
+        object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Policy:
         settings["secure_sites"] = None if self.secure_sites is None else list(self.secure_sites)
         if self.dp is not None:
             settings[DP] = {
-                "bounds": plain_bounds(self.dp.bounds),
+                "bounds": _plain_bounds(self.dp.bounds),
                 **{name: getattr(self.dp, name) for name in _NUMBERS},
             }
             if self.dp.colluding is not None:

@@ -21,7 +21,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
 
-def rounded_reply(arrays: Message, schema: Schema, multiple: int, floor: int) -> Message:
+def _rounded_reply(arrays: Message, schema: Schema, multiple: int, floor: int) -> Message:
     """Return a reply with all its numbers of rows rounded; weights that are no integers know no floor."""
     if multiple == 1:
         return arrays
@@ -147,4 +147,4 @@ class GroupingStage(Stage):
         if self.private:
             return reply
         context = exchange.context
-        return rounded_reply(reply, exchange.step.schema, context.round_counts, context.min_count)
+        return _rounded_reply(reply, exchange.step.schema, context.round_counts, context.min_count)

@@ -28,21 +28,21 @@ from flareclust.sites.kit import read_json, write_json
 from flareclust.sites.policy_file import PRIVACY, policy_of
 from flareclust.sites.rows import SiteData
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: In a kit's folder `local`: the places of tables, each with the account that was spent from.
 MEMORY = "flareclust_account.json"
 
 #: In an account's folder, once it has a ledger: whose it is, for those who look into the folder.
-SIGN = "README.txt"
+_SIGN = "README.txt"
 
-LEDGER = "ledger.db"
+_LEDGER = "ledger.db"
 
 #: A folder in the kit that a renewed kit does not have.
 _IN_KIT = "privacy"
 
 
-class Trouble(Refusal):
+class _Trouble(Refusal):
     """The account cannot be used.
 
     Attributes:
@@ -55,7 +55,7 @@ class Trouble(Refusal):
 
 
 @dataclass(frozen=True)
-class Account:
+class _Account:
     """What a site's configuration says about the account of its rows.
 
     Attributes:
@@ -73,7 +73,7 @@ class Account:
     stated: bool
 
     @classmethod
-    def of(cls, local: Path, site: str) -> "Account":
+    def of(cls, local: Path, site: str) -> "_Account":
         """Return the account of a site's rows.
 
         Raises:
@@ -98,12 +98,12 @@ class Account:
 
     def ledger(self) -> Ledger:
         """Return the account's ledger, which need not be there; to spend from it does not make it."""
-        return Ledger(self.folder / LEDGER, site=self.site, must_exist=True)
+        return Ledger(self.folder / _LEDGER, site=self.site, must_exist=True)
 
     @property
     def begun(self) -> bool:
         """Return whether there is a ledger."""
-        return os.path.lexists(self.folder / LEDGER)
+        return os.path.lexists(self.folder / _LEDGER)
 
 
 def accounts() -> Path:
@@ -136,34 +136,34 @@ def session_of(local: Path, site: str, job: str, *, private: bool) -> SiteSessio
         ) from None
     if policy is None or policy.dp is None or not private:
         return None if policy is None else SiteSession(policy, job)
-    return SiteSession(policy, job, open_account(local, site))
+    return SiteSession(policy, job, _open_account(local, site))
 
 
-def open_account(local: Path, site: str) -> Ledger:
+def _open_account(local: Path, site: str) -> Ledger:
     """Return the ledger that a job spends from.
 
     Raises:
         Refusal: the account cannot be used, or is not the one that these rows have spent from.
     """
-    account = Account.of(local, site)
+    account = _Account.of(local, site)
     try:
         ledger = _opened(account)
-    except Trouble as trouble:
-        log.warning("the privacy account cannot be used: %s", trouble.here)
+    except _Trouble as trouble:
+        _log.warning("the privacy account cannot be used: %s", trouble.here)
         raise
     except OSError as error:
         raise Refusal(f"cannot write its privacy account ({error.strerror}); its operator must look at it") from None
     return ledger
 
 
-def check_account(account: Account) -> None:
+def _check_account(account: _Account) -> None:
     """Raise Refusal where no job may spend from an account as things are; nothing is written."""
     remembered = _remembered(account.local)
     if (before := remembered.get(account.place)) is not None:
         if not account.begun:
             raise _gone(account, f"they have spent from {before['folder']}")
         if account.ledger().id != before["ledger"]:
-            raise Trouble(
+            raise _Trouble(
                 "has rows that have spent from another privacy account than the one that it names now; its operator must name "
                 "that one (flareclust site budget)",
                 f"the rows in {account.place} have spent from the account in {before['folder']}, and {account.folder} has "
@@ -175,8 +175,8 @@ def check_account(account: Account) -> None:
         _check_is_the_only_one(account)
 
 
-def _opened(account: Account) -> Ledger:
-    check_account(account)
+def _opened(account: _Account) -> Ledger:
+    _check_account(account)
     ledger = account.ledger()
     ledger.make()
     _sign(account)
@@ -187,9 +187,9 @@ def _opened(account: Account) -> Ledger:
     return ledger
 
 
-def _check_may_begin(account: Account, remembered: Mapping[str, Mapping[str, str]]) -> None:
+def _check_may_begin(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> None:
     """Raise Trouble where a fresh account would take the place of one that was spent from."""
-    if (account.folder / SIGN).exists() or str(account.folder.resolve()) in {
+    if (account.folder / _SIGN).exists() or str(account.folder.resolve()) in {
         one["folder"] for one in remembered.values()
     }:
         raise _gone(account, f"{account.folder} had one")
@@ -197,7 +197,7 @@ def _check_may_begin(account: Account, remembered: Mapping[str, Mapping[str, str
         return
     if remembered:
         before = "; ".join(f"on {place} from {one['folder']}" for place, one in remembered.items())
-        raise Trouble(
+        raise _Trouble(
             "has rows in a place without a privacy account, and has spent from another account before; its operator must "
             "name the account of these rows (flareclust site budget)",
             f"the rows are in {account.place} now, and this kit has spent before, {before}. If these are the same rows, or "
@@ -206,16 +206,16 @@ def _check_may_begin(account: Account, remembered: Mapping[str, Mapping[str, str
         )
 
 
-def _check_is_the_only_one(account: Account) -> None:
+def _check_is_the_only_one(account: _Account) -> None:
     """Raise Trouble where a file of the table belongs to a table with another account."""
     own = _files(account.place)
     for folder in _others(account):
         places = []
         with suppress(Refusal):  # what is broken there is that site's affair
-            places = [user.place for user in Ledger(folder / LEDGER, must_exist=True).users()]
+            places = [user.place for user in Ledger(folder / _LEDGER, must_exist=True).users()]
         for place in places:
             if place == account.place or own & _files(place):
-                raise Trouble(
+                raise _Trouble(
                     "has rows that belong to another privacy account as well; its operator must name that one "
                     "(flareclust site budget)",
                     f"files of {account.place} are among those of {place}, whose account is {folder}; name that folder as "
@@ -223,11 +223,11 @@ def _check_is_the_only_one(account: Account) -> None:
                 )
 
 
-def _others(account: Account) -> Iterator[Path]:
+def _others(account: _Account) -> Iterator[Path]:
     """Yield the folders of the other accounts of this machine's account."""
     own = account.folder.resolve()
     with suppress(OSError):
-        found = {one.resolve() for one in accounts().iterdir() if (one / LEDGER).exists()}
+        found = {one.resolve() for one in accounts().iterdir() if (one / _LEDGER).exists()}
         yield from sorted(found - {own})
 
 
@@ -242,23 +242,23 @@ def _files(place: str) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
-def _gone(account: Account, why: str) -> Trouble:
-    return Trouble(
+def _gone(account: _Account, why: str) -> _Trouble:
+    return _Trouble(
         GONE,
         f"the rows in {account.place} have no ledger in {account.folder}, and {why}; bring it back from the backup",
     )
 
 
-def _sign(account: Account) -> None:
-    if not (account.folder / SIGN).exists():
-        with create(account.folder / SIGN) as file:
+def _sign(account: _Account) -> None:
+    if not (account.folder / _SIGN).exists():
+        with create(account.folder / _SIGN) as file:
             file.write(
-                f"The privacy account of the rows in {account.place}: {LEDGER} has what jobs have spent.\n"
+                f"The privacy account of the rows in {account.place}: {_LEDGER} has what jobs have spent.\n"
                 "Keep this folder in the backups. Without it the site takes part in no job with differential privacy.\n"
             )
 
 
-def _point(account: Account) -> None:
+def _point(account: _Account) -> None:
     """Have other kits find a named account by the place of its rows."""
     link = accounts() / _key(account.place)
     if link.resolve() != account.folder.resolve() and not os.path.lexists(link):
@@ -274,14 +274,14 @@ def _remembered(local: Path) -> dict[str, dict[str, str]]:
         found = read_json(file) if file.exists() else {}
         return {str(place): {key: str(one[key]) for key in ("folder", "ledger")} for place, one in found.items()}
     except (UserError, KeyError, TypeError):
-        raise Trouble(
+        raise _Trouble(
             f"has a local/{MEMORY} that cannot be read, so that it does not know which privacy account is its own; its operator "
             "must look at it",
             f"{file} cannot be read; bring it back from the backup",
         ) from None
 
 
-def _remember(account: Account, ledger: str) -> None:
+def _remember(account: _Account, ledger: str) -> None:
     found = _remembered(account.local)
     new = {"folder": str(account.folder.resolve()), "ledger": ledger}
     if found.get(account.place) == new:
@@ -291,7 +291,7 @@ def _remember(account: Account, ledger: str) -> None:
     except UserError as error:
         if account.stated:  # a folder `local` that nobody can write, in a container; the account has its sign
             return
-        raise Trouble(
+        raise _Trouble(
             "cannot remember which privacy account its rows spend from, as its folder local/ is not writable; its operator "
             f"must name one as account in local/{CONFIG_FILE}",
             str(error),
@@ -398,22 +398,22 @@ def facts(local: Path, policy: Policy, site: str | None = None) -> dict[str, str
 def existing(local: Path) -> str | None:
     """Return whose budget the rows share that a site has just named, in a line; None where they have no account yet."""
     try:
-        account = Account.of(local, local.absolute().parent.name)
+        account = _Account.of(local, local.absolute().parent.name)
         users = [f"{user.site} in {user.kit}" for user in account.ledger().users()] if account.begun else []
     except Refusal as reason:
         return f"the account of privacy of these rows cannot be read: it {reason}"
     if not account.begun:
         return None
-    return f"these rows have a budget already, in {account.folder.resolve() / LEDGER}; used by {'; '.join(users) or 'nobody yet'}"
+    return f"these rows have a budget already, in {account.folder.resolve() / _LEDGER}; used by {'; '.join(users) or 'nobody yet'}"
 
 
 def _budget(local: Path, site: str, policy: Policy) -> Budget:
     assert policy.dp is not None
-    account = Account.of(local, site)
+    account = _Account.of(local, site)
     trouble = None
     try:
-        check_account(account)
-    except Trouble as found:
+        _check_account(account)
+    except _Trouble as found:
         trouble = found.here
     except OSError as error:
         raise Refusal(
@@ -422,7 +422,7 @@ def _budget(local: Path, site: str, policy: Policy) -> Budget:
     lines = _lines(account.ledger().entries() if account.begun else [], policy.dp.delta)
     return Budget(
         place=account.place,
-        file=account.folder.resolve() / LEDGER,
+        file=account.folder.resolve() / _LEDGER,
         others=_users_beside(account),
         lines=lines,
         spent=lines[-1].total if lines else 0.0,
@@ -440,7 +440,7 @@ def _lines(entries: Sequence[Entry], delta: float) -> list[Line]:
     ]
 
 
-def _users_beside(account: Account) -> list[str]:
+def _users_beside(account: _Account) -> list[str]:
     """Return who else uses the account, in words."""
     users = account.ledger().users() if account.begun else []
     found = []

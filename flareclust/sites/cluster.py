@@ -24,7 +24,7 @@ from flareclust.sites.cluster_client import CONNECT, check_workers, connect
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: Seconds to wait for a worker where all are gone.
 ALONE = 60.0
@@ -164,12 +164,12 @@ class DaskParts(Parts):
                     raise Refusal(f"{_LOST}: no worker is left")
             return list(fetched.result())
         except KilledWorker:
-            log.warning(
+            _log.warning(
                 "several workers of the Dask cluster died one after the other; see their logs, and their memory"
             )
             raise Refusal(f"{_LOST}: several of its workers died") from None
         except (CancelledError, OSError) as error:
-            log.warning("the scheduler of the Dask cluster is gone (%s)", type(error).__name__)
+            _log.warning("the scheduler of the Dask cluster is gone (%s)", type(error).__name__)
             raise Refusal(f"{_LOST}: its scheduler is gone") from None
         finally:
             fetched.cancel()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 #: How the address of a cluster begins in a site's configuration.
-SCHEME = "dask"
+_SCHEME = "dask"
 
 #: Seconds to wait for a scheduler that does not answer.
 CONNECT = 10.0
@@ -39,7 +39,7 @@ def is_address(value: object) -> bool:
     try:
         parts = urlsplit(value) if isinstance(value, str) else urlsplit("")
         rest = parts.path, parts.query, parts.fragment, parts.username or ""
-        return parts.scheme == SCHEME and bool(parts.hostname) and bool(parts.port) and not any(rest)
+        return parts.scheme == _SCHEME and bool(parts.hostname) and bool(parts.port) and not any(rest)
     except ValueError:  # a port that is none
         return False
 

@@ -26,13 +26,13 @@ CONFIG_FILE = "flareclust.yaml"
 ACCOUNT_IN_KIT = "../account"
 
 #: A shorter salt can be found by trying, as what is hashed with it travels.
-SHORTEST_SALT = 16
+_SHORTEST_SALT = 16
 
 #: More rows than any site has, and no number that takes long to write.
 _MOST = 2**63
 
 
-def is_text(value: object) -> TypeGuard[str]:
+def _is_text(value: object) -> TypeGuard[str]:
     """Return whether a value is text that may name a file, a folder or a column: not empty, without NUL, and Unicode."""
     try:
         return isinstance(value, str) and value != "" and "\0" not in value and bool(value.encode())
@@ -41,7 +41,7 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def _text(value: object, info: ValidationInfo) -> str | None:
-    if value is not None and not is_text(value):
+    if value is not None and not _is_text(value):
         raise ValueError(f"{(info.field_name or '').rstrip('_')} is no text")
     return value
 
@@ -49,7 +49,7 @@ def _text(value: object, info: ValidationInfo) -> str | None:
 def _columns(value: object) -> tuple[str, ...] | None:
     if value is None:
         return None
-    if not (value and isinstance(value, list) and all(map(is_text, value))):
+    if not (value and isinstance(value, list) and all(map(_is_text, value))):
         raise ValueError("columns are not a list of names")
     return tuple(value)
 
@@ -102,15 +102,15 @@ def _agreement(value: object) -> object:
 
 
 def _salt(value: object) -> object:
-    if value != "" and not (is_text(value) and len(value) >= SHORTEST_SALT):
-        raise ValueError(f"salt is no text of at least {SHORTEST_SALT} characters")
+    if value != "" and not (_is_text(value) and len(value) >= _SHORTEST_SALT):
+        raise ValueError(f"salt is no text of at least {_SHORTEST_SALT} characters")
     return value
 
 
 def _hide(value: object) -> object:
     if value is True:
         return True
-    if not (isinstance(value, list) and all(map(is_text, value))):
+    if not (isinstance(value, list) and all(map(_is_text, value))):
         raise ValueError("hide is neither true nor a list of names")
     return frozenset(value)
 
@@ -187,7 +187,7 @@ class SiteConfig(BaseModel):
     def path_of(self, site: str) -> str:
         """Return the path of a site's rows; raise Refusal where there is none."""
         path = self.path.get(site) if isinstance(self.path, dict) else self.path
-        if not is_text(path):
+        if not _is_text(path):
             raise _no_path()
         try:
             return for_site(path, site)
@@ -241,7 +241,7 @@ def _problem(problem: Mapping[str, Any]) -> str:
 
 def _shown(key: object) -> str:
     """Return a key of the file as text that can be sent."""
-    return key if is_text(key) and key.isprintable() else ascii(key)[:40]
+    return key if _is_text(key) and key.isprintable() else ascii(key)[:40]
 
 
 def _no_path() -> Refusal:

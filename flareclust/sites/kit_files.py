@@ -20,15 +20,15 @@ _NAMES = (
 )
 
 
-def files_of(local: Path) -> Iterator[Path]:
+def _files_of(local: Path) -> Iterator[Path]:
     """Yield the files in a kit's folder `local` that say what jobs may do, links among them."""
     for pattern in _NAMES:
         yield from sorted(path for path in local.glob(pattern) if path.is_symlink() or path.is_file())
 
 
-def fingerprint(local: Path) -> dict[str, str]:
+def _fingerprint(local: Path) -> dict[str, str]:
     """Return the SHA-256 of each of these files by its path in `local`."""
-    return {path.relative_to(local).as_posix(): _digest(path) for path in files_of(local)}
+    return {path.relative_to(local).as_posix(): _digest(path) for path in _files_of(local)}
 
 
 def _digest(path: Path) -> str:
@@ -42,7 +42,7 @@ def rights_problem(local: Path) -> str | None:
     """Return why another account could change what jobs may do, in words that follow the site's name; None if none can."""
     kit = local.parent
     trusted = {0, os.geteuid(), kit.stat().st_uid}
-    for path in (local, *files_of(local)):
+    for path in (local, *_files_of(local)):
         name = path.relative_to(kit)
         if not path.exists() or not path.resolve().is_relative_to(kit.resolve()):
             return f"has {name} as a link out of its kit; put the file itself there"
@@ -102,7 +102,7 @@ class Watch:
             return sorted(self._changed)
 
     def _compare(self, local: Path, *, starting: bool = False) -> None:
-        now = fingerprint(local)
+        now = _fingerprint(local)
         if not self._running and not (starting and self._before):
             self._before = now
             return

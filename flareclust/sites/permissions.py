@@ -26,7 +26,7 @@ from flareclust.sites.kit_files import rights_problem
 from flareclust.sites.policy_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
 
 #: What executors have for min_count where a job says nothing.
-MIN_COUNT = 2
+_MIN_COUNT = 2
 
 
 def versions() -> str:
@@ -155,7 +155,7 @@ def _policy_hints(local: Path) -> list[str]:
         return []
     if policy is None:
         return [
-            f"no policy: each job says what leaves the site (min_count {MIN_COUNT}, or what it says): flareclust site policy"
+            f"no policy: each job says what leaves the site (min_count {_MIN_COUNT}, or what it says): flareclust site policy"
         ]
     found = []
     if policy.dp is None and policy.min_count < _LEAST_FLOOR:

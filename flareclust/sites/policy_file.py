@@ -16,13 +16,13 @@ from flareclust.sites.kit import read_json, write_json
 #: The file in a kit's folder `local`.
 PRIVACY = "privacy.json"
 
-TASK_FILTER = "flareclust.privacy.filters.SiteTaskPolicy"
-RESULT_FILTER = "flareclust.privacy.filters.SiteResultPolicy"
+_TASK_FILTER = "flareclust.privacy.filters.SiteTaskPolicy"
+_RESULT_FILTER = "flareclust.privacy.filters.SiteResultPolicy"
 GUARD = "flareclust.privacy.filters.EveryScope"
-GUARD_ID = "flareclust_policy"
+_GUARD_ID = "flareclust_policy"
 
 #: By the key of their list: our filter, and which way what it sees goes, seen from here.
-_OURS = {"task_data_filters": (TASK_FILTER, "in"), "task_result_filters": (RESULT_FILTER, "out")}
+_OURS = {"task_data_filters": (_TASK_FILTER, "in"), "task_result_filters": (_RESULT_FILTER, "out")}
 
 _ANEW = "take the policy away (`flareclust site policy KIT --remove`) and write it anew, with `flareclust site policy KIT` and your settings"
 
@@ -82,7 +82,7 @@ def write_policy(local: Path, policy: Policy) -> Path:
         for key, (path, direction) in _OURS.items():
             ours = {"path": path, "direction": direction, "args": policy.to_json()}
             scope[key] = [ours, *(one for one in scope.get(key, []) if not _is_ours(one))]
-    guard = {"id": GUARD_ID, "path": GUARD, "args": policy.to_json()}
+    guard = {"id": _GUARD_ID, "path": GUARD, "args": policy.to_json()}
     found["components"] = [guard, *(one for one in components if one.get("path") != GUARD)]
     local.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
@@ -159,7 +159,7 @@ def _ours(scope: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _is_ours(one: dict[str, Any]) -> bool:
-    return one.get("path") in (TASK_FILTER, RESULT_FILTER)
+    return one.get("path") in (_TASK_FILTER, _RESULT_FILTER)
 
 
 def scope_names(local: Path) -> Iterator[str]:

@@ -21,7 +21,7 @@ from flareclust._foundation.own_files import write_atomically
 from flareclust._foundation.settings_file import NotPlain, parse_json, read_text
 from flareclust._foundation.version import __version__
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: The file in a kit's folder.
 PROTECTION = "protection.json"
@@ -54,7 +54,7 @@ def note_protection(kit: Path, problem: str | None) -> None:
         with write_atomically(kit / PROTECTION, mode=0o600) as out:
             out.write(json.dumps(about, indent=2) + "\n")
     except OSError as error:
-        log.warning(
+        _log.warning(
             "%s cannot be written (%s), so `flareclust site check` cannot see the protection", kit / PROTECTION, error
         )
 

@@ -18,7 +18,7 @@ from flareclust.schema.columns import read_mapping_file
 from flareclust.sites.class_list import installed_plugins
 from flareclust.sites.config import ACCOUNT_IN_KIT, CONFIG_FILE
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _DATA, _SCHEMA = "data", "schema.yaml"
 
@@ -38,7 +38,7 @@ def provision(folder: Path, sites: Sequence[str], port: int) -> Path:
     with redirect_stdout(stderr):
         try:
             context = Provisioner(str(folder), prepare_builders(described)).provision(
-                prepare_project(described), logger=log
+                prepare_project(described), logger=_log
             )
         except ValueError as error:
             raise UserError(f"NVFlare does not provision this federation: {error}") from None

@@ -20,13 +20,13 @@ from flareclust._foundation.errors import UserError
 from flareclust.engines.process_tree import end_all, ended
 
 #: Ports that systems do not hand out by themselves; NVFlare's own connections get those.
-PORTS = range(20000, 30000)
+_PORTS = range(20000, 30000)
 
 
 #: In the environment of every process of a POC: its folder.
-MARK = "FLARECLUST_POC"
-CONSOLE = "console.txt"
-SCRIPT = Path("startup") / "sub_start.sh"
+_MARK = "FLARECLUST_POC"
+_CONSOLE = "console.txt"
+_SCRIPT = Path("startup") / "sub_start.sh"
 
 #: NVFlare's own switches that would send several kits to one place.
 _MISLEADING = ("NVFL_WORKSPACE", "NVFL_JOB_STORE_ROOT")
@@ -45,9 +45,9 @@ def start(folder: Path, kit: Path) -> psutil.Process:
         kit: one of the kits in it.
     """
     forget(kit)
-    with (kit / CONSOLE).open("ab") as console:
+    with (kit / _CONSOLE).open("ab") as console:
         process = subprocess.Popen(
-            ["bash", str(kit / SCRIPT)],
+            ["bash", str(kit / _SCRIPT)],
             cwd=kit,
             env=_environment(folder),
             stdin=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)]),
         "TMPDIR": str(temporary),
         "NVFLARE_DATUM_DIR": str(temporary / "datums"),
-        MARK: str(folder),
+        _MARK: str(folder),
     }
 
 
@@ -90,11 +90,11 @@ def _belongs(process: psutil.Process, folder: Path) -> bool:
     except psutil.Error:
         return False
     with suppress(psutil.Error, OSError):  # another account's environment cannot be read
-        if process.environ().get(MARK) == str(folder):
+        if process.environ().get(_MARK) == str(folder):
             return True
     inside = [word for word in words if word == str(folder) or word.startswith(f"{folder}{os.sep}")]
     # Somebody who looks at a log in there is none of them.
-    return any(word.endswith(f"{os.sep}{SCRIPT}") for word in inside) or (
+    return any(word.endswith(f"{os.sep}{_SCRIPT}") for word in inside) or (
         bool(inside) and any(word.startswith("nvflare.private.") for word in words)
     )
 
@@ -138,7 +138,7 @@ def _recorded(recorded: Mapping[str, Mapping[str, float]]) -> list[psutil.Proces
 
 def _is_daemon(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        return any(word.endswith(f"{os.sep}{SCRIPT}") for word in process.cmdline())
+        return any(word.endswith(f"{os.sep}{_SCRIPT}") for word in process.cmdline())
     return False
 
 
@@ -150,7 +150,7 @@ def forget(kit: Path) -> None:
 
 def last_line(kit: Path) -> str:
     """Return the last line that the server or site wrote, leaving out what the script says about its attempts."""
-    file = kit / CONSOLE
+    file = kit / _CONSOLE
     lines = file.read_text(errors="replace").split("\n") if file.exists() else []
     stripped = (line.strip() for line in reversed(lines))
     return next((line for line in stripped if line and not line.startswith(_ATTEMPTS)), "it wrote nothing")
@@ -168,10 +168,10 @@ def free_port(wanted: int | None) -> int:
         if not _is_free(wanted):
             raise UserError(f"port {wanted} is taken; give another one with --port, or none for a free one")
         return wanted
-    for port in SystemRandom().sample(PORTS, 100):  # two POCs that start at once should not try the same ones
+    for port in SystemRandom().sample(_PORTS, 100):  # two POCs that start at once should not try the same ones
         if _is_free(port):
             return port
-    raise UserError(f"no free port was found in {PORTS.start}..{PORTS.stop - 1}; give one with --port")
+    raise UserError(f"no free port was found in {_PORTS.start}..{_PORTS.stop - 1}; give one with --port")
 
 
 def _is_free(port: int) -> bool:

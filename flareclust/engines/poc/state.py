@@ -15,7 +15,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import write_atomically
 from flareclust.data.partition_specs import parse
 
-STATE = "poc.json"
+_STATE = "poc.json"
 DEFAULT = Path("poc_workspace") / "poc"
 
 #: NVFlare puts the kits in <folder>/<project>/prod_00.
@@ -26,9 +26,9 @@ LEAD = "lead@poc.org"
 ADMIN = "admin@poc.org"
 
 #: All that `up` makes in a POC's folder; nothing else in there is ever removed.
-_UNFINISHED = f"{STATE}.part"
+_UNFINISHED = f"{_STATE}.part"
 _LOCK = ".lock"
-_ENTRIES = frozenset({STATE, _UNFINISHED, _LOCK, ".gitignore", "bin", "tmp", PROJECT})
+_ENTRIES = frozenset({_STATE, _UNFINISHED, _LOCK, ".gitignore", "bin", "tmp", PROJECT})
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ def record_of(process: psutil.Process) -> dict[str, float]:
 
 def write(folder: Path, state: Mapping[str, object]) -> None:
     """Write `poc.json` as a whole."""
-    with write_atomically(folder / STATE, mode=None) as file:
+    with write_atomically(folder / _STATE, mode=None) as file:
         file.write(json.dumps(state, indent=2) + "\n")
 
 
 def read(folder: Path) -> dict[str, Any]:
     """Return what `poc.json` says, nothing where it is damaged or missing."""
     try:
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         as_poc(folder, state)
         return {**state, "processes": dict(state["processes"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -125,14 +125,14 @@ def known(folder: Path) -> Poc:
     state = read(folder)
     if not state:
         raise UserError(
-            f"{folder / STATE} is missing or damaged; end the POC: flareclust poc down --remove --dir {folder}"
+            f"{folder / _STATE} is missing or damaged; end the POC: flareclust poc down --remove --dir {folder}"
         )
     return as_poc(folder, state)
 
 
 def is_ours(folder: Path) -> bool:
     """Return whether `up` made this folder."""
-    return (folder / STATE).exists() or (folder / KITS).is_dir()
+    return (folder / _STATE).exists() or (folder / KITS).is_dir()
 
 
 def may_be_used(folder: Path) -> bool:

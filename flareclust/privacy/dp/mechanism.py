@@ -30,7 +30,7 @@ _LEAST_SCALE = 0.5
 
 
 #: Sums beyond it could leave the range of 64 bits once the noise is added.
-LARGEST_SUM = 2**61
+_LARGEST_SUM = 2**61
 
 
 def check_installed() -> None:
@@ -52,7 +52,7 @@ def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
     """Return `values` (any shape) with noise that makes their release rho-zCDP, as OpenDP confirms.
 
     Args:
-        values: integers below `LARGEST_SUM`.
+        values: integers below `_LARGEST_SUM`.
         sensitivity: most that one row more or less changes all entries together, in L2 norm.
         rho: of zero-concentrated differential privacy.
 
@@ -70,11 +70,11 @@ def share(values: IntArray, scale: float) -> IntArray:
     """Return `values` (any shape) with discrete Gaussian noise of a scale: a share of a noise, which protects nothing by itself.
 
     Raises:
-        UserError: the values are no integers below `LARGEST_SUM`, or the scale is too large.
+        UserError: the values are no integers below `_LARGEST_SUM`, or the scale is too large.
         Refusal: OpenDP is missing.
     """
     _check_sums(values)
-    if not scale < LARGEST_SUM / 16:
+    if not scale < _LARGEST_SUM / 16:
         raise UserError(f"a scale of {scale:g} is too large for noise in 64 bits")
     noisy = _of_scale(scale)(values.ravel().tolist())
     return np.array(noisy, dtype=np.int64).reshape(values.shape)
@@ -89,7 +89,7 @@ def _of_scale(scale: float) -> Any:
 def _check_sums(values: IntArray) -> None:
     if values.dtype != np.int64:
         raise UserError(f"noise is for integers (int64), got {values.dtype}")
-    if values.size and max(int(values.max()), -int(values.min())) > LARGEST_SUM:
+    if values.size and max(int(values.max()), -int(values.min())) > _LARGEST_SUM:
         raise UserError("sums are too large for noise in 64 bits")
 
 
@@ -99,7 +99,7 @@ def _measurement(sensitivity: float, rho: float) -> Any:
     dp = _opendp()
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
     scale = sigma(sensitivity, rho)
-    if not scale < LARGEST_SUM / 16:
+    if not scale < _LARGEST_SUM / 16:
         raise UserError(f"rho={rho:g} is too small for noise in 64 bits")
     for _ in range(8):  # OpenDP rounds its bound up, so that the least scale is a few last digits larger
         measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale)

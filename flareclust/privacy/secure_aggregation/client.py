@@ -165,7 +165,7 @@ class SiteSums:
         return MASKED.pack({"masked": masked.view(np.int64)})
 
 
-def reported_groups(step: Step, arrays: Message) -> BoolArray | None:
+def _reported_groups(step: Step, arrays: Message) -> BoolArray | None:
     """Return which groups (K,) a site reports masked: all where numbers of rows are asked for, else those that the task names.
 
     None where no total decides.
@@ -216,7 +216,7 @@ class MaskingStage(Stage):
         )
         if keys is None and not secure:
             return exchange
-        reported = None if keys is None else reported_groups(step, arrays)
+        reported = None if keys is None else _reported_groups(step, arrays)
         sites = len(keys.keys) if keys is not None and self.sums.promised else 0
         context = replace(exchange.context, secure=secure, reported=reported, sum_sites=sites)
         return replace(exchange, task=replace(task, arrays=arrays), keys=keys, context=context)

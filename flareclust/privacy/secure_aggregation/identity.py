@@ -24,10 +24,10 @@ from flareclust._foundation.certificates import outside_dates
 from flareclust._foundation.errors import BadMessage, Refusal
 
 #: How long after its signature a key may be used first.
-LONGEST_AGE = timedelta(hours=24)
+_LONGEST_AGE = timedelta(hours=24)
 
 #: How far the clocks of two sites may be apart.
-CLOCKS_APART = timedelta(minutes=10)
+_CLOCKS_APART = timedelta(minutes=10)
 
 _PURPOSE = b"flareclust secure sums key 2|"
 _PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
@@ -94,7 +94,7 @@ class Identity:
             ("client.crt", x509.load_pem_x509_certificate(self.certificate.encode())),
             ("rootCA.pem", self.root),
         ):
-            if (problem := outside_dates(certificate, now, CLOCKS_APART)) is not None:
+            if (problem := outside_dates(certificate, now, _CLOCKS_APART)) is not None:
                 raise Refusal(f"cannot sign a key for secure sums: its kit's certificate ({name}) {problem}")
         at = int(now.timestamp())
         signature = self.private.sign(_signed_text(site, job, at, key), _PADDING, SHA256())
@@ -107,9 +107,9 @@ class Identity:
         """
         certificate = self._certificate(site, job, signed)
         now, at = self.now(), datetime.fromtimestamp(signed.signed_at, timezone.utc)
-        if (problem := outside_dates(certificate, now, CLOCKS_APART)) is not None:
+        if (problem := outside_dates(certificate, now, _CLOCKS_APART)) is not None:
             raise BadMessage(f"was sent a key for secure sums of {site!r}, whose certificate {problem}")
-        if not -CLOCKS_APART <= now - at <= LONGEST_AGE:
+        if not -_CLOCKS_APART <= now - at <= _LONGEST_AGE:
             raise BadMessage(
                 f"was sent a key for secure sums of {site!r} that was signed {at:%Y-%m-%d %H:%M} UTC, and the clock here says "
                 f"{now.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC; submit the job again, and set the clocks (NTP) if they differ"

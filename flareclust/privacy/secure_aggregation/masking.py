@@ -90,13 +90,13 @@ class KeyTable:
         """
         if KEYS_ARRAY not in arrays:
             return None
-        rows = unpacked(arrays[KEYS_ARRAY])
+        rows = _unpacked(arrays[KEYS_ARRAY])
         if not isinstance(rows, list) or not all(
             isinstance(row, list) and row and isinstance(row[0], str) for row in rows
         ):
             raise BadMessage(f"{KEYS_ARRAY}: expected a list of sites with their keys")
         sites = [row[0] for row in rows]
-        keys = [signed_key(row[1:]) for row in rows]
+        keys = [_signed_key(row[1:]) for row in rows]
         if sites != sorted(set(sites)):
             raise BadMessage(f"{KEYS_ARRAY}: expected the names of different sites, sorted")
         if len({key.key for key in keys}) < len(keys):
@@ -111,14 +111,14 @@ def key_reply(key: SignedKey) -> IntArray:
 
 def key_of(numbers: IntArray) -> SignedKey:
     """Return the key in what `key_reply` returned, or raise BadMessage."""
-    return signed_key(unpacked(numbers))
+    return _signed_key(_unpacked(numbers))
 
 
 def _parts(key: SignedKey) -> list[str | int]:
     return [key.key.hex(), key.certificate, key.signature, key.signed_at]
 
 
-def signed_key(parts: object) -> SignedKey:
+def _signed_key(parts: object) -> SignedKey:
     """Return the key in a list of its three texts and its time, or raise BadMessage."""
     try:
         assert isinstance(parts, list)
@@ -138,7 +138,7 @@ def packed(value: object) -> IntArray:
     return np.frombuffer(text + b" " * (-len(text) % 8), dtype="<i8").astype(np.int64)
 
 
-def unpacked(numbers: object) -> object:
+def _unpacked(numbers: object) -> object:
     """Return the value in what `packed` returned, or raise BadMessage."""
     if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int64 or numbers.ndim != 1:
         raise BadMessage("expected JSON text, eight bytes to a number")

@@ -32,7 +32,7 @@ GROUPS = Schema(
 )
 
 #: Below this the squares of a site's largest value would lose digits.
-SMALLEST = 2.0**-38
+_SMALLEST = 2.0**-38
 
 #: The most sites whose numbers are added up, and the most addends that a number of a site has.
 MOST_SITES, _ADDENDS = 1024, 8
@@ -200,9 +200,9 @@ def check_range(data: FloatArray, cells: int | None = None) -> None:
             f"has values beyond {LARGEST_SENT:g}, or too many, for their squares to be added up with secure sums; give the "
             "columns in a larger unit"
         )
-    if 0 < largest < SMALLEST:
+    if 0 < largest < _SMALLEST:
         raise Refusal(
-            f"has no value beyond {SMALLEST:.1g}, too small for secure sums; give the columns in a smaller unit"
+            f"has no value beyond {_SMALLEST:.1g}, too small for secure sums; give the columns in a smaller unit"
         )
 
 
