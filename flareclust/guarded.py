@@ -8,7 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from flareclust.flare import downloads
+from flareclust.flare.session import guard_downloads
 from flareclust.privacy import file_guard
 from flareclust.sites.running import RELAY, note_protection
 
@@ -18,7 +18,7 @@ def main() -> None:
     if len(sys.argv) < 2:
         sys.exit("usage: python -m flareclust.guarded MODULE [ARGUMENT ...]; MODULE is a program of NVFlare")
     file_guard.install()
-    downloads.install()
+    guard_downloads()
     if (problem := file_guard.problem()) is not None:
         sys.exit(f"{sys.argv[1]} {problem}")
     del sys.argv[0]

@@ -4,13 +4,17 @@ that is killed does not end everybody's job.
 NVFlare fails a job as soon as one site reports that its process failed. A process that was killed from outside, by an
 operator or for want of memory, has no failure to report: its site is gone from the job, and the quorum decides. NVFlare
 notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that ends by itself with an error still fails the job.
+
+NVFlare gives processes of jobs all environment variables. Who starts a site may have set passwords for something else, and a job's
+process has no need of them: it gets those of a list, and what the site's kit adds.
 """
 
 import os
+import re
 import shlex
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nvflare.apis.fl_constant import FLContextKey, JobConstants
 from nvflare.apis.fl_context import FLContext
@@ -22,7 +26,8 @@ from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
 from nvflare.utils.job_launcher_utils import add_custom_dir_to_path, get_credential_env
 from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
-from flareclust.engines.environment import added, listed
+from flareclust._foundation.display import shown
+from flareclust._foundation.errors import UserError
 from flareclust.privacy import file_guard
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
@@ -37,7 +42,7 @@ class _Launcher(ProcessJobLauncher):
     """A process launcher that does as NVFlare's, but for the variables that it passes on.
 
     Args:
-        environment: names of variables beside those of `flareclust.engines.environment`.
+        environment: names of variables beside those of `NAMES` and `PREFIXES`.
     """
 
     def __init__(self, environment: Sequence[str] = ()) -> None:
@@ -96,3 +101,100 @@ class _Handle(ProcessHandle):
         if code is None or code < 0 or _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
             return int(JobReturnCode.UNKNOWN)
         return code if code in PROCESS_EXIT_REASON else int(super().poll())
+
+
+#: What the system, Python, its libraries and this package read. None holds a secret by its meaning.
+NAMES = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "XDG_CACHE_HOME",
+        "XDG_STATE_HOME",
+        "XDG_CONFIG_HOME",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "DYLD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONUSERBASE",
+        "PYTHONNOUSERSITE",
+        "PYTHONSAFEPATH",
+        "PYTHONPYCACHEPREFIX",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONHASHSEED",
+        "PYTHONUNBUFFERED",
+        "PYTHONFAULTHANDLER",
+        "PYTHONMALLOC",
+        "PYTHONWARNINGS",
+        "PYTHONUTF8",
+        "PYTHONIOENCODING",
+        "VECLIB_MAXIMUM_THREADS",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "TORCH_HOME",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "DASK_CONFIG",
+        "DASK_TEMPORARY_DIRECTORY",
+        "FL_LOG_LEVEL",
+        "FLARECLUST_DATA",
+        "FLARECLUST_MEMORY",
+        "FLARECLUST_POC",
+    ]
+)
+
+#: How the names of others begin.
+PREFIXES = (
+    *("LC_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "MKL_", "BLIS_", "NUMEXPR_", "NUMBA_", "MALLOC_"),
+    *("CUDA_", "GRPC_", "NVFLARE_", "DASK_DISTRIBUTED__"),
+)
+
+#: How a process reaches other machines, in both spellings; one with a user, and so a password, stays out.
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
+
+#: Names that begin like one of the list, but are of a secret, or of a proxy with one.
+_SECRET = re.compile(r"PASS|SECRET|TOKEN|KEY|CRED|AUTH|PROXY", re.IGNORECASE)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def added(names: object) -> tuple[str, ...]:
+    """Return the further names that a kit states.
+
+    Raises:
+        UserError: it states something else.
+    """
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in names):
+        raise UserError(
+            f'environment of the process_launcher: expected a list of names of variables, such as ["KRB5CCNAME"], got {shown(names)}'
+        )
+    return tuple(names)
+
+
+def listed(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the variables that the process of a job gets.
+
+    Args:
+        environment: of the process that starts it.
+        more: names beside those of the list.
+    """
+    return {name: value for name, value in environment.items() if name in more or _passes(name, value)}
+
+
+def _passes(name: str, value: str) -> bool:
+    if name.lower() in PROXIES:
+        return "@" not in value
+    return name in NAMES or (name.startswith(PREFIXES) and not _SECRET.search(name))

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.flare import downloads
+from flareclust.flare.session import guard_downloads
 from flareclust.privacy import file_guard
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
@@ -36,7 +36,7 @@ class ClusteringRecipe(Recipe):
         self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None, plugins: Sequence[str] = ()
     ) -> None:
         super().__init__(job)
-        downloads.install()
+        guard_downloads()
         file_guard.install()  # NVFlare's environments open a session in this process
         self._plugins = plugins
         self._executor = executor

@@ -17,7 +17,7 @@ from flareclust._foundation.typing import Agreement, Reading
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.memory import machine_memory, parse_size
 from flareclust.data.tables import FORMATS
-from flareclust.sites.cluster_client import is_address
+from flareclust.sites.cluster import is_address
 from flareclust.sites.files import for_site
 
 CONFIG_FILE = "flareclust.yaml"

@@ -38,8 +38,7 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.data.tables import FORMATS, File, Table, column_names, headers, read_files
 from flareclust.schema.columns import TableMapping, TableSchema, read_schema
 from flareclust.schema.reading import read_typed
-from flareclust.sites.cluster import ClusterTable, parts_on
-from flareclust.sites.cluster_client import ClusterUnusable
+from flareclust.sites.cluster import ClusterTable, ClusterUnusable, parts_on
 from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.files import find, folder_of, takes_labels
 

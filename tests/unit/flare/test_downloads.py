@@ -6,16 +6,15 @@ import pytest
 from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
-from flareclust.flare import downloads
-from flareclust.flare.downloads import PathOutside, is_inside
+from flareclust.flare.session import PathOutside, guard_downloads, is_inside
 
 TRANSFER = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 
 
 @pytest.fixture
 def module(tmp_path):
-    downloads.install()
-    downloads.install()
+    guard_downloads()
+    guard_downloads()
     return FileTransferModule(upload_dir=str(tmp_path), download_dir=str(tmp_path))
 
 

@@ -22,8 +22,7 @@ from nvflare.utils.process_utils import ProcessAdapter
 
 from flareclust import launcher
 from flareclust._foundation.errors import UserError
-from flareclust.engines.environment import NAMES, PREFIXES, PROXIES, listed
-from flareclust.launcher import ServerProcessLauncher, SiteProcessLauncher, _Handle
+from flareclust.launcher import NAMES, PREFIXES, PROXIES, ServerProcessLauncher, SiteProcessLauncher, _Handle, listed
 
 
 def launched(monkeypatch, *code: str):

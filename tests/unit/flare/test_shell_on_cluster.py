@@ -22,7 +22,6 @@ from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER
 from flareclust.sites import cluster as site_cluster
-from flareclust.sites import cluster_client
 from flareclust.sites.check import check
 from flareclust.sites.rows import SiteData
 from tests.patience import PATIENCE
@@ -197,11 +196,11 @@ def test_site_check_describes_the_cluster(local, two_workers, capsys):
 def test_other_versions_and_unseen_files_are_named_with_their_worker(local, on_cluster, monkeypatch, tmp_path):
     client = on_cluster.parts._client
     missing = FileFingerprint(tmp_path / "rows" / "part.77.parquet", 1, 1)
-    with pytest.raises(cluster_client.ClusterUnusable, match=r"worker tcp://127.* does not see 1 of the 1 files"):
-        cluster_client.check_workers(client, [missing])
-    monkeypatch.setattr(cluster_client, "__version__", "0.0.1")
+    with pytest.raises(site_cluster.ClusterUnusable, match=r"worker tcp://127.* does not see 1 of the 1 files"):
+        site_cluster.check_workers(client, [missing])
+    monkeypatch.setattr(site_cluster, "__version__", "0.0.1")
     with pytest.raises(
-        cluster_client.ClusterUnusable,
+        site_cluster.ClusterUnusable,
         match=r"has flareclust .* where the site has flareclust 0\.0\.1; install the same",
     ):
-        cluster_client.check_workers(client, [])
+        site_cluster.check_workers(client, [])

@@ -10,9 +10,9 @@ import pytest
 from flareclust._foundation.errors import Refusal
 from flareclust.data.file_formats import FileFingerprint
 from flareclust.privacy.policy import Policy
-from flareclust.sites import cluster_client
+from flareclust.sites import cluster as site_cluster
 from flareclust.sites.check import check, local_of
-from flareclust.sites.cluster_client import is_address
+from flareclust.sites.cluster import is_address
 from flareclust.sites.policy_file import write_policy
 from tests.mlflow_server import free_port
 from tests.unit.sites.site_cases import site
@@ -73,13 +73,13 @@ def test_a_cluster_that_nobody_listens_for_is_one_refusal_within_seconds(local, 
     data = site(local, path="visits", compute=address)
     started = time.monotonic()
     text = refusal(data)
-    assert time.monotonic() - started < 3 * cluster_client.CONNECT
+    assert time.monotonic() - started < 3 * site_cluster.CONNECT
     assert text == "cannot use its Dask cluster; why is in the site's own log, and flareclust site check says it"
     assert f"no Dask scheduler answers at {address}" in refusal(data, owner=True)
 
 
 def test_a_port_of_another_program_is_one_refusal_within_a_bounded_time(local, parts, monkeypatch):
-    monkeypatch.setattr(cluster_client, "CONNECT", 1.0)
+    monkeypatch.setattr(site_cluster, "CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         data = site(local, path="visits", compute=f"dask://127.0.0.1:{silent.getsockname()[1]}")
         assert "no Dask scheduler answers" in refusal(data, owner=True)
@@ -133,10 +133,10 @@ class Cluster:
     """Stands for a client of a cluster, whose processes say this of their versions."""
 
     def __init__(self, workers, scheduler=None):
-        self.workers, self.scheduler = workers, cluster_client.versions() if scheduler is None else scheduler
+        self.workers, self.scheduler = workers, site_cluster.versions() if scheduler is None else scheduler
 
     def run(self, function, *arguments, **options):
-        if function is cluster_client.versions:
+        if function is site_cluster.versions:
             return self.workers
         return {place: function(*arguments) for place in self.workers}
 
@@ -146,7 +146,7 @@ class Cluster:
         return self.scheduler
 
 
-OWN = cluster_client.versions()
+OWN = site_cluster.versions()
 WORKER = "tcp://10.0.0.6:40001"
 
 
@@ -161,9 +161,9 @@ WORKER = "tcp://10.0.0.6:40001"
     ],
 )
 def test_a_cluster_of_other_versions_or_without_workers_is_one_error(found, told):
-    with pytest.raises(cluster_client.ClusterUnusable, match=told):
-        cluster_client.check_workers(found, [])
-    assert cluster_client.check_workers(Cluster({WORKER: OWN, f"{WORKER}0": OWN}), []) == 2
+    with pytest.raises(site_cluster.ClusterUnusable, match=told):
+        site_cluster.check_workers(found, [])
+    assert site_cluster.check_workers(Cluster({WORKER: OWN, f"{WORKER}0": OWN}), []) == 2
 
 
 def test_the_scheduler_is_looked_for_at_its_address(monkeypatch):
@@ -174,14 +174,14 @@ def test_the_scheduler_is_looked_for_at_its_address(monkeypatch):
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(socket, "create_connection", create_connection)
-    with pytest.raises(cluster_client.ClusterUnusable):
-        cluster_client.connect("tcp://scheduler.hospital.example:8786")
+    with pytest.raises(site_cluster.ClusterUnusable):
+        site_cluster.connect("tcp://scheduler.hospital.example:8786")
     assert places == [("scheduler.hospital.example", 8786)]
 
 
 def test_a_file_that_is_another_for_a_worker_is_counted(parts):
     stamps = [FileFingerprint.of(file) for file in sorted(parts.iterdir())]
-    assert cluster_client.check_workers(Cluster({WORKER: OWN}), stamps) == 1
+    assert site_cluster.check_workers(Cluster({WORKER: OWN}), stamps) == 1
     (parts / "part.1.parquet").write_bytes(b"others")
-    with pytest.raises(cluster_client.ClusterUnusable, match=r"does not see 1 of the 2 files"):
-        cluster_client.check_workers(Cluster({WORKER: OWN}), stamps)
+    with pytest.raises(site_cluster.ClusterUnusable, match=r"does not see 1 of the 2 files"):
+        site_cluster.check_workers(Cluster({WORKER: OWN}), stamps)
