@@ -11,9 +11,8 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
 from flareclust.core.microaggregation import SMALLEST_GROUP
-from flareclust.privacy.policy import DP, Policy, read_policy
+from flareclust.privacy.policy import DP, Policy, read_policy, summary
 from flareclust.sites.account import facts
-from flareclust.sites.permissions import summary
 from flareclust.sites.policy_file import PRIVACY, policy_of, remove_policy, write_policy
 
 #: The settings of differential privacy, in the order of the command's options.

@@ -32,7 +32,7 @@ from flareclust.privacy import file_guard
 from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
-from flareclust.sites.kit_files import Watch, rights_problem
+from flareclust.sites.permissions import Watch, rights_problem
 from flareclust.sites.running import note_protection
 
 _log = logging.getLogger(__name__)

@@ -159,53 +159,33 @@ class Exchanges:
     def cluster(
         self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
     ) -> Mapping[str, Message]:
-        """Return the replies to a round of those that take part, or raise JobFailed below the quorum."""
+        """Return the replies to a round of those that take part, or raise JobFailed below the quorum.
+
+        In a round with some of the sites, one that was not asked stays in the job.
+        """
+        drawn, asked = None, self.active
         if round_.sites is not None:
-            chosen = [site for site in self.active if site in round_.sites]
-            return self._cluster_some(chosen, len(round_.sites), schema, round_, own_sizes, limits)
-        if self.sampling is not None and round_.step not in BEFORE_ROUNDS:
+            drawn, asked = len(round_.sites), [site for site in self.active if site in round_.sites]
+        elif self.sampling is not None and round_.step not in BEFORE_ROUNDS:
             cohort = self.sampling.drawn(self.active, round_.index)
-            staying = self.sampling.staying(cohort, round_.index)
-            return self._cluster_some(staying, len(cohort), schema, round_, own_sizes, limits)
-        asked = ExchangeRequest(
-            schema, round_.step, round_, self.active, reply_sizes(round_.step, round_.task), own_sizes, limits
-        )
-        replies = self._exchange(asked)
-        if round_.step == NAMES:  # labels and sums of other columns would be nonsense
-            self.silent |= set(self.active) - set(replies)
-        if len(replies) < len(self.active):
-            self.active = [site for site in self.active if site in replies]
-        self.check_quorum(len(replies), round_.index)
-        return replies
-
-    def _cluster_some(
-        self,
-        asked: list[str],
-        of: int,
-        schema: Schema,
-        round_: Round,
-        own_sizes: Mapping[str, Mapping[str, int]],
-        limits: Mapping[str, int],
-    ) -> Mapping[str, Message]:
-        """Return the replies of those asked, `of` being the number drawn for the round; a site that was not asked stays in the job."""
-        replies: Mapping[str, Message] = {}
-        if asked:
-            sizes = reply_sizes(round_.step, round_.task)
-            replies = self._exchange(ExchangeRequest(schema, round_.step, round_, asked, sizes, own_sizes, limits))
-        if len(replies) < len(asked):
-            gone = {site for site in asked if site not in replies}
+            drawn, asked = len(cohort), self.sampling.staying(cohort, round_.index)
+        sizes = reply_sizes(round_.step, round_.task)
+        request = ExchangeRequest(schema, round_.step, round_, asked, sizes, own_sizes, limits)
+        replies = self._exchange(request) if asked or drawn is None else {}
+        if gone := {site for site in asked if site not in replies}:
             self.active = [site for site in self.active if site not in gone]
-        needed = -(-self.needed * of // len(self.sites))  # of a job's quorum, as many as these are of its sites
-        self.check_quorum(
-            len(replies), round_.index, max(1, needed), of, dropped=0 if round_.sites is not None else of - len(asked)
-        )
+        if drawn is None:
+            if round_.step == NAMES:  # labels and sums of other columns would be nonsense
+                self.silent |= gone
+            self._check_quorum(len(replies), round_.index, self.needed, len(self.sites))
+        else:
+            needed = -(-self.needed * drawn // len(self.sites))  # of a job's quorum, as many as these are of its sites
+            dropped = 0 if round_.sites is not None else drawn - len(asked)
+            self._check_quorum(len(replies), round_.index, max(1, needed), drawn, dropped)
         return replies
 
-    def check_quorum(
-        self, taking_part: int, index: int, needed: int | None = None, of: int | None = None, *, dropped: int = 0
-    ) -> None:
-        """Raise JobFailed with all reasons where too few sites take part, of those of the job unless said otherwise."""
-        needed, of = self.needed if needed is None else needed, len(self.sites) if of is None else of
+    def _check_quorum(self, taking_part: int, index: int, needed: int, of: int, dropped: int = 0) -> None:
+        """Raise JobFailed with all reasons where too few sites take part, of those that were drawn for the round."""
         if taking_part < needed:
             reasons = [f"{dropped} of them dropped out by chance; lower dropout, or min_sites"] if dropped else []
             reasons += refusal_texts(self.refused)
@@ -348,7 +328,7 @@ class SecureExchanges(Exchanges):
             problems = {**of_other_width(replies, columns), **problems}
         self.refused |= problems
         self.active = [site for site in self.active if site not in problems]
-        self.check_quorum(len(self.active), 0)
+        self._check_quorum(len(self.active), 0, self.needed, len(self.sites))
         if missing := sorted(set(self.resumed) - set(self.active)):
             raise JobFailed(
                 f"{'; '.join(refusal_texts({site: self.refused[site] for site in missing}))}. With secure sums a job is resumed by "

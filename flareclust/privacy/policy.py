@@ -299,6 +299,31 @@ def _with_known_arrays(settings: Mapping[str, Any]) -> Policy:
     return policy
 
 
+def summary(policy: Policy) -> dict[str, str]:
+    """Return what a policy holds jobs to, a line for each subject."""
+    dp, counts = policy.dp, policy.round_counts
+    return {
+        "rows": f"takes part with {policy.least_rows(private=dp is not None)} or more",
+        "small clusters": f"of fewer than {policy.min_count} rows are left out",
+        "numbers of rows": "exact" if counts == 1 else f"multiples of {counts}",
+        "one message": f"at most {policy.max_centroids} centroids",
+        "one job": f"at most {policy.max_rounds} exchanges",
+        "arrays": "those of registered algorithms" if policy.arrays is None else ", ".join(policy.arrays),
+        "sums": "masked only" if policy.secure_sums else "as they are",
+        "masked sums": _summed(policy),
+        "differential privacy": "none"
+        if dp is None
+        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}"
+        + ("" if dp.colluding is None else f"; at least {dp.colluding} sites may collude"),
+    }
+
+
+def _summed(policy: Policy) -> str:
+    """Return how many sites masked sums cover, and which."""
+    among = "" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"
+    return f"of at least {policy.secure_min_sites} sites{among}"
+
+
 def unknown_arrays(policy: Policy) -> list[str]:
     """Return which names of arrays in a policy no algorithm sends that is registered here, each with the nearest known one."""
     if policy.arrays is None:

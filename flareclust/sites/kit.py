@@ -185,7 +185,7 @@ def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Itera
 
 
 def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
-    for server in _objects(resources["servers"], "servers", file):
+    for server in objects_in(resources["servers"], "servers", file):
         if server.get("heart_beat_timeout", _NVFLARE_HEART_BEAT) == _NVFLARE_HEART_BEAT != settings.heart_beat_timeout:
             server["heart_beat_timeout"] = settings.heart_beat_timeout
             yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
@@ -234,12 +234,15 @@ def _store_inside(resources: dict[str, Any], file: Path) -> Iterator[str]:
 
 
 def _components(resources: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    return _objects(resources.get("components", []), "components", file)
+    return objects_in(resources.get("components", []), "components", file)
 
 
-def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
+def objects_in(
+    value: object, name: str, file: Path, whose: str = "NVFlare's provisioning makes it"
+) -> list[dict[str, Any]]:
+    """Return a list of objects that stands in a file of a kit under a name; raise UserError where it is none."""
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise UserError(f"{file}: expected a list of objects as {name}, as NVFlare's provisioning makes it")
+        raise UserError(f"{file}: expected a list of objects as {name}, as {whose}")
     return value
 
 

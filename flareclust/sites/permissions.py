@@ -1,15 +1,24 @@
-"""What the files of a kit allow: which classes and whose code jobs may bring, what is streamed, who can read what."""
+"""What the files of a kit allow: which classes and whose code jobs may bring, what is streamed, who can read and change what.
 
+A job's process runs under the account of its site. So whatever gets a job to run code can write these files, and the next
+job would find another policy. No listed class does that; `Watch` is for the day on which one does.
+"""
+
+import grp
+import hashlib
+import os
 import platform
+import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
-from flareclust.privacy.policy import Policy, unknown_arrays
+from flareclust.privacy.policy import summary, unknown_arrays
 from flareclust.sites import class_list as classes
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.kit import (
@@ -22,8 +31,7 @@ from flareclust.sites.kit import (
     resources_of,
     rights_of,
 )
-from flareclust.sites.kit_files import rights_problem
-from flareclust.sites.policy_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
+from flareclust.sites.policy_file import PRIVACY, policy_of, scopes_of
 
 #: What executors have for min_count where a job says nothing.
 _MIN_COUNT = 2
@@ -102,25 +110,6 @@ def _wanted(local: Path) -> tuple[str, ...]:
     return classes.of_server() if is_server(local) else classes.of_sites()
 
 
-def summary(policy: Policy) -> dict[str, str]:
-    """Return what a policy holds jobs to, a line for each subject."""
-    dp, counts = policy.dp, policy.round_counts
-    return {
-        "rows": f"takes part with {policy.least_rows(private=dp is not None)} or more",
-        "small clusters": f"of fewer than {policy.min_count} rows are left out",
-        "numbers of rows": "exact" if counts == 1 else f"multiples of {counts}",
-        "one message": f"at most {policy.max_centroids} centroids",
-        "one job": f"at most {policy.max_rounds} exchanges",
-        "arrays": "those of registered algorithms" if policy.arrays is None else ", ".join(policy.arrays),
-        "sums": "masked only" if policy.secure_sums else "as they are",
-        "masked sums": _summed(policy),
-        "differential privacy": "none"
-        if dp is None
-        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}"
-        + ("" if dp.colluding is None else f"; at least {dp.colluding} sites may collude"),
-    }
-
-
 def _policy_line(local: Path) -> str:
     try:
         policy = policy_of(local)
@@ -135,22 +124,16 @@ def _policy_line(local: Path) -> str:
     return f"{line}; sums masked only, {lines['masked sums']}" if policy.secure_sums else line
 
 
-def _summed(policy: Policy) -> str:
-    """Return how many sites masked sums cover, and which."""
-    among = "" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"
-    return f"of at least {policy.secure_min_sites} sites{among}"
-
-
 def _other_filters(local: Path) -> str:
     try:
-        return ", ".join(other_filters(local)) or "none"
+        return ", ".join(scopes_of(local).other_filters) or "none"
     except UserError:
         return "unknown"
 
 
 def _policy_hints(local: Path) -> list[str]:
     try:
-        policy, names = policy_of(local), list(scope_names(local))
+        policy, scopes = policy_of(local), scopes_of(local)
     except UserError:  # which `problems` reports
         return []
     if policy is None:
@@ -169,14 +152,15 @@ def _policy_hints(local: Path) -> list[str]:
             "sites of the federation (flareclust site policy --secure-sites)"
         )
     found += [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
-    if (default := default_scope(local)) not in (None, *names):
+    names = ", ".join(scopes.names)
+    if scopes.default not in (None, *scopes.names):
         found.append(
-            f"local/{PRIVACY} has the default_scope {default!r} and no scope of that name, so that NVFlare cannot apply one: "
-            f"name one of {', '.join(names)}"
+            f"local/{PRIVACY} has the default_scope {scopes.default!r} and no scope of that name, so that NVFlare cannot apply one: "
+            f"name one of {names}"
         )
-    if len(names) > 1:
+    if len(scopes.names) > 1:
         found.append(
-            f"local/{PRIVACY} has the scopes {', '.join(names)}; the policy holds in all, but other filters may not, and a job chooses"
+            f"local/{PRIVACY} has the scopes {names}; the policy holds in all, but other filters may not, and a job chooses"
         )
     return found
 
@@ -252,3 +236,100 @@ def _json(path: Path) -> dict[str, Any] | None:
 
 def _others_read(path: Path) -> bool:
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+#: In a kit's folder `local`. The last ones are NVFlare's: what is built for every job, limits, logging, and code.
+_NAMES = (
+    *("privacy.json", "resources.json*", "authorization.json*", "flareclust.yaml"),
+    *("job_resources.json*", "comm_config.json*", "log_config.json*", "custom/**/*.py"),
+)
+
+
+def _files_of(local: Path) -> Iterator[Path]:
+    """Yield the files in a kit's folder `local` that say what jobs may do, links among them."""
+    for pattern in _NAMES:
+        yield from sorted(path for path in local.glob(pattern) if path.is_symlink() or path.is_file())
+
+
+def _fingerprint(local: Path) -> dict[str, str]:
+    """Return the SHA-256 of each of these files by its path in `local`."""
+    return {path.relative_to(local).as_posix(): _digest(path) for path in _files_of(local)}
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def rights_problem(local: Path) -> str | None:
+    """Return why another account could change what jobs may do, in words that follow the site's name; None if none can."""
+    kit = local.parent
+    trusted = {0, os.geteuid(), kit.stat().st_uid}
+    for path in (local, *_files_of(local)):
+        name = path.relative_to(kit)
+        if not path.exists() or not path.resolve().is_relative_to(kit.resolve()):
+            return f"has {name} as a link out of its kit; put the file itself there"
+        about = path.stat()
+        if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and _is_shared(about)):
+            return f"has {name}, which other accounts can write; run `chmod go-w local local/*` in its kit"
+        if about.st_uid not in trusted:
+            return f"has {name}, which belongs to another account than the one that runs it; run `chown` on it"
+    return None
+
+
+def _is_shared(about: os.stat_result) -> bool:
+    """Return whether others than the owner may be in a file's group, which is not so where each account has its own."""
+    try:
+        owner, group = pwd.getpwuid(about.st_uid), grp.getgrgid(about.st_gid)
+    except KeyError:
+        return True
+    return group.gr_gid != owner.pw_gid or group.gr_name != owner.pw_name or bool({*group.gr_mem} - {owner.pw_name})
+
+
+class Watch:
+    """Remembers a kit's files from before a job until after it, in the process that starts the jobs.
+
+    A change while no job runs is the operator's, and holds from the next job on. A change while one runs may be the
+    job's: no further job is let in until this process is started anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: set[str] = set()
+        self._before: dict[str, str] = {}
+        self._changed: set[str] = set()
+
+    def problem(self, local: Path) -> str | None:
+        """Return why the next job may not run, in words that follow the site's name; None if it may."""
+        with self._lock:
+            self._compare(local)
+            if not self._changed:
+                return None
+            names = ", ".join(f"local/{name}" for name in sorted(self._changed))
+            return (
+                f"takes no job, since {names} changed while a job ran: look at what is there now, with flareclust site "
+                "check KIT, and then start the site anew"
+            )
+
+    def started(self, job: str, local: Path) -> None:
+        """Note that a job runs."""
+        with self._lock:
+            self._compare(local, starting=True)
+            self._running.add(job)
+
+    def ended(self, job: str, local: Path) -> list[str]:
+        """Note that a job has ended; return the paths of the files that changed while jobs ran."""
+        with self._lock:
+            self._compare(local)
+            self._running.discard(job)
+            return sorted(self._changed)
+
+    def _compare(self, local: Path, *, starting: bool = False) -> None:
+        now = _fingerprint(local)
+        if not self._running and not (starting and self._before):
+            self._before = now
+            return
+        names = self._before.keys() | now.keys()
+        self._changed |= {name for name in names if self._before.get(name) != now.get(name)}

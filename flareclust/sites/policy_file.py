@@ -5,13 +5,12 @@ scope of the file, with the same arguments, and a component puts them around job
 (`flareclust.privacy.filters.EveryScope`). Each filter states its direction, as the server of a simulation reads the same file.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flareclust._foundation.errors import UserError
 from flareclust.privacy.policy import Policy
-from flareclust.sites.kit import read_json, write_json
+from flareclust.sites.kit import objects_in, read_json, write_json
 
 #: The file in a kit's folder `local`.
 PRIVACY = "privacy.json"
@@ -36,11 +35,9 @@ def policy_of(local: Path) -> Policy | None:
     Raises:
         UserError: the file cannot be read, or does not impose one policy on every job.
     """
-    file = local / PRIVACY
-    if not file.exists():
-        return None
-    content = read_json(file, _DELETE)
-    scopes, guards, found = _all_ours(content, file)
+    file, content = _read(local)
+    scopes, guards = _scopes(content, file), [one for one in _components(content, file) if one.get("path") == GUARD]
+    found = [*guards, *(ours for scope in scopes for key in _OURS for ours in _ours(scope, key))]
     if not found:
         return None
     if len(guards) != 1 or not scopes:
@@ -55,8 +52,11 @@ def policy_of(local: Path) -> Policy | None:
                     f"{file}: the scope {scope.get('name')!r} must have {path} once among its {key}, so that no job goes "
                     f"without the policy; {_ANEW}"
                 )
+    arguments = [one.get("args") or {} for one in found]
+    if not all(isinstance(args, dict) for args in arguments):
+        raise UserError(f"{file}: expected an object as args of flareclust's filters; {_ANEW}")
     try:
-        policies = [Policy.of(args) for args in _arguments(found, file)]
+        policies = [Policy.of(args) for args in arguments]
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     if any(policy.to_json() != policies[0].to_json() for policy in policies):
@@ -72,8 +72,7 @@ def write_policy(local: Path, policy: Policy) -> Path:
     Raises:
         UserError: the file that is there is not what NVFlare reads.
     """
-    file = local / PRIVACY
-    found = read_json(file, _DELETE) if file.exists() else {}
+    file, found = _read(local)
     scopes, components = _scopes(found, file), _components(found, file)
     if not scopes:
         scopes = found["scopes"] = [{"name": "default", "properties": {}}]
@@ -91,12 +90,8 @@ def write_policy(local: Path, policy: Policy) -> Path:
 
 def remove_policy(local: Path) -> bool:
     """Take the site's policy away, and the file where nothing else is in it; return whether there was one."""
-    file = local / PRIVACY
-    if not file.exists():
-        return False
-    found = read_json(file, _DELETE)
-    scopes = _scopes(found, file)
-    components = _components(found, file)
+    file, found = _read(local)
+    scopes, components = _scopes(found, file), _components(found, file)
     others = [one for one in components if one.get("path") != GUARD]
     had = len(others) < len(components) or any(_ours(scope, key) for scope in scopes for key in _OURS)
     for scope in scopes:
@@ -111,47 +106,46 @@ def remove_policy(local: Path) -> bool:
     return had
 
 
-def other_filters(local: Path) -> list[str]:
-    """Return the classes of the filters in the file that are not ours."""
-    file = local / PRIVACY
-    scopes = _scopes(read_json(file, _DELETE), file) if file.exists() else []
-    return [
+class Scopes(NamedTuple):
+    """What NVFlare finds beside our filters: the scopes' names, of which a job may choose one; that of jobs which choose none, None
+    where the file names none; and the classes of others' filters.
+    """
+
+    names: list[str]
+    default: str | None
+    other_filters: list[str]
+
+
+def scopes_of(local: Path) -> Scopes:
+    """Return what a site's file says of scopes; UserError where it is not what NVFlare reads."""
+    file, found = _read(local)
+    scopes, default = _scopes(found, file), found.get("default_scope")
+    others = [
         str(one.get("path")) for scope in scopes for key in _OURS for one in scope.get(key, []) if not _is_ours(one)
     ]
+    return Scopes([str(scope.get("name")) for scope in scopes], str(default) if default else None, others)
 
 
-def _all_ours(
-    content: dict[str, Any], file: Path
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the scopes of a file, our component, as often as it is there, and that with our filters of all scopes."""
-    scopes, guards = _scopes(content, file), [one for one in _components(content, file) if one.get("path") == GUARD]
-    return scopes, guards, [*guards, *(ours for scope in scopes for key in _OURS for ours in _ours(scope, key))]
-
-
-def _arguments(found: list[dict[str, Any]], file: Path) -> list[dict[str, Any]]:
-    arguments = [one.get("args") or {} for one in found]
-    if not all(isinstance(args, dict) for args in arguments):
-        raise UserError(f"{file}: expected an object as args of flareclust's filters; {_ANEW}")
-    return arguments
+def _read(local: Path) -> tuple[Path, dict[str, Any]]:
+    """Return a site's file, and what is in it; nothing where there is none."""
+    file = local / PRIVACY
+    return file, read_json(file, _DELETE) if file.exists() else {}
 
 
 def _scopes(found: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    scopes = found.get("scopes", [])
-    if not isinstance(scopes, list) or not all(isinstance(scope, dict) for scope in scopes):
-        raise UserError(f"{file}: expected a list of objects as scopes, as NVFlare reads it")
+    scopes = _objects(found.get("scopes", []), "scopes", file)
     for scope in scopes:
         for key in _OURS:
-            filters = scope.get(key, [])
-            if not isinstance(filters, list) or not all(isinstance(one, dict) for one in filters):
-                raise UserError(f"{file}: expected a list of objects as {key}, as NVFlare reads it")
+            _objects(scope.get(key, []), key, file)
     return scopes
 
 
 def _components(found: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    components = found.get("components", [])
-    if not isinstance(components, list) or not all(isinstance(one, dict) for one in components):
-        raise UserError(f"{file}: expected a list of objects as components, as NVFlare reads it")
-    return components
+    return _objects(found.get("components", []), "components", file)
+
+
+def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
+    return objects_in(value, name, file, "NVFlare reads it")
 
 
 def _ours(scope: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -160,16 +154,3 @@ def _ours(scope: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 def _is_ours(one: dict[str, Any]) -> bool:
     return one.get("path") in (_TASK_FILTER, _RESULT_FILTER)
-
-
-def scope_names(local: Path) -> Iterator[str]:
-    """Yield the names of the file's scopes; a job may choose one."""
-    file = local / PRIVACY
-    yield from (str(scope.get("name")) for scope in (_scopes(read_json(file, _DELETE), file) if file.exists() else []))
-
-
-def default_scope(local: Path) -> str | None:
-    """Return the name of the scope for jobs that name none, which the file need not have; None where it names none."""
-    file = local / PRIVACY
-    found = read_json(file, _DELETE).get("default_scope") if file.exists() else None
-    return None if not found else str(found)

@@ -22,7 +22,7 @@ from flareclust.privacy import file_guard
 from flareclust.privacy.filters import SiteTaskPolicy
 from flareclust.protocol.registry import get
 from flareclust.sites.kit import allow_classes
-from flareclust.sites.kit_files import Watch, rights_problem
+from flareclust.sites.permissions import Watch, rights_problem
 
 CONFIG = ["config/config_fed_client.json", "config/config_fed_server.json"]
 #: How NVFlare knows the format of a configuration, beside .json.

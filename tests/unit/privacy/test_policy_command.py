@@ -18,7 +18,7 @@ from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.sites.check import check
 from flareclust.sites.permissions import hints, policies, problems
-from flareclust.sites.policy_file import PRIVACY, other_filters, policy_of, remove_policy, write_policy
+from flareclust.sites.policy_file import PRIVACY, policy_of, remove_policy, scopes_of, write_policy
 from tests.paths import ROOT
 from tests.unit.privacy.policy_cases import executor, refusal
 
@@ -63,7 +63,7 @@ def test_filters_and_scopes_of_the_operator_stay(kit):
     write_policy(kit / "local", Policy(min_count=7))
     write_policy(kit / "local", Policy(min_count=8))
     assert policy_of(kit / "local") == Policy(min_count=8)
-    assert other_filters(kit / "local") == [FOREIGN["path"]]
+    assert scopes_of(kit / "local").other_filters == [FOREIGN["path"]]
     assert any("the scopes a, b" in hint for hint in hints(kit / "local"))
     assert remove_policy(kit / "local")
     after = json.loads(file.read_text())
