@@ -48,7 +48,7 @@ class _Launcher(ProcessJobLauncher):
     def __init__(self, environment: Sequence[str] = ()) -> None:
         super().__init__()
         file_guard.install()
-        self.environment = added(environment)
+        self.environment = _added(environment)
 
     def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]
         """Start the job's process."""
@@ -171,7 +171,7 @@ _SECRET = re.compile(r"PASS|SECRET|TOKEN|KEY|CRED|AUTH|PROXY", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def added(names: object) -> tuple[str, ...]:
+def _added(names: object) -> tuple[str, ...]:
     """Return the further names that a kit states.
 
     Raises:

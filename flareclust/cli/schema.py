@@ -17,7 +17,7 @@ _Mapped = Annotated[
 
 
 @schema_app.command("draft")
-def schema_draft(
+def _schema_draft(
     file: _TableFile,
     out: Annotated[Path | None, typer.Option(help="The schema to write; by default it is printed.")] = None,
     mapping: _Mapped = None,
@@ -56,7 +56,7 @@ def schema_draft(
 
 
 @schema_app.command("check")
-def schema_check(
+def _schema_check(
     file: _TableFile,
     schema: Annotated[Path, typer.Option(help="The schema that all sites have agreed on.")],
     mapping: _Mapped = None,

@@ -20,7 +20,7 @@ _EveryKit = Annotated[
 
 
 @site_app.command("init")
-def site_init(
+def _site_init(
     kit: _Kit,
     rows: Annotated[
         str,
@@ -60,7 +60,7 @@ def site_init(
 
 
 @site_app.command("check")
-def site_check(
+def _site_check(
     kit: _EveryKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
 ) -> None:
     """Say what the kit lets jobs do, read a site's rows as a job would, and name what is wrong or odd. Nothing is sent."""
@@ -74,7 +74,7 @@ def site_check(
 
 
 @site_app.command("budget")
-def site_budget(
+def _site_budget(
     kit: _Kit,
     site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -92,7 +92,7 @@ def site_budget(
 
 
 @site_app.command("allow")
-def site_allow(
+def _site_allow(
     kit: _EveryKit,
     log_streaming: Annotated[
         bool, typer.Option("--log-streaming", help="Let the site's error texts go to the server.")
@@ -133,7 +133,7 @@ def site_allow(
 
 
 @site_app.command("policy")
-def site_policy(
+def _site_policy(
     kit: _Kit,
     file: Annotated[Path | None, typer.Argument(help="YAML or JSON with the policy's settings.")] = None,
     min_rows: Annotated[int | None, typer.Option(help="With fewer rows the site takes no part.")] = None,

@@ -97,7 +97,7 @@ def _count(body: memoryview) -> None:
         raise BadMessage("the message ends too early")
 
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: The largest reply that the server receives, where its kit does not say `streaming_max_blob_size`: 160 centroids of
 #: 100,000 columns, or the weights of a ResNet-18 in float64.
@@ -205,7 +205,7 @@ class ReplyAdapter(Adapter):
         site = next((str(client.name) for client in self._engine.get_clients() if client.token == token), None)
         task = None if site is None else self._open_task(site)
         if task is None:
-            log.warning("a message that nobody is waiting for was dropped: its sender %s", problem)
+            _log.warning("a message that nobody is waiting for was dropped: its sender %s", problem)
             return False
         peer = FLContext()
         peer.set_prop(FLContextKey.CURRENT_RUN, self._job, private=False, sticky=False)

@@ -60,7 +60,7 @@ def _ball(settings: Mapping[Any, Any]) -> Ball:
             raise UserError(
                 f"bounds with a norm have no {_short(key)}{did_you_mean(str(key), ('norm', 'center'))}; they have norm, center"
             )
-    norm, center = number(settings["norm"]), settings.get("center", 0.0)
+    norm, center = _number(settings["norm"]), settings.get("center", 0.0)
     _check_positive("bounds: norm", norm)
     values = list(center.values()) if isinstance(center, Mapping) else center
     values = values if isinstance(values, list | tuple) else [values]
@@ -81,7 +81,7 @@ def _pair(pair: Any, what: str) -> tuple[float, float]:
     return low, high
 
 
-def number(value: Any) -> Any:
+def _number(value: Any) -> Any:
     """Return the number in a text such as "1e-6", which YAML reads as text because it has no decimal point."""
     try:
         return float(value) if isinstance(value, str) else value
@@ -369,4 +369,4 @@ def _private(settings: Any) -> DifferentialPrivacy:
     if missing := [key for key in needed if settings.get(key) is None]:
         advice = "; bounds are never computed from the rows" if "bounds" in missing else ""
         raise UserError(f"{DP} needs {', '.join(missing)}{advice}")
-    return DifferentialPrivacy(**{key: number(value) if key in _NUMBERS else value for key, value in settings.items()})
+    return DifferentialPrivacy(**{key: _number(value) if key in _NUMBERS else value for key, value in settings.items()})

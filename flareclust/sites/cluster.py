@@ -59,7 +59,7 @@ def is_address(value: object) -> bool:
         return False
 
 
-def connect(address: str) -> "Client":
+def _connect(address: str) -> "Client":
     """Return a client of the cluster at an address, within `CONNECT` seconds for each step.
 
     Raises:
@@ -186,7 +186,7 @@ def parts_on(
         ClusterUnusable: it cannot be reached, or its workers are not fit for these files.
         UserError, Refusal: as `DaskParts`.
     """
-    client = connect(address)
+    client = _connect(address)
     try:
         files = [file._replace(path=file.path.absolute()) for file in files]
         workers = check_workers(client, [FileFingerprint.of(file.path) for file in files])

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from flareclust._foundation.settings_file import LONGEST_JSON, NotPlain, decoded, parse_json
 
 #: Where the files are in the folder of an app, and in that with its configuration.
-CLIENT, SERVER = "config/config_fed_client.json", "config/config_fed_server.json"
-FILES = (CLIENT, SERVER)
+_CLIENT, _SERVER = "config/config_fed_client.json", "config/config_fed_server.json"
+FILES = (_CLIENT, _SERVER)
 
 #: No configuration is nested as deep; NVFlare reads it by functions that call themselves.
 DEEPEST = 50
@@ -23,7 +23,7 @@ _BRACES = frozenset("{}")
 _LONGEST_PLACE = 200
 
 
-class Braced(NamedTuple):
+class _Braced(NamedTuple):
     """A text with a brace in a job's settings.
 
     Attributes:
@@ -35,13 +35,13 @@ class Braced(NamedTuple):
     text: str
 
 
-def braced(settings: Any) -> Braced | None:
+def braced(settings: Any) -> _Braced | None:
     """Return a text with a brace among settings, keys included; None if there is none.
 
     Raises:
         NotPlain: they are nested too deep.
     """
-    return next((Braced(place, text) for place, text in _texts(settings) if not _BRACES.isdisjoint(text)), None)
+    return next((_Braced(place, text) for place, text in _texts(settings) if not _BRACES.isdisjoint(text)), None)
 
 
 def settings_problem(name: str, content: bytes) -> str | None:
