@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -54,10 +54,6 @@ class ExecutorShell(Executor, ABC):
         self._site: SiteSession | None = None
         self._sums = SiteSums()
 
-    def _imported(self) -> Sequence[str]:
-        """Return the import paths that the job's settings name."""
-        return self.imports if isinstance(self, Parametrized) else ()
-
     @abstractmethod
     def answer(
         self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteSession | None = None
@@ -98,7 +94,9 @@ class ExecutorShell(Executor, ABC):
                 return shareable
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
-                _check_classes(local, self._imported())
+                named = self.imports if isinstance(self, Parametrized) else ()
+                if problem := classes_problem(local, named):
+                    raise Refusal(problem)
                 self._site = session_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
@@ -164,12 +162,6 @@ def _secure_sums(fl_ctx: FLContext) -> SecureSums | None:
     if isinstance(component, FLComponent) and not isinstance(component, SecureSums):
         raise Refusal(f"was sent a job whose component {SECURE_SUMS!r} is none of flareclust's")
     return component if isinstance(component, SecureSums) else None
-
-
-def _check_classes(local: Path, named: Sequence[str]) -> None:
-    """Raise Refusal where the site's list of allowed classes permits any function, or lacks one that the job's settings name."""
-    if problem := classes_problem(local, named):
-        raise Refusal(problem)
 
 
 def _check_version(needs: str | None) -> None:

@@ -53,7 +53,10 @@ def change(
         _ask_about_groups(found.min_count, new.min_count)
     write_policy(local, new)
     if found is not None:
-        _print_changes(summary(found), summary(new))
+        now = summary(new)
+        for subject, words in summary(found).items():
+            if now[subject] != words:
+                say(f"changed: {subject}: {now[subject]} (before: {words})")
 
 
 def print_policy(local: Path) -> None:
@@ -78,12 +81,6 @@ def _ask_about_groups(before: int, now: int) -> None:
         )
     say(words)
     typer.confirm("Change it?", abort=True)
-
-
-def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    for subject, words in before.items():
-        if now[subject] != words:
-            say(f"changed: {subject}: {now[subject]} (before: {words})")
 
 
 def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:

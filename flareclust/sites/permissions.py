@@ -194,7 +194,7 @@ def hints(local: Path) -> list[str]:
         found.append(f"jobs may bring code {_byoc(local)} ({rights.name}), whatever classes are allowed: {remedy}")
     found += [] if is_server(local) else _policy_hints(local)
     own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
-    if open_ := [path for path in own if path.exists() and _others_read(path)]:
+    if open_ := [path for path in own if path.exists() and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)]:
         names = ", ".join(str(path.relative_to(local.parent)) for path in open_)
         found.append(f"other accounts of this machine can read {names}: chmod 600")
     return found
@@ -232,10 +232,6 @@ def _json(path: Path) -> dict[str, Any] | None:
         return read_json(path) if path.exists() else {}
     except UserError:
         return None
-
-
-def _others_read(path: Path) -> bool:
-    return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 #: In a kit's folder `local`. The last ones are NVFlare's: what is built for every job, limits, logging, and code.
