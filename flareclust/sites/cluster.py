@@ -5,16 +5,22 @@ The cluster's machines, and what runs on them, belong to the site. Dask serialis
 
 import asyncio
 import logging
+import platform
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future as Fetched
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from flareclust._foundation.errors import Aborted, Refusal
+from flareclust._foundation.errors import Aborted, Refusal, UserError
+from flareclust._foundation.extras import require
 from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
+from flareclust._foundation.version import __version__
 from flareclust.core.parts import Parts, View, computed, extent_of
 from flareclust.data.file_formats import FileFingerprint
 from flareclust.data.ids import Ids
@@ -22,18 +28,6 @@ from flareclust.data.tables import File, read_files
 
 if TYPE_CHECKING:
     from distributed import Client, Future
-import platform
-import socket
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-
-from flareclust._foundation.errors import UserError
-from flareclust._foundation.extras import require
-from flareclust._foundation.version import __version__
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 #: How the address of a cluster begins in a site's configuration.
 _SCHEME = "dask"
