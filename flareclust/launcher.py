@@ -15,8 +15,10 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from nvflare.apis.fl_constant import FLContextKey, JobConstants
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, JobConstants, SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
@@ -28,6 +30,8 @@ from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
+from flareclust.engines.admission import SiteDeployer
+from flareclust.flare.peers import guard_site
 from flareclust.privacy import file_guard
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
@@ -73,6 +77,17 @@ class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
     def handle(self, process: ProcessAdapter) -> ProcessHandle:
         """Return what NVFlare follows and ends the process by."""
         return _Handle(process_adapter=process)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Guard the site's process, and give a site whose kit names no deployer the one that looks at jobs."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            guard_site(fl_ctx)
+            file_guard.note(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace))
+        elif event_type == EventType.SYSTEM_START:
+            engine = fl_ctx.get_engine()
+            if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
+                engine.add_component(SystemComponents.APP_DEPLOYER, SiteDeployer())
 
 
 class _Handle(ProcessHandle):

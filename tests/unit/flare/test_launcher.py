@@ -12,7 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobProcessArgs, JobReturnCode
 from nvflare.app_common.job_launcher import process_launcher
@@ -22,7 +23,9 @@ from nvflare.utils.process_utils import ProcessAdapter
 
 from flareclust import launcher
 from flareclust._foundation.errors import UserError
+from flareclust.engines.admission import SiteDeployer
 from flareclust.launcher import NAMES, PREFIXES, PROXIES, ServerProcessLauncher, SiteProcessLauncher, _Handle, listed
+from flareclust.sites.running import PROTECTION
 
 
 def launched(monkeypatch, *code: str):
@@ -84,6 +87,22 @@ def test_a_process_that_nvflare_ends_is_not_waited_for(monkeypatch):
     handle.terminate()
     handle.wait()
     assert time.monotonic() - began < 30
+
+
+def test_a_site_whose_kit_names_no_deployer_gets_the_one_that_looks_at_jobs(monkeypatch, tmp_path):
+    monkeypatch.setattr(ClientProcessJobLauncher, "handle_event", lambda *_: None)
+    guarded, parts = [], {}
+    monkeypatch.setattr(launcher, "guard_site", guarded.append)
+    engine = SimpleNamespace(get_component=parts.get, add_component=parts.__setitem__)
+    about = SimpleNamespace(workspace=str(tmp_path))
+    started = SimpleNamespace(get_engine=lambda: engine, get_prop=lambda key: about)
+    SiteProcessLauncher().handle_event(EventType.SYSTEM_BOOTSTRAP, started)
+    assert (guarded, parts) == ([started], {})
+    assert (tmp_path / PROTECTION).exists()
+    SiteProcessLauncher().handle_event(EventType.SYSTEM_START, started)
+    assert isinstance(own := parts[SystemComponents.APP_DEPLOYER], SiteDeployer)
+    SiteProcessLauncher().handle_event(EventType.SYSTEM_START, started)
+    assert parts == {SystemComponents.APP_DEPLOYER: own}
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from flareclust.flare.peers import (
     passing_problem,
     returning_problem,
 )
+from flareclust.launcher import SiteProcessLauncher
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 
@@ -181,10 +182,11 @@ def message(origin, destination="north", endpoint=None, **headers):
     return made
 
 
-def test_a_started_site_answers_only_what_jobs_need(processors, caplog):
+@pytest.mark.parametrize("component", [SiteDeployer, SiteProcessLauncher])
+def test_a_started_site_answers_only_what_jobs_need(component, processors, caplog):
     cell = Cell("north")
-    started(SiteDeployer(), cell=cell)
-    started(SiteDeployer(), cell=cell)  # the second component of a kit changes nothing any more
+    started(component(), cell=cell)
+    started(component(), cell=cell)  # the second component of a kit changes nothing any more
     assert len(cell.filters) == 1
     reported = {}
     for processor in processors:
