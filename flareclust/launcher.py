@@ -33,6 +33,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.engines.admission import SiteDeployer
 from flareclust.flare.peers import guard_site
 from flareclust.privacy import file_guard
+from flareclust.sites.running import note_protection
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.
@@ -83,7 +84,7 @@ class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
         super().handle_event(event_type, fl_ctx)
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_site(fl_ctx)
-            file_guard.note(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace))
+            note_protection(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace), file_guard.problem())
         elif event_type == EventType.SYSTEM_START:
             engine = fl_ctx.get_engine()
             if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
