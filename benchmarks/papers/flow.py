@@ -9,7 +9,7 @@ from benchmarks.papers.base import WORKERS, Report
 from benchmarks.papers.report import FIGURE, SUMMARY, TABLE
 from benchmarks.papers.running import EXPERIMENT, FolderRunner, OnSaved
 from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
-from flareclust.flows.sweep import TrackedRunner, tracked_runner
+from flareclust.flows.sweep import TrackedRunner
 from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
 
 #: Folder of the report's files in the parent run.
@@ -34,11 +34,10 @@ class Tracked:
         self._runners = []
 
         def make(on_done: OnDone) -> Runner:
-            keep, study = folder.keep, folder.study
-            runner = tracked_runner(study, EXPERIMENT, self.uri, on_done, WORKERS, keep=keep, later=LATER)
-            self._runners.append(runner)
-
             def run(trials: Sequence[Trial]) -> list[TrialRun]:
+                file = folder.file_of(trials)
+                runner = TrackedRunner(folder.study, EXPERIMENT, self.uri, on_done, WORKERS, file, LATER)
+                self._runners.append(runner)
                 done = runner(trials)
                 for warning in runner.warnings:
                     folder.say(f"  warning: {warning}")

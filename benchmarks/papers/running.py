@@ -15,7 +15,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import fallbacks
 from flareclust.experiment.sweeps.report import sweep_progress
 from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
-from flareclust.experiment.sweeps.trials_file import FileRunner, TrialFile, study_key, trial_keys
+from flareclust.experiment.sweeps.trials_file import FileRunner, study_key, trial_keys
 
 #: Name of the MLflow experiment.
 EXPERIMENT = "flareclust-papers"
@@ -55,17 +55,14 @@ class FolderRunner:
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all trials that the folder does not have."""
-        runner = FileRunner(self._file(trials), self.study, WORKERS, self.on_done, EXPERIMENT)
+        runner = FileRunner(self.file_of(trials), self.study, WORKERS, self.on_done, EXPERIMENT)
         done = runner(trials)
-        if runner.kept[-1].warning:
-            self.say(f"  warning: {runner.kept[-1].warning}")
+        if runner.kept is not None and runner.kept.warning:
+            self.say(f"  warning: {runner.kept.warning}")
         return done
 
-    def keep(self, trials: Sequence[Trial]) -> TrialFile:
-        """Return the file of these trials, for a runner that tracks."""
-        return TrialFile(self._file(trials), self.study, trials, EXPERIMENT)
-
-    def _file(self, trials: Sequence[Trial]) -> Path:
+    def file_of(self, trials: Sequence[Trial]) -> Path:
+        """Return where these trials are kept."""
         key = study_key(self.study, trial_keys(self.study, trials))
         self.files.append(self.folder / f"trials-{key[:12]}.jsonl")
         return self.files[-1]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from flareclust.experiment.sweeps.compare import COMPARE, CSV, FIGURE, TABLE, wr
 from flareclust.experiment.sweeps.report import markdown, summary
 from flareclust.experiment.sweeps.runner import SweepRunner, parse_runner
 from flareclust.experiment.sweeps.sweep import Sweep, make_sweep, read_sweep, trials
-from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRun, attempt_any, by_cell
-from flareclust.experiment.sweeps.trials_file import TRIALS, FileRunner, TrialFile, read_trials, study_folder
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, TrialRun, attempt_any, by_cell
+from flareclust.experiment.sweeps.trials_file import TRIALS, FileRunner, TrialFile, study_folder
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,31 @@ def sweep(
 
 def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) -> SweepResult:
     """Run a sweep and write its files."""
-    parse_runner(chosen.runner).require()
+    runner = parse_runner(chosen.runner)
+    runner.require()
     todo = trials(chosen)
-    folder = out or study_folder(chosen.name, todo)
-    check_target(folder, (TRIALS, f"{TRIALS}.part", TABLE, CSV, COMPARE, FIGURE))
-    read_trials(folder / TRIALS, chosen.name, todo)  # refuses those of another sweep
-    done, kept, run_id, page, warnings = _run(chosen, todo, folder / TRIALS, on_done, track=track)
-    files = [kept.file, *write_files(chosen.name, done, kept.file.parent)]
-    return SweepResult(chosen.name, done, kept.file.parent, files, run_id, warnings, page)
+    path = (out or study_folder(chosen.name, todo)) / TRIALS
+    check_target(path.parent, (TRIALS, f"{TRIALS}.part", TABLE, CSV, COMPARE, FIGURE))
+    TrialFile(path, chosen.name, todo, chosen.mlflow_experiment)  # refuses those of another sweep
+    if not track:
+        with _attempts(runner, chosen.workers) as attempt:
+            plain = FileRunner(path, chosen.name, chosen.workers, on_done, chosen.mlflow_experiment, attempt)
+            return _result(chosen.name, plain(todo), plain.kept)
+    for extra in ("tracking", "flows"):
+        require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
+    from flareclust.flows.sweep import TrackedRunner
+
+    tracked = TrackedRunner(chosen.name, chosen.mlflow_experiment, None, on_done, chosen.workers, path, runner=runner)
+    done = tracked(todo)
+    found = _result(chosen.name, done, tracked.kept)
+    return replace(found, run_id=tracked.run_id, run_page=tracked.run_page, warnings=tracked.warnings)
+
+
+def _result(name: str, done: Sequence[TrialRun], kept: TrialFile | None) -> SweepResult:
+    """Write the files of a sweep that is over beside its trials."""
+    assert kept is not None
+    files = [kept.file, *write_files(name, done, kept.file.parent)]
+    return SweepResult(name, done, kept.file.parent, files, None, [kept.warning] if kept.warning else [])
 
 
 def _checked(study: str | Path | Mapping[str, Any], workers: int | None, runner: str | None) -> Sweep:
@@ -121,31 +138,6 @@ def _checked(study: str | Path | Mapping[str, Any], workers: int | None, runner:
         given = {"workers": workers, "runner": runner}
         return make_sweep({**study, **{name: value for name, value in given.items() if value is not None}})
     return read_sweep(study, workers, runner=runner)
-
-
-def _run(
-    sweep: Sweep, trials: Sequence[Trial], file: Path, on_done: OnDone, *, track: bool
-) -> tuple[list[TrialRun], TrialFile, str | None, str | None, Sequence[str]]:
-    """Run the trials; return what they came to, their file, MLflow's parent run, its page, and warnings."""
-    runner = parse_runner(sweep.runner)
-    if not track:
-        with _attempts(runner, sweep.workers) as attempt:
-            plain = FileRunner(file, sweep.name, sweep.workers, on_done, sweep.mlflow_experiment, attempt)
-            done = plain(trials)
-        return done, plain.kept[-1], None, None, [plain.kept[-1].warning] if plain.kept[-1].warning else []
-    for extra in ("tracking", "flows"):
-        require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
-    from flareclust.flows.sweep import tracked_runner
-
-    def keep(trials: Sequence[Trial]) -> TrialFile:
-        return TrialFile(file, sweep.name, trials, sweep.mlflow_experiment)
-
-    tracked = tracked_runner(
-        sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers, keep=keep, runner=runner
-    )
-    done = tracked(trials)
-    assert tracked.file is not None
-    return done, tracked.file, tracked.run_id, tracked.run_page, tracked.warnings
 
 
 def _attempts(runner: SweepRunner, workers: int) -> AbstractContextManager[Attempt]:

@@ -4,7 +4,6 @@ A run is found by the key that the result keeps, so nothing is logged twice, and
 """
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
-from flareclust.experiment.sweeps.compare import write_files
 from flareclust.experiment.sweeps.trials_file import all_trials
 from flareclust.protocol.outcome import SUMMARY
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric
@@ -72,20 +70,16 @@ def log_trials(file: Path, uri: str | None = None) -> Logged:
         NotLogged: the store failed.
     """
     about, done = all_trials(file)
-    store, trials = resolve_uri(uri), [one.trial for one in done]
-    failed = sum(one.measured is None for one in done)
+    store, failed = resolve_uri(uri), sum(one.measured is None for one in done)
     try:
         with store_errors(store):
             parent = Tracker(store, about["experiment"]).find(about["key"])
             if parent is not None and _has(parent, len(done) - failed, failed):
                 return Logged(str(parent.info.run_id), known=True)
-            tracker = SweepTracker(about["name"], trials, store, about["experiment"])
-            known = tracker.finished()
-            for number, one in enumerate(done):
-                if number not in known:
-                    tracker.end(tracker.begin(number), one)
-            with tempfile.TemporaryDirectory() as scratch:
-                tracker.close(done, write_files(about["name"], done, Path(scratch)))
+        tracker = SweepTracker(about["name"], [one.trial for one in done], store, about["experiment"])
+        tracker.complete(done)
+        if tracker.lost is not None:
+            raise tracker.lost
     except NoAnswer as error:
         raise NotLogged(f"{file} is not in MLflow, or only in part: {error}") from error
     return Logged(tracker.parent, known=False)

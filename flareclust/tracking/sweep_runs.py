@@ -1,11 +1,13 @@
 """A study in MLflow: a parent run with the means, and a child run per trial.
 
-The parent is found again by the fingerprint of the study's name and all its trials, a child by its trial's; so a study
+Trials are logged while they run, and what the store did not take is logged in the end, or by a later call. The parent is found again by the fingerprint of the study's name and all its trials, a child by its trial's; so a study
 that was stopped goes on in the same runs. A child is three requests: create, one batch, terminate.
 """
 
 import json
+import logging
 import re
+import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -13,14 +15,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
-from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun, cell_of
+from flareclust.experiment.sweeps.files import write_files
+from flareclust.experiment.sweeps.trials import Attempt, Trial, TrialResult, TrialRun, cell_of
 from flareclust.experiment.sweeps.trials_file import study_key, trial_keys
 from flareclust.tracking.note import NOTE_TAG, describe_study
 from flareclust.tracking.origin import source_tags
 from flareclust.tracking.run_values import PARAM_LENGTH, TAG_LENGTH, finite
 from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker
-from flareclust.tracking.store import sqlite_file
+from flareclust.tracking.store import resolve_uri, sqlite_file, store_errors
+
+log = logging.getLogger(__name__)
 
 PARENT_TAG = "mlflow.parentRunId"
 #: Names of qualities that a trial has without a value; MLflow keeps numbers only.
@@ -37,6 +43,10 @@ class SweepTracker(Tracker):
         uri: Address of the store, see `Tracker`.
         experiment: Name of the experiment, created when absent.
 
+    Attributes:
+        parent: id of the parent run.
+        lost: what the store failed with, if MLflow does not have everything; else None.
+
     Raises:
         UserError: The store cannot be opened, or two trials are the same.
     """
@@ -44,33 +54,94 @@ class SweepTracker(Tracker):
     def __init__(
         self, study: str, trials: Sequence[Trial], uri: str | None = None, experiment: str = "flareclust"
     ) -> None:
-        self._keys = trial_keys(study, trials)
-        super().__init__(uri, experiment)
-        self._trials = list(trials)
-        # SQLite takes one writer at a time, and MLflow's threads would wait for each other in its own way: by failing.
-        self._lock = Lock() if sqlite_file(self.uri) else nullcontext()
-        tags = {**source_tags(), "kind": "sweep", "study": study, "flareclust.version": __version__}
-        self.parent = self.start(study_key(study, self._keys), study, {"trials": len(trials), **_axes(trials)}, tags)
+        self._trials = dict(zip(trial_keys(study, trials), trials, strict=True))
+        with store_errors(resolve_uri(uri)):
+            super().__init__(uri, experiment)
+            # SQLite takes one writer at a time, and MLflow's threads would wait for each other in its own way: by failing.
+            self._lock = Lock() if sqlite_file(self.uri) else nullcontext()
+            tags = {**source_tags(), "kind": "sweep", "study": study, "flareclust.version": __version__}
+            params = {"trials": len(trials), **_axes(trials)}
+            self.parent = self.start(study_key(study, list(self._trials)), study, params, tags)
+        self.study = study
+        self.lost: FlareclustError | None = None
         self._children: dict[str, Any] = {}
-        self._reused: dict[str, Any] = {}
+        self._begun: dict[str, str] = {}
+        self._logged: set[str] = set()
 
     def finished(self) -> dict[int, TrialRun]:
         """Find the child runs of earlier times; return the finished trials by their number, with what they came to."""
-        self._children = self._find_children()
-        return {
-            number: TrialRun(trial, self._read(self._children[key]), resumed=True)
-            for number, (trial, key) in enumerate(zip(self._trials, self._keys, strict=True))
-            if key in self._children and self._children[key].info.status == "FINISHED"
-        }
+        with store_errors(self.uri):
+            self._find_children()
+            return {
+                number: TrialRun(trial, self._read(self._children[key]), resumed=True)
+                for number, (key, trial) in enumerate(self._trials.items())
+                if key in self._logged
+            }
 
-    def begin(self, number: int) -> str:
+    @property
+    def unlogged(self) -> int:
+        """Return how many trials MLflow does not have."""
+        return len(self._trials) - len(self._logged)
+
+    def follow(self, attempt: Attempt) -> Attempt:
+        """Return what runs a trial as `attempt` does, and opens its run before, unless the store has failed."""
+
+        def run(trial: Trial) -> TrialRun:
+            key = trial.key(self.study)
+            if self.lost is None:
+                try:
+                    with store_errors(self.uri):
+                        self._begun[key] = self.begin(key)
+                except FlareclustError as error:
+                    self.lost = error
+            return attempt(trial)
+
+        return run
+
+    def add(self, done: TrialRun) -> None:
+        """Log a trial that is over, unless MLflow has it or the store has failed."""
+        key = done.trial.key(self.study)
+        if key in self._logged or self.lost is not None:
+            return
+        try:
+            with store_errors(self.uri):
+                self.end(self._begun.get(key) or self.begin(key), done)
+        except FlareclustError as error:
+            self.lost = error
+
+    def complete(self, done: Sequence[TrialRun]) -> None:
+        """Log the trials that could not be logged before, and then the means, the tables and the figure to the parent.
+
+        Args:
+            done: what all trials came to, in their order.
+        """
+        try:
+            with store_errors(self.uri):
+                if self.unlogged:
+                    self._find_children()  # also those that were made without our hearing of it
+                    for one in done:
+                        if (key := one.trial.key(self.study)) not in self._logged:
+                            self.end(self.begin(key), one)
+                with tempfile.TemporaryDirectory() as scratch:
+                    self._close(done, write_files(self.study, done, Path(scratch)))
+            self.lost = None
+        except FlareclustError as error:
+            self.lost = error
+
+    def abandon(self) -> None:
+        """Close the parent as KILLED, where the store answers: the study was stopped and can go on."""
+        try:
+            with store_errors(self.uri):
+                self._client.set_terminated(self.parent, "KILLED")
+        except FlareclustError as error:
+            log.info("the MLflow run %s could not be closed: %s", self.parent, error)
+
+    def begin(self, key: str) -> str:
         """Open the child run of a trial and return its id; one that failed or was cut off is used again."""
-        trial, key = self._trials[number], self._keys[number]
-        known = self._children.get(key)
+        trial, known = self._trials[key], self._children.get(key)
         with self._lock:
             if known is not None:
                 run_id = str(known.info.run_id)
-                self._reused[run_id] = known
                 self._client.update_run(run_id, status="RUNNING")
                 if ERROR_TAG in known.data.tags:
                     self._client.delete_tag(run_id, ERROR_TAG)
@@ -85,7 +156,7 @@ class SweepTracker(Tracker):
         """Log what a trial came to in one batch, and close its run as FINISHED or FAILED."""
         from mlflow.entities import Metric, Param, RunTag
 
-        now = time.time_ns() // 1_000_000
+        key, now = done.trial.key(self.study), time.time_ns() // 1_000_000
         tags: dict[str, str] = {}
         metrics: list[Metric] = []
         if done.measured is None:
@@ -97,15 +168,16 @@ class SweepTracker(Tracker):
         params = {name: value for name, value in _flat(done.trial.params).items() if value is not None}
         params["seed"] = done.trial.seed
         batch = {
-            "metrics": self._missing(run_id, metrics),
+            "metrics": self._missing(run_id, key, metrics),
             "params": [Param(name, str(value)[:PARAM_LENGTH]) for name, value in params.items()],
             "tags": [RunTag(name, value) for name, value in tags.items()],
         }
         with self._lock:
             self._client.log_batch(run_id, **batch)
             self._client.set_terminated(run_id, "FAILED" if done.measured is None else "FINISHED")
+            self._logged.add(key)
 
-    def close(self, done: Sequence[TrialRun], files: Sequence[Path]) -> None:
+    def _close(self, done: Sequence[TrialRun], files: Sequence[Path]) -> None:
         """Log the means and the files to the parent, and close it: FAILED if a trial failed.
 
         Its metrics are `final/<name>`, the mean over all trials, so that MLflow's charts of parents show something, and
@@ -128,12 +200,8 @@ class SweepTracker(Tracker):
             self.finish(self.parent)
         self.tag(self.parent, NOTE_TAG, describe_study(done))
 
-    def abandon(self) -> None:
-        """Close the parent as KILLED: the study was stopped and can go on."""
-        self._client.set_terminated(self.parent, "KILLED")
-
-    def _find_children(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _find_children(self) -> None:
+        """Find the child runs of earlier times, and which of them are finished."""
         token = None
         while True:
             page = self._client.search_runs(
@@ -142,9 +210,11 @@ class SweepTracker(Tracker):
                 max_results=_PAGE,
                 page_token=token,
             )
-            found |= {run.data.tags[RUN_KEY_TAG]: run for run in page if RUN_KEY_TAG in run.data.tags}
+            self._children |= {run.data.tags[RUN_KEY_TAG]: run for run in page if RUN_KEY_TAG in run.data.tags}
             if not (token := page.token):
-                return found
+                break
+        finished = {key for key, run in self._children.items() if run.info.status == "FINISHED"}
+        self._logged |= finished & self._trials.keys()
 
     def _read(self, run: Any) -> TrialResult:
         undefined: list[str] = json.loads(run.data.tags.get(UNDEFINED_TAG, "[]"))
@@ -155,11 +225,11 @@ class SweepTracker(Tracker):
                 rounds.setdefault(metric.step, {"round": float(metric.step)})[name] = metric.value
         return TrialResult(final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)])
 
-    def _missing(self, run_id: str, metrics: list[Any]) -> list[Any]:
+    def _missing(self, run_id: str, key: str, metrics: list[Any]) -> list[Any]:
         """Return the metrics that a run does not have: one that was cut off after its batch has them all."""
-        if run_id not in self._reused:
+        if key not in self._children:
             return metrics
-        names = self._reused[run_id].data.metrics.keys() & {metric.key for metric in metrics}
+        names = self._children[key].data.metrics.keys() & {metric.key for metric in metrics}
         steps = {name: {old.step for old in self._client.get_metric_history(run_id, name)} for name in names}
         return [
             metric

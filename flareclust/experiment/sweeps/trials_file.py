@@ -1,6 +1,6 @@
-"""A study without MLflow: trials run in threads, each one a line of a file as soon as it is over.
+"""The file of a study: a line for each trial, as soon as it is over.
 
-The file is what makes a study resumable: trials whose line says what they came to are not run again.
+The file is what makes a study resumable, and what is logged to MLflow: trials whose line says what they came to are not run again.
 """
 
 import hashlib
@@ -20,12 +20,15 @@ from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRes
 FOLDER = Path("flareclust-sweeps")
 TRIALS = "trials.jsonl"
 
+#: What each line has, at least.
+_KEYS = {"key", "study", "final", "cost", "rounds", "error"}
+
 
 class TrialFile:
     """The file of a study's trials, a line for each that is over; another file from when it cannot be written.
 
     Args:
-        file: may be there already.
+        file: may be there already; trials that it has are not run again, unless they failed.
         study: name of the study.
         trials: all of them.
         experiment: name of the MLflow experiment that they are logged to, or would be.
@@ -36,15 +39,54 @@ class TrialFile:
         warning: where the lines are now, and why; empty where they are in the first file.
 
     Raises:
-        UserError: the file cannot be read or written, or holds trials of another study.
+        UserError: the file cannot be read, or holds trials of another study; two trials are the same.
     """
 
     def __init__(self, file: Path, study: str, trials: Sequence[Trial], experiment: str) -> None:
-        self.file, self.warning = file, ""
-        self.about = {"name": study, "key": study_key(study, trial_keys(study, trials)), "experiment": experiment}
-        self.results = read_trials(file, study, trials)
+        keys = trial_keys(study, trials)
+        self.file, self.trials, self.warning = file, trials, ""
+        self.about = {"name": study, "key": study_key(study, keys), "experiment": experiment}
+        self.results = _read(file, {key: number for number, key in enumerate(keys)}, trials)
         self._lock = Lock()
-        write_trials(file, self.about, list(self.results.values()))  # a last line that was cut off is gone
+
+    @property
+    def missing(self) -> list[int]:
+        """Return the numbers of the trials that are not over."""
+        return [number for number in range(len(self.trials)) if number not in self.results]
+
+    @property
+    def done(self) -> list[TrialRun]:
+        """Return what the trials that are over came to, in their order."""
+        return [self.results[number] for number in sorted(self.results)]
+
+    def run(self, attempt: Attempt, workers: int, on_done: OnDone) -> list[TrialRun]:
+        """Run the missing trials in threads, each kept as soon as it is over; return what all came to, in their order.
+
+        Ctrl-C lets the trials that are running come to their end and starts no other.
+
+        Args:
+            attempt: runs one of them.
+            workers: how many run side by side.
+            on_done: called with each that was run, when the file has it.
+
+        Raises:
+            UserError: the file cannot be written.
+            JobFailed: trials that are over can be kept nowhere.
+        """
+        self._write(self.file)  # a last line that was cut off is gone
+
+        def run(number: int) -> None:
+            done = attempt(self.trials[number])
+            self.add(number, done)
+            on_done(done)
+
+        run_in_threads(run, self.missing, workers)
+        with self._lock:
+            try:
+                self._write(self.file)
+            except UserError as error:
+                self._move(str(error))
+        return self.done
 
     def add(self, number: int, done: TrialRun) -> None:
         """Keep a trial that is over.
@@ -60,18 +102,10 @@ class TrialFile:
             except OSError as error:
                 self._move(f"{self.file} cannot be written: {error.strerror}")
 
-    def close(self) -> None:
-        """Write all trials in their order."""
-        with self._lock:
-            try:
-                write_trials(self.file, self.about, self._in_order())
-            except UserError as error:
-                self._move(str(error))
-
     def _move(self, reason: str) -> None:
         for folder in fallbacks(self.file.absolute().parent.name):
             try:
-                write_trials(folder / self.file.name, self.about, self._in_order())
+                self._write(folder / self.file.name)
             except UserError as error:
                 reason += f"; {error}"
                 continue
@@ -82,24 +116,28 @@ class TrialFile:
             return
         raise JobFailed(f"the trials could not be kept: {reason}")
 
-    def _in_order(self) -> list[TrialRun]:
-        return [self.results[number] for number in sorted(self.results)]
+    def _write(self, file: Path) -> None:
+        """Write all trials that are over, in their order, in place of what a file has, in one step."""
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with write_atomically(file, mode=None) as lines:
+                lines.writelines(_line(one, self.about) for one in self.done)
+        except OSError as error:
+            raise UserError(f"{file} cannot be written: {error.strerror}") from None
 
 
-@dataclass(frozen=True)
+@dataclass
 class FileRunner:
-    """Runs trials and keeps them in a file, one JSON object per line.
-
-    Ctrl-C lets the trials that are running come to their end and starts no other.
+    """Runs trials and keeps them in a file, without MLflow.
 
     Attributes:
-        file: the file; trials that it has already are not run again, unless they failed.
+        file: the file, see `TrialFile`.
         study: name of the study.
         workers: how many trials run side by side.
-        on_done: called with each trial that is over.
+        on_done: called with each trial that is over, also with those that the file had.
         experiment: name of the MLflow experiment that they can be logged to.
         attempt: runs one of them.
-        kept: the files of the calls, as they were in the end.
+        kept: the file of the last call, as it was in the end.
     """
 
     file: Path
@@ -108,28 +146,14 @@ class FileRunner:
     on_done: OnDone = lambda done: None
     experiment: str = "flareclust"
     attempt: Attempt = attempt_any
-    kept: list[TrialFile] = field(default_factory=list)
+    kept: TrialFile | None = field(default=None, init=False)
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
-        """Run all trials that the file does not have; in the end the file has them all, in their order.
-
-        Raises:
-            UserError: the file cannot be read or written, or holds trials of another study.
-            JobFailed: trials that are over can be kept nowhere.
-        """
-        file = TrialFile(self.file, self.study, trials, self.experiment)
-        self.kept.append(file)
-        for done in file.results.values():
+        """Run all trials that the file does not have; raise what `TrialFile` and its `run` do."""
+        self.kept = file = TrialFile(self.file, self.study, trials, self.experiment)
+        for done in file.done:
             self.on_done(done)
-
-        def run(number: int) -> None:
-            done = self.attempt(trials[number])
-            file.add(number, done)
-            self.on_done(done)
-
-        run_in_threads(run, [number for number in range(len(trials)) if number not in file.results], self.workers)
-        file.close()
-        return [file.results[number] for number in range(len(trials))]
+        return file.run(self.attempt, self.workers, self.on_done)
 
 
 def run_in_threads(run: Callable[[int], object], numbers: Sequence[int], workers: int) -> None:
@@ -164,20 +188,14 @@ def study_folder(name: str, trials: Sequence[Trial]) -> Path:
     return FOLDER / f"{short}-{study_key(name, trial_keys(name, trials))[:8]}"
 
 
-def read_trials(file: Path, study: str, trials: Sequence[Trial]) -> dict[int, TrialRun]:
-    """Return which of the trials the file has, by their number; failed ones are left out.
-
-    Raises:
-        UserError: the file cannot be read, or has trials that are none of these.
-    """
-    numbers = {key: number for number, key in enumerate(trial_keys(study, trials))}
+def _read(file: Path, numbers: Mapping[str, int], trials: Sequence[Trial]) -> dict[int, TrialRun]:
+    """Return which of the trials a file has, by their number; failed ones are left out."""
     found: dict[int, TrialRun] = {}
     for line in _lines(file):
         if (number := numbers.get(line["key"])) is None:
             raise UserError(f"{file} holds trials of another study, or with other settings; choose another folder")
         if line["error"] is None:
-            measured = TrialResult.from_json(line)
-            found[number] = TrialRun(trials[number], measured, resumed=True)
+            found[number] = TrialRun(trials[number], TrialResult.from_json(line), resumed=True)
     return found
 
 
@@ -188,12 +206,9 @@ def all_trials(file: Path) -> tuple[dict[str, str], list[TrialRun]]:
         UserError: the file cannot be read, or trials of the study are missing.
     """
     lines = _lines(file)
-    about = lines[0].get("study") if lines else None
-    if about is None:
-        raise UserError(f"{file} does not say of which study it is; the command of the study, run again, adds that")
+    about = lines[0]["study"] if lines else {}
     done = [_of_line(line) for line in lines]
-    keys = [one.trial.key(about["name"]) for one in done]
-    if study_key(about["name"], keys) != about["key"]:
+    if not lines or study_key(about["name"], [one.trial.key(about["name"]) for one in done]) != about["key"]:
         raise UserError(f"{file} has {len(done)} trials and not all of its study; the same command runs the others")
     return about, done
 
@@ -206,25 +221,6 @@ def _of_line(line: Mapping[str, Any]) -> TrialRun:
     return TrialRun(Trial(line["cell"], line["seed"], line["params"], measure), measured, line["error"], resumed=True)
 
 
-def write_trials(file: Path, about: Mapping[str, str], done: Sequence[TrialRun]) -> None:
-    """Write these trials in place of what the file has, in one step.
-
-    Args:
-        file: where; its folder is made.
-        about: the study: `name`, `key` and `experiment`.
-        done: the trials.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(file, mode=None) as lines:
-            lines.writelines(_line(one, about) for one in done)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}") from None
-
-
 def _lines(file: Path) -> list[dict[str, Any]]:
     """Return what the file's lines hold; one that was still being written is left out."""
     try:
@@ -234,7 +230,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError:
         lines = [None]
-    if not all(isinstance(line, dict) and {"key", "final", "cost", "rounds", "error"} <= line.keys() for line in lines):
+    if not all(isinstance(line, dict) and line.keys() >= _KEYS and isinstance(line["study"], dict) for line in lines):
         raise UserError(f"{file} is not a file of trials; choose another folder")
     return lines
 

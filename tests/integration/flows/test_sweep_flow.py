@@ -36,6 +36,13 @@ def store(tmp_path_factory) -> str:
     return uri
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty working folder, for `flareclust-sweeps`."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture
 def client(store):
     from mlflow import MlflowClient

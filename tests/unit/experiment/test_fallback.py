@@ -87,7 +87,7 @@ def test_trials_go_to_the_state_folder_where_their_file_cannot_be_written_any_mo
     todo = [trial(seed=0), trial(seed=1, measure=blocks), trial(seed=2)]
     run = FileRunner(file, "s", workers=1)
     assert [one.error for one in run(todo)] == [None] * 3
-    (kept,) = run.kept
+    kept = run.kept
     (folder,) = (state / "flareclust" / "results").iterdir()
     assert kept.file == folder / "trials.jsonl"
     assert kept.warning.startswith(f"the trials are in {kept.file}: {file} cannot be written: ")

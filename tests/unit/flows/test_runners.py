@@ -126,8 +126,8 @@ def test_a_trial_goes_through_the_runner_and_comes_to_the_same(stand_in):
 
 
 def test_what_stays_in_this_process_is_not_sent_along_with_a_task():
-    from flareclust.flows.sweep import Unsent
+    from flareclust.flows.sweep import _Unsent
 
-    here = Unsent(threading.Lock())
+    here = _Unsent(threading.Lock())
     assert here.value is not None
     assert pickle.loads(pickle.dumps(here)).value is None

@@ -7,13 +7,12 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.results.saved import read_result
-from flareclust.experiment.sweeps.trials import Trial, TrialResult
+from flareclust.experiment.sweeps.trials import Trial, TrialResult, attempt_any
 from flareclust.experiment.sweeps.trials_file import FileRunner, TrialFile
 from flareclust.tracking.later import log_folder, log_result
 from flareclust.tracking.run_logging import NotLogged
 from flareclust.tracking.runs import ERROR_TAG, Tracker
 from flareclust.tracking.store import NoAnswer, store_errors
-from flareclust.tracking.study import TrackedStudy
 from flareclust.tracking.sweep_runs import SweepTracker
 from tests.command_line import call
 
@@ -187,13 +186,15 @@ def trials(n, broken=None):
     return [Trial(cells[i], i // 2, {"k": 3, "params": {"n_init": 2}}, lambda i=i: measure(i)) for i in range(n)]
 
 
-def tracked(name, todo, uri, file=None):
-    study = TrackedStudy(name, todo, SweepTracker(name, todo, uri), lambda done: None, file)
-    study.resume()
-    for number in study.missing:
-        study.run(number)
-    study.close()
-    return study
+def tracked(name, todo, uri, file):
+    """Run a study as its flow does; return its file and its tracker."""
+    kept, tracker = TrialFile(file, name, todo, "flareclust"), SweepTracker(name, todo, uri)
+    kept.results = tracker.finished() | kept.results
+    for done in kept.done:
+        tracker.add(done)
+    kept.run(tracker.follow(attempt_any), 1, tracker.add)
+    tracker.complete(kept.done)
+    return kept, tracker
 
 
 def family(uri, parent):
@@ -207,12 +208,12 @@ def family(uri, parent):
 @pytest.mark.parametrize("broken", [None, 1])
 def test_a_sweep_is_logged_from_its_folder_as_its_flow_would_have(store, other, tmp_path, broken):
     name, todo = f"sweep {broken}", trials(4, broken)
-    study = tracked(name, todo, other)
+    _, tracker = tracked(name, todo, other, tmp_path / "other.jsonl")
     FileRunner(tmp_path / "s" / "trials.jsonl", name)(todo)
     (logged,) = log_folder(tmp_path / "s").values()
     (again,) = log_folder(tmp_path / "s").values()
     assert (logged.known, again.known, logged.run_id) == (False, True, again.run_id)
-    assert family(store, logged.run_id) == family(other, study.tracker.parent)
+    assert family(store, logged.run_id) == family(other, tracker.parent)
     assert len(family(store, logged.run_id)[1]) == 4
 
 
@@ -229,7 +230,7 @@ def test_a_part_of_a_sweep_is_not_logged_as_the_whole(store, tmp_path):
         log_folder(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     (tmp_path / "trials.jsonl").write_text("".join(json.dumps({**line, "study": None}) + "\n" for line in lines))
-    with pytest.raises(UserError, match="does not say of which study it is"):
+    with pytest.raises(UserError, match="is not a file of trials"):
         log_folder(tmp_path)
 
 
@@ -254,24 +255,25 @@ def test_a_store_that_fails_for_a_while_gets_the_trials_in_the_end(store, other,
     todo, name = trials(4), f"while {method}"
     with monkeypatch.context() as patch:
         patch.setattr(SweepTracker, method, Failing(getattr(SweepTracker, method), {1}))
-        study = tracked(name, todo, store, TrialFile(tmp_path / "t.jsonl", name, todo, "flareclust"))
-    assert (study.lost, study.unlogged) == (None, 0)
-    whole = tracked(name, todo, other)
-    assert family(store, study.tracker.parent) == family(other, whole.tracker.parent)
+        _, tracker = tracked(name, todo, store, tmp_path / "t.jsonl")
+    assert (tracker.lost, tracker.unlogged) == (None, 0)
+    _, whole = tracked(name, todo, other, tmp_path / "other.jsonl")
+    assert family(store, tracker.parent) == family(other, whole.parent)
 
 
 def test_trials_that_the_file_has_are_logged_and_not_run_again(store, other, tmp_path, monkeypatch):
     todo = trials(3)
     with monkeypatch.context() as patch:
         patch.setattr(SweepTracker, "end", Failing(SweepTracker.end, range(1, 99)))
-        study = tracked("again", todo, store, TrialFile(tmp_path / "t.jsonl", "again", todo, "flareclust"))
-    assert [one.error for one in study.done] == [None] * 3
-    assert study.unlogged == 2
-    assert str(study.lost) == "the MLflow store failed: the disk is full"
+        kept, tracker = tracked("again", todo, store, tmp_path / "t.jsonl")
+    assert [one.error for one in kept.done] == [None] * 3
+    assert tracker.unlogged == 2
+    assert str(tracker.lost) == "the MLflow store failed: the disk is full"
     never = [Trial(one.cell, one.seed, one.params, None) for one in todo]
-    study = tracked("again", never, store, TrialFile(tmp_path / "t.jsonl", "again", never, "flareclust"))
-    assert (study.lost, [one.resumed for one in study.done]) == (None, [True] * 3)
-    assert family(store, study.tracker.parent) == family(other, tracked("again", todo, other).tracker.parent)
+    kept, tracker = tracked("again", never, store, tmp_path / "t.jsonl")
+    assert (tracker.lost, [one.resumed for one in kept.done]) == (None, [True] * 3)
+    _, whole = tracked("again", todo, other, tmp_path / "other.jsonl")
+    assert family(store, tracker.parent) == family(other, whole.parent)
 
 
 def test_errors_of_drivers_become_one_line(stores):
