@@ -26,9 +26,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.sweeps.remote_trial import attempt_elsewhere, measure_message
-from flareclust.experiment.sweeps.runner import SweepRunner
-from flareclust.experiment.sweeps.trials import Attempt, attempt_any
+from flareclust.experiment.sweeps.sweep import SweepRunner
+from flareclust.experiment.sweeps.trials import Attempt, attempt_any, attempt_elsewhere, measure_message
 
 #: Where Dask and Ray look for the address of a cluster themselves.
 ADDRESSES = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}

@@ -23,11 +23,10 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Completed, Failed
 
 from flareclust._foundation.errors import FlareclustError
-from flareclust.experiment.sweeps.runner import THREADS, SweepRunner, parse_runner
-from flareclust.experiment.sweeps.sweep import Sweep
+from flareclust.experiment.sweeps.folder import TRIALS, TrialFile, study_folder
+from flareclust.experiment.sweeps.sweep import THREADS, Sweep, SweepRunner, parse_runner
 from flareclust.experiment.sweeps.sweep import trials as trials_of
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRun, attempt_any
-from flareclust.experiment.sweeps.trials_file import TRIALS, TrialFile, study_folder
 from flareclust.flows.configured import server_configured
 from flareclust.flows.pages import StudyPage, show_study
 from flareclust.flows.runners import attempts

@@ -13,9 +13,9 @@ from benchmarks.papers.base import WORKERS, Entry, Report, Study, run_entry
 from benchmarks.papers.report import commit_of_checkout, save
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import fallbacks
+from flareclust.experiment.sweeps.folder import FileRunner, study_key, trial_keys
 from flareclust.experiment.sweeps.report import sweep_progress
 from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
-from flareclust.experiment.sweeps.trials_file import FileRunner, study_key, trial_keys
 
 #: Name of the MLflow experiment.
 EXPERIMENT = "flareclust-papers"

@@ -8,12 +8,20 @@ from typing import Any
 
 from flareclust._foundation.extras import require
 from flareclust._foundation.own_files import check_target
-from flareclust.experiment.sweeps.compare import COMPARE, CSV, FIGURE, TABLE, write_files
+from flareclust.experiment.sweeps.compare import COMPARE
+from flareclust.experiment.sweeps.folder import (
+    CSV,
+    FIGURE,
+    TABLE,
+    TRIALS,
+    FileRunner,
+    TrialFile,
+    study_folder,
+    write_files,
+)
 from flareclust.experiment.sweeps.report import markdown, summary
-from flareclust.experiment.sweeps.runner import SweepRunner, parse_runner
-from flareclust.experiment.sweeps.sweep import Sweep, make_sweep, read_sweep, trials
+from flareclust.experiment.sweeps.sweep import Sweep, SweepRunner, make_sweep, parse_runner, read_sweep, trials
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, TrialRun, attempt_any, by_cell
-from flareclust.experiment.sweeps.trials_file import TRIALS, FileRunner, TrialFile, study_folder
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
-from flareclust.experiment.sweeps.trials_file import all_trials
+from flareclust.experiment.sweeps.folder import all_trials
 from flareclust.protocol.outcome import SUMMARY
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric
 from flareclust.tracking.run_logging import NotLogged, log_run, offer_alias, start_run
@@ -62,7 +62,7 @@ def log_trials(file: Path, uri: str | None = None) -> Logged:
     """Log the study whose trials a file holds; a run that MLflow has is left alone.
 
     Args:
-        file: see `flareclust.experiment.sweeps.trials_file`.
+        file: see `flareclust.experiment.sweeps.folder`.
         uri: address of the store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
 
     Raises:

@@ -17,9 +17,8 @@ from typing import Any
 
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
-from flareclust.experiment.sweeps.files import write_files
+from flareclust.experiment.sweeps.folder import study_key, trial_keys, write_files
 from flareclust.experiment.sweeps.trials import Attempt, Trial, TrialResult, TrialRun, cell_of
-from flareclust.experiment.sweeps.trials_file import study_key, trial_keys
 from flareclust.tracking.note import NOTE_TAG, describe_study
 from flareclust.tracking.origin import source_tags
 from flareclust.tracking.run_values import PARAM_LENGTH, TAG_LENGTH, finite

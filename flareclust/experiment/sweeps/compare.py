@@ -1,6 +1,4 @@
-"""The files of a study: tables, a figure, and the page that compares its cells.
-
-compare.html has mean and standard deviation over the seeds, comparable cells side by side.
+"""compare.html, the page that compares the cells of a study: mean and standard deviation over the seeds, comparable cells side by side.
 
 Cells are comparable if all their axes but the first two (algorithm and partition) agree, so they have the same data and
 k; in measures that look at distances also if their columns are scaled alike. The page needs no other file and
@@ -9,19 +7,16 @@ no script.
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from flareclust._foundation.extras import installed
 from flareclust.experiment.reports.html import render
 from flareclust.experiment.sweeps.clusters import clusters_side_by_side
-from flareclust.experiment.sweeps.figure import sweep_figure
-from flareclust.experiment.sweeps.report import comma_separated, failures, markdown, measures, reasons, spread
+from flareclust.experiment.sweeps.report import reasons, spread
 from flareclust.experiment.sweeps.trials import Cell, TrialRun, by_cell
-from flareclust.plotting.style import PALETTE, save
+from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
 
-TABLE, CSV, FIGURE, COMPARE = "table.md", "table.csv", "figure.png", "compare.html"
+COMPARE = "compare.html"
 
 #: Measures that say how good a clustering is, with what is better; others, such as the number of rounds, have no best.
 _HIGHER = ("ari", "nmi", "purity", "accuracy", "simplified_silhouette")
@@ -31,22 +26,6 @@ _DISTANCES = ("inertia", "simplified_silhouette", "davies_bouldin")
 
 #: Height of a line, and where its bars begin and how wide they are; the template has the latter two, too.
 _ROW, _LEFT, _BARS = 22, 230, 330
-
-
-def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]:
-    """Write table.md, table.csv, compare.html and figure.png (where a trial came to something); return their paths."""
-    cells = by_cell(done)
-    texts = {
-        TABLE: f"# {name}\n\n{markdown(cells)}{failures(done)}",
-        CSV: comma_separated(cells),
-        COMPARE: compare_page(name, done, measures(cells)),
-    }
-    for file, text in texts.items():
-        (folder / file).write_text(text, encoding="utf-8")
-    files = [folder / file for file in texts]
-    if installed("plots") and any(cell.mean for cell in cells):
-        files.append(save(sweep_figure(cells, title=name), folder / FIGURE))
-    return files
 
 
 def compare_page(name: str, done: Sequence[TrialRun], ordered: Sequence[str]) -> str:

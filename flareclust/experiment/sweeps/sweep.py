@@ -1,12 +1,13 @@
-"""A sweep: a grid of experiments over algorithms with their settings, data, partitions, k and seeds, in a TOML file.
+"""A sweep: a grid of experiments over algorithms with their settings, data, partitions, k and seeds; read from a TOML file.
 
 `read_sweep` reads and checks the file, `trials` makes the list that a `flareclust.experiment.sweeps.trials.Runner` runs.
 """
 
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
@@ -21,10 +23,7 @@ from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.fields import Engine, usual_experiment
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.sweeps.data import data_name, is_known, load_data, own_files
-from flareclust.experiment.sweeps.grid import MOST_TRIALS, Choice, check_different, expand, listed
-from flareclust.experiment.sweeps.runner import parse_runner
-from flareclust.experiment.sweeps.trials import Trial, experiment_trial
+from flareclust.experiment.sweeps.trials import Trial, data_name, experiment_trial, is_known, load_data, own_files
 from flareclust.protocol import registry
 
 if sys.version_info >= (3, 11):
@@ -33,6 +32,110 @@ else:
     import tomli as tomllib
 
 MOST_WORKERS, SEEDS = 64, 2**32
+#: More trials than this are taken for a typing error.
+MOST_TRIALS = 100_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One algorithm with one value for each of its settings that the sweep names."""
+
+    name: str
+    label: str
+    params: Mapping[str, Any]
+
+
+def expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[Choice]:
+    """Return every algorithm with every combination of its settings' values.
+
+    Combinations are distinguished by the settings that have several values: `kfed k_local=3`.
+
+    Raises:
+        UserError: an algorithm or a setting is unknown, a list of values is empty, or a label cannot be used.
+    """
+    return [choice for entry in algorithms for choice in _choices(entry)]
+
+
+def check_different(what: str, values: Sequence[Any]) -> None:
+    """Raise UserError for an empty list, or one with a value twice."""
+    if not values:
+        raise UserError(f"{what}: expected at least one value, got an empty list")
+    if doubles := [text for text, count in Counter(map(repr, values)).items() if count > 1]:
+        raise UserError(f"{what}: {', '.join(doubles)} is there more than once; its trials would be the same")
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a list as it is, and another value as a list of one."""
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _choices(entry: str | Mapping[str, Any]) -> list[Choice]:
+    if isinstance(entry, str):
+        entry = {"name": entry}
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        raise UserError(f"each of algorithms must be a name, or a table with a name, got {entry!r}")
+    name, label = entry["name"], entry.get("label", entry["name"])
+    if not isinstance(label, str) or not label.strip() or set(label) & set("/'\"`\\\n"):
+        raise UserError(f"label must be a text without slashes, quotes and backslashes, got {label!r}")
+    grid = {key: listed(value) for key, value in entry.items() if key not in ("name", "label")}
+    registry.get(name).check_names(grid)
+    for key, values in grid.items():
+        check_different(f"{key} of {label}", values)
+    if (number := math.prod(map(len, grid.values()))) > MOST_TRIALS:
+        raise UserError(
+            f"the lists of {label} make {number} trials, and at most {MOST_TRIALS} can be run; shorten them"
+        )
+    several = [key for key, values in grid.items() if len(values) > 1]
+    combined = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    return [Choice(name, " ".join([label, *(f"{key}={_text(p[key])}" for key in several)]), p) for p in combined]
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(_text, value)) if isinstance(value, list) else str(value)
+
+
+#: The runners, each with the extra that it needs; threads need none.
+RUNNERS = {"threads": None, "processes": "flows", "dask": "dask", "ray": "ray"}
+CLUSTERS = ("dask", "ray")
+
+
+@dataclass(frozen=True)
+class SweepRunner:
+    """A runner, and the address of the cluster that it uses; without one, a cluster on this machine is started."""
+
+    name: str = "threads"
+    address: str | None = None
+
+    @property
+    def local(self) -> bool:
+        """Return whether trials run in threads of this process."""
+        return self.name == "threads"
+
+    def require(self) -> None:
+        """Raise UserError where a package of the runner is missing."""
+        if extra := RUNNERS[self.name]:
+            require(extra, f"the runner {self.name!r}")
+
+
+#: Threads of this process.
+THREADS = SweepRunner()
+
+
+def parse_runner(text: object) -> SweepRunner:
+    """Return the runner that a text names: `threads`, `processes`, `dask`, `ray`, `dask:ADDRESS` or `ray:ADDRESS`.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    if not isinstance(text, str):
+        raise UserError(f"runner must be a text, got {text!r}")
+    name, colon, address = text.partition(":")
+    check_choice("runner", name, tuple(RUNNERS))
+    if colon and name not in CLUSTERS:
+        raise UserError(f"the runner {name!r} takes no address, got {text!r}; only {' and '.join(CLUSTERS)} do")
+    if colon and not address:
+        raise UserError(f"the address of the {name} cluster is missing in {text!r}, such as dask:tcp://127.0.0.1:8786")
+    return SweepRunner(name, address or None)
 
 
 class Sweep(Settings):
@@ -53,7 +156,7 @@ class Sweep(Settings):
         profile: whether the clusters of each trial are described, where its algorithm can.
         mlflow_experiment: name of the MLflow experiment.
         workers: trials that run side by side.
-        runner: where they run, see `flareclust.experiment.sweeps.runner`.
+        runner: where they run, see `parse_runner`.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "schema": "table_schema"}

@@ -1,4 +1,4 @@
-"""Many runs of the same kind: what one trial is, how a list of them is run, and what they come to.
+"""Many runs of the same kind: what one trial is, its data, how it is run here or in another process, and what trials come to.
 
 Sweeps (`flareclust.experiment.sweeps.sweep`) and the re-runs of the papers (`benchmarks.papers`) are lists of trials. Who runs them, with
 how many threads and what is tracked, is a `Runner`: `run_plain` here, or the Prefect flow of `flareclust.flows.sweep`.
@@ -10,17 +10,23 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
+from flareclust.data.digest import digest_of
+from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.submit import submit
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans, cluster_means
+from flareclust.experiment.tables.typed_files import schema_of
+from flareclust.experiment.tables.typed_rows import one_table
 from flareclust.protocol.outcome import is_round
 
 log = logging.getLogger(__name__)
@@ -210,3 +216,88 @@ def cell_of(cell: Mapping[str, str], members: Sequence[TrialRun]) -> Cell:
     mean = {name: float(np.mean(found)) for name, found in values.items() if found}
     std = {name: float(np.std(found)) for name, found in values.items() if found}
     return Cell(cell, mean, std, len(finals), len(members) - len(finals))
+
+
+def is_known(text: str) -> bool:
+    """Return whether this names a data set, and not a file or folder."""
+    return text.partition(":")[0] in datasets.names()
+
+
+def data_name(text: str) -> str:
+    """Return what a data set is called in tables: its name, or that of its file or folder."""
+    return text if is_known(text) else Path(text).name or text
+
+
+def own_files(experiment: Experiment) -> bool:
+    """Return whether each site has a file of its own."""
+    return parse(experiment.partition).name == "none"
+
+
+def load_data(experiment: Experiment) -> tuple[datasets.Dataset | None, str]:
+    """Return the data set, None for sites with files of their own, and the digest of what it holds.
+
+    Raises:
+        UserError: the data cannot be loaded, or are a folder that is to be split.
+    """
+    data = experiment.data
+    about = f"{schema_of(experiment).fingerprint} {experiment.truth}" if experiment.typed else ""
+    if own_files(experiment):
+        folder = Path(data)
+        return None, digest_of(about, [folder] if folder.is_dir() else [])  # without a folder, `prepare` says so
+    if Path(data).is_dir() and not is_known(data):
+        raise UserError(f'{data} is a folder; for one file per site say partitions = "none"')
+    dataset = one_table(experiment)[0] if experiment.typed else datasets.load(data, gaps=experiment.gaps)
+    arrays = (dataset.X, dataset.y, dataset.centroids, dataset.owners)
+    return dataset, digest_of(about, [array for array in arrays if array is not None])
+
+
+#: Measures what `trial_message` described, in another process, and returns the answer of `measure_message`.
+Measure = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def trial_message(trial: Trial) -> dict[str, Any]:
+    """Return what another process needs to run a trial of a sweep; paths are absolute.
+
+    Raises:
+        UserError: the trial is no experiment of a sweep.
+    """
+    if not isinstance(trial.measure, ExperimentMeasure):
+        raise UserError("only the trials of a sweep can run in other processes; use threads")
+    experiment = trial.measure.experiment.model_dump(mode="json")
+    if not is_known(experiment["data"]):
+        experiment["data"] = str(Path(experiment["data"]).absolute())
+    if experiment["table_schema"] is not None:
+        experiment["table_schema"] = str(Path(experiment["table_schema"]).absolute())
+    return {"cell": dict(trial.cell), "experiment": experiment, "data_digest": trial.params["data_digest"]}
+
+
+def measure_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the trial that a message describes; return what it came to as JSON values, or why it failed."""
+    experiment = Experiment(**message["experiment"])
+
+    def measure() -> TrialResult:
+        dataset, digest = load_data(experiment)
+        if digest != message["data_digest"]:
+            raise UserError(
+                f"the data {experiment.data} of this worker differ from those of the sweep; give every worker the same files"
+            )
+        return ExperimentMeasure(experiment, dataset)()
+
+    done = attempt_any(Trial(message["cell"], experiment.seed, {}, measure))
+    if done.measured is None:
+        return {"error": done.error}
+    return done.measured.to_json()
+
+
+def attempt_elsewhere(trial: Trial, measure: Measure) -> TrialRun:
+    """Run one trial of many in another process. A process that is lost costs this trial and no other."""
+    try:
+        answer = measure(trial_message(trial))
+    except FlareclustError as error:
+        return TrialRun(trial, None, str(error))
+    except Exception as error:  # whatever a cluster raises where a worker is gone
+        log.info("%s was lost", trial.name, exc_info=True)
+        return TrialRun(trial, None, f"its worker did not finish it: {type(error).__name__}: {error}")
+    if "error" in answer:
+        return TrialRun(trial, None, answer["error"])
+    return TrialRun(trial, TrialResult.from_json(answer))

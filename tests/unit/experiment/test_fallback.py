@@ -6,8 +6,8 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.experiment.sweeps.folder import FileRunner
 from flareclust.experiment.sweeps.trials import TrialResult
-from flareclust.experiment.sweeps.trials_file import FileRunner
 from tests.unit.experiment.sweep_cases import trial
 
 

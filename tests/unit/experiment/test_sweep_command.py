@@ -83,14 +83,14 @@ def test_json_is_one_object_with_the_means_of_the_file(command, tmp_path):
 
 
 def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):
-    from flareclust.experiment.sweeps import trials_file
+    from flareclust.experiment.sweeps import folder
 
     def interrupt(run, numbers, workers):
         run(0)
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trials_file, "run_in_threads", interrupt)
+        patch.setattr(folder, "run_in_threads", interrupt)
         code, out, err = command("s.toml", "--no-track", "--out", "o")
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == (
@@ -100,7 +100,7 @@ def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):
 
 
 def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
-    from flareclust.experiment.sweeps import trials_file
+    from flareclust.experiment.sweeps import folder
 
     calls = []
 
@@ -114,7 +114,7 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("flareclust.studies.sweeps.attempt_any", attempt)
-    monkeypatch.setattr(trials_file, "run_in_threads", interrupt)
+    monkeypatch.setattr(folder, "run_in_threads", interrupt)
     _, _, err = command("s.toml", "--no-track", "--out", "o")
     assert err.splitlines()[-1] == (
         "error: interrupted; 1 of 8 trials are done and kept, 2 failed, the same command does the others"
@@ -122,7 +122,7 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
 
 
 def test_an_interrupt_that_a_library_turns_into_something_else_is_still_one(command, monkeypatch):
-    from flareclust.experiment.sweeps import trials_file
+    from flareclust.experiment.sweeps import folder
 
     def swallow(run, numbers, workers):
         try:
@@ -130,7 +130,7 @@ def test_an_interrupt_that_a_library_turns_into_something_else_is_still_one(comm
         except KeyboardInterrupt:
             raise ValueError("as pydantic does") from None
 
-    monkeypatch.setattr(trials_file, "run_in_threads", swallow)
+    monkeypatch.setattr(folder, "run_in_threads", swallow)
     code, _, err = command("s.toml", "--no-track", "--out", "o")
     assert code == 130
     assert "0 of 8 trials" in err

@@ -10,9 +10,9 @@ import flareclust
 from flareclust.data.datasets import load
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
 from flareclust.experiment.sweeps.compare import compare_page
+from flareclust.experiment.sweeps.folder import FileRunner
 from flareclust.experiment.sweeps.sweep import make_sweep, trials
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun
-from flareclust.experiment.sweeps.trials_file import FileRunner
 
 
 def run(cell, seed, params=None, error=None, **final):

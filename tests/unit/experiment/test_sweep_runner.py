@@ -5,10 +5,8 @@ import json
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.sweeps.remote_trial import attempt_elsewhere, measure_message, trial_message
-from flareclust.experiment.sweeps.runner import RUNNERS, SweepRunner, parse_runner
-from flareclust.experiment.sweeps.sweep import trials
-from flareclust.experiment.sweeps.trials import attempt_any
+from flareclust.experiment.sweeps.sweep import RUNNERS, SweepRunner, parse_runner, trials
+from flareclust.experiment.sweeps.trials import attempt_any, attempt_elsewhere, measure_message, trial_message
 from tests.unit.experiment.sweep_cases import sweep, trial
 
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.sweeps import trials_file
+from flareclust.experiment.sweeps import folder
+from flareclust.experiment.sweeps.folder import FileRunner
 from flareclust.experiment.sweeps.sweep import trials
 from flareclust.experiment.sweeps.trials import TrialResult, attempt_any, by_cell
-from flareclust.experiment.sweeps.trials_file import FileRunner
 from tests.unit.experiment.sweep_cases import sweep, trial
 
 
@@ -87,7 +87,7 @@ def test_an_interrupt_lets_running_trials_end_and_starts_no_other(tmp_path, monk
             cancelled.set()
             super().shutdown(wait=wait)
 
-    monkeypatch.setattr(trials_file, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(folder, "ThreadPoolExecutor", Pool)
 
     def interrupted() -> TrialResult:
         ended = False

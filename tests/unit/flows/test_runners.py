@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.sweeps.runner import SweepRunner
-from flareclust.experiment.sweeps.sweep import make_sweep, trials
+from flareclust.experiment.sweeps.sweep import SweepRunner, make_sweep, trials
 from tests.mlflow_server import free_port
 
 

@@ -7,8 +7,8 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.results.saved import read_result
+from flareclust.experiment.sweeps.folder import FileRunner, TrialFile
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, attempt_any
-from flareclust.experiment.sweeps.trials_file import FileRunner, TrialFile
 from flareclust.tracking.later import log_folder, log_result
 from flareclust.tracking.run_logging import NotLogged
 from flareclust.tracking.runs import ERROR_TAG, Tracker

@@ -1,6 +1,6 @@
-"""The file of a study: a line for each trial, as soon as it is over.
+"""The folder of a study: a file with a line for each trial, as soon as it is over, and the tables, figure and page of all.
 
-The file is what makes a study resumable, and what is logged to MLflow: trials whose line says what they came to are not run again.
+The file of trials is what makes a study resumable, and what is logged to MLflow: trials whose line says what they came to are not run again.
 """
 
 import hashlib
@@ -14,8 +14,13 @@ from threading import Lock
 from typing import Any
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import fallbacks, write_atomically
-from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any
+from flareclust.experiment.sweeps.compare import COMPARE, compare_page
+from flareclust.experiment.sweeps.figure import sweep_figure
+from flareclust.experiment.sweeps.report import comma_separated, failures, markdown, measures
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any, by_cell
+from flareclust.plotting.style import save
 
 FOLDER = Path("flareclust-sweeps")
 TRIALS = "trials.jsonl"
@@ -245,3 +250,22 @@ def _line(done: TrialRun, about: Mapping[str, str]) -> str:
         "params": dict(trial.params),
     }
     return json.dumps({**what, **measured.to_json(), "error": done.error}) + "\n"
+
+
+TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"
+
+
+def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]:
+    """Write table.md, table.csv, compare.html and figure.png (where a trial came to something); return their paths."""
+    cells = by_cell(done)
+    texts = {
+        TABLE: f"# {name}\n\n{markdown(cells)}{failures(done)}",
+        CSV: comma_separated(cells),
+        COMPARE: compare_page(name, done, measures(cells)),
+    }
+    for file, text in texts.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    files = [folder / file for file in texts]
+    if installed("plots") and any(cell.mean for cell in cells):
+        files.append(save(sweep_figure(cells, title=name), folder / FIGURE))
+    return files
