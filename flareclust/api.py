@@ -26,7 +26,7 @@ from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
-from flareclust.tracking.reference import reference_of, with_numbers_of
+from flareclust.tracking.load import reference_of, with_numbers_of
 
 log = logging.getLogger(__name__)
 

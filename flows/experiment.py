@@ -27,9 +27,9 @@ from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
 from flareclust.flows.pages import RunPage
 from flareclust.flows.steps import Steps
+from flareclust.tracking.load import Reference, champion_of, reference_of, with_numbers_of
 from flareclust.tracking.origin import source_tags
 from flareclust.tracking.promotion import METRIC
-from flareclust.tracking.reference import Reference, champion_of, reference_of, with_numbers_of
 from flareclust.tracking.run_logging import close_run, log_command, log_or_warn, offer_alias, start_run, was_stopped
 from flareclust.tracking.store import NoAnswer
 

@@ -1,14 +1,17 @@
-"""`flareclust.load_result`: a result from a folder or from MLflow."""
+"""Earlier results, from a folder or from MLflow: `flareclust.load_result`, and those under whose numbers a run gives its clusters."""
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
+from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
 from flareclust.protocol.outcome import ARRAYS, ROUNDS, SUMMARY
+from flareclust.tracking import model_registry
+from flareclust.tracking.store import NoAnswer, connect, download, existing_store, resolve_uri, store_errors
 
 #: How the names of results in MLflow begin: of runs, and of registered models.
 RUN, MODEL = "runs:/", "models:/"
@@ -33,13 +36,82 @@ def load_result(source: str | Path, *, tracking_uri: str | None = None) -> Resul
     if text.startswith(RUN) and (not run_id or "/" in run_id):
         raise UserError(f"expected runs:/ and the id of one run, got {source!r}")
     require("tracking", f"a result of {source}")
-    from flareclust.tracking.store import download, existing_store
-
     store = existing_store(tracking_uri)
     if text.startswith(MODEL):
-        from flareclust.tracking.model_registry import run_of
-
-        run_id = run_of(store, text.removeprefix(MODEL))
+        run_id = model_registry.run_of(store, text.removeprefix(MODEL))
     with tempfile.TemporaryDirectory(prefix="flareclust-") as folder:
         result = read_result(download(run_id, (ARRAYS, ROUNDS, SUMMARY), Path(folder), store))
     return replace(result, run_id=run_id, centroids_file=None)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An earlier result.
+
+    Attributes:
+        name: for texts.
+        result: None where it cannot be read.
+        problem: why it cannot.
+    """
+
+    name: str
+    result: Result | None
+    problem: str = ""
+
+    def applied(self, result: Result) -> Result:
+        """Return a new result under the numbers of this one; where that does not go, with a warning that says why."""
+        try:
+            if self.result is None:
+                raise UserError(f"the clusters cannot be matched to those of {self.name}: {self.problem}")
+            return result.match_to(self.result, self.name)
+        except UserError as error:
+            return replace(result, warnings=[*result.warnings, f"{error}; they have numbers of their own"])
+
+
+def reference_of(experiment: Experiment) -> Reference | None:
+    """Return the result that `match_to` names; None where it names none.
+
+    Raises:
+        UserError: there is no such result.
+    """
+    source = experiment.match_to
+    if source is None:
+        return None
+    try:
+        found = load_result(source, tracking_uri=experiment.tracking_uri)
+    except NoAnswer:
+        raise
+    except UserError as error:
+        raise UserError(f"match_to (--match-to): {error}") from error
+    if source.startswith(RUN):
+        return Reference(f"run {str(found.run_id)[:8]}", found)
+    if source.startswith(MODEL):
+        return Reference(source, found)
+    return Reference(Path(source).name, found)
+
+
+def champion_of(experiment: Experiment, alias: str) -> Reference | None:
+    """Return the result of the version of the experiment's model that has the alias; None where no version has it.
+
+    Raises:
+        NoAnswer: the store does not answer.
+    """
+    name, uri = experiment.register_as, resolve_uri(experiment.tracking_uri)
+    if name is None:
+        return None
+    with store_errors(uri):
+        holder = model_registry.holder(connect(uri), name, alias)
+    if holder is None:
+        return None
+    words = f"version {holder.number} of {name}"
+    try:
+        return Reference(words, load_result(f"{MODEL}{name}/{holder.number}", tracking_uri=experiment.tracking_uri))
+    except NoAnswer:
+        raise
+    except UserError as error:
+        return Reference(words, None, str(error))
+
+
+def with_numbers_of(reference: Reference | None, result: Result) -> Result:
+    """Return a result under the numbers of the reference, where there is one."""
+    return result if reference is None else reference.applied(result)

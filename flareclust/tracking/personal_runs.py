@@ -8,8 +8,7 @@ from pathlib import Path
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
 from flareclust.personal.result import PersonalResult
-from flareclust.tracking.run_values import finite
-from flareclust.tracking.runs import Tracker
+from flareclust.tracking.runs import Tracker, finite
 from flareclust.tracking.store import resolve_uri, store_errors
 
 EXPERIMENT = "flareclust-personal"

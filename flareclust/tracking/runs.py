@@ -7,11 +7,14 @@ retried task finds the same run and leaves no second copy of a metric, a model o
 MLflow is imported on first use, because that takes about a second.
 """
 
+import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -20,22 +23,17 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import make_folder
 from flareclust._foundation.typing import FloatArray
 from flareclust.features.scaling import Scaling
-from flareclust.tracking import model_registry as tracking_registry
-from flareclust.tracking.experiments import open_experiment
+from flareclust.tracking import model_registry
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
 from flareclust.tracking.note import NOTE_TAG, describe_failure
 from flareclust.tracking.origin import DataOrigin, dataset_input
-from flareclust.tracking.pages import run_page
+from flareclust.tracking.pages import KIND, KIND_TAG, run_page, runs_page
 from flareclust.tracking.promotion import METRIC, Decision, check_alias, decide
-from flareclust.tracking.run_values import (
-    PARAM_LENGTH,
-    TAG_LENGTH,
-    check_files,
-    check_quotable,
-    check_unchanged,
-    finite,
-)
 from flareclust.tracking.store import connect, resolve_uri, sqlite_file
+
+# MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
+PARAM_LENGTH = 6000
+TAG_LENGTH = 8000
 
 RUN_KEY_TAG = "flareclust.run_key"
 ERROR_TAG = "flareclust.error"
@@ -58,7 +56,7 @@ class Tracker:
     def __init__(self, uri: str | None = None, experiment: str = "flareclust") -> None:
         self.uri = resolve_uri(uri)
         self._client = connect(self.uri)
-        self._experiment_id = open_experiment(self._client, self.uri, experiment)
+        self._experiment_id = _open_experiment(self._client, self.uri, experiment)
 
     def start(
         self, run_key: str, name: str, params: Mapping[str, object], tags: Mapping[str, object] | None = None
@@ -82,7 +80,7 @@ class Tracker:
         texts = {key: str(value)[:PARAM_LENGTH] for key, value in params.items() if value is not None}
         labels = {key: str(value)[:TAG_LENGTH] for key, value in (tags or {}).items()} | {RUN_KEY_TAG: run_key}
         if (run := self.find(run_key)) is not None:
-            check_unchanged(run.data.params, texts, run_key)
+            _check_unchanged(run.data.params, texts, run_key)
             self._client.update_run(run.info.run_id, status="RUNNING", name=name)
             for tag in {ERROR_TAG, NOTE_TAG} & run.data.tags.keys() if ERROR_TAG in run.data.tags else ():
                 self._client.delete_tag(run.info.run_id, tag)
@@ -99,7 +97,7 @@ class Tracker:
 
     def find(self, run_key: str) -> Any:
         """Return MLflow's run with this key, the oldest of several; None if there is none. UserError for a key with a quote."""
-        check_quotable("run key", run_key)
+        _check_quotable("run key", run_key)
         found = self._client.search_runs(
             [self._experiment_id],
             filter_string=f"tags.`{RUN_KEY_TAG}` = '{run_key}'",
@@ -169,7 +167,7 @@ class Tracker:
         from mlflow.entities import Metric
 
         names = column_names(centroids, columns)
-        check_files(files)
+        _check_files(files)
         self._make_folder()
         known = self._client.get_run(run_id).data.metrics
         now = time.time_ns() // 1_000_000
@@ -246,10 +244,10 @@ class Tracker:
         Raises:
             UserError: The run has no model.
         """
-        check_quotable("model name", model_name)
+        _check_quotable("model name", model_name)
         if (model := self._find_model(run_id)) is None:
             raise UserError(f"run {run_id} has no model to register; call log_model first")
-        version = tracking_registry.register(self._client, run_id, model, model_name)
+        version = model_registry.register(self._client, run_id, model, model_name)
         if alias is not None:
             self._client.set_registered_model_alias(model_name, alias, str(version))
         return version
@@ -263,8 +261,8 @@ class Tracker:
             UserError: There is no such version, versions cannot be compared by this metric, or the alias is no name.
         """
         check_alias(alias)
-        new = tracking_registry.version(self._client, model_name, version)
-        decision = decide(new, tracking_registry.holder(self._client, model_name, alias), metric)
+        new = model_registry.version(self._client, model_name, version)
+        decision = decide(new, model_registry.holder(self._client, model_name, alias), metric)
         if decision.takes_over:
             self._client.set_registered_model_alias(model_name, alias, str(version))
         self._client.set_model_version_tag(model_name, str(version), f"flareclust.{alias}", decision.reason)
@@ -297,3 +295,87 @@ class Tracker:
         query = f"name = '{MODEL_NAME}' AND source_run_id = '{run_id}'"
         found = self._client.search_logged_models([self._experiment_id], filter_string=query, max_results=1)
         return found[0] if found else None
+
+
+def _check_quotable(what: str, text: str) -> None:
+    """Raise UserError unless a text can stand in a search of MLflow."""
+    # MLflow's search expressions have no escapes.
+    if not text or set(text) & set("'\"`\\"):
+        raise UserError(f"expected a {what} without quotes and backslashes, got {text!r}")
+
+
+def _check_unchanged(old: Mapping[str, str], new: Mapping[str, str], run_key: str) -> None:
+    """Raise UserError where a run that is taken up again has other params."""
+    changed = [
+        f"{key}: {old[key]!r} -> {new[key]!r}" for key in sorted(old.keys() & new.keys()) if old[key] != new[key]
+    ]
+    if changed:
+        raise UserError(
+            f"the run with key {run_key!r} was started with other params ({'; '.join(changed)}); "
+            "restore them to resume it, or use another key for another federation"
+        )
+
+
+def _check_files(files: Sequence[Path]) -> None:
+    """Raise UserError where a file is missing or two have one name, the centroids' files counted."""
+    counts = Counter(["centroids.npz", "centroids.csv", *(file.name for file in files)])
+    if doubles := [name for name, count in counts.items() if count > 1]:
+        raise UserError(
+            f"expected one file of each name in a run, got several called {', '.join(doubles)}; rename them"
+        )
+    if missing := [str(file) for file in files if not file.is_file()]:
+        raise UserError(f"no such file to log: {', '.join(missing)}")
+
+
+def finite(prefix: str, values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
+    """Yield `<prefix>/<name>` and value of all that are finite numbers."""
+    for key, value in values.items():
+        if value is not None and math.isfinite(value):
+            yield f"{prefix}/{key}", float(value)
+
+
+def _open_experiment(client: Any, uri: str, name: str) -> str:
+    """Return the id of an experiment, which is created when absent; one without a kind gets that of training runs.
+
+    Raises:
+        UserError: the experiment was deleted.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if (experiment := client.get_experiment_by_name(name)) is None:
+        # A server knows where its files belong; for a local database MLflow would take the working directory.
+        file = sqlite_file(uri)
+        location = (file.parent / "mlruns" / quote(name, safe=" ")).as_uri() if file else None
+        try:
+            return str(client.create_experiment(name, artifact_location=location, tags={KIND_TAG: KIND}))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was quicker
+                raise
+            experiment = client.get_experiment_by_name(name)
+    if experiment.lifecycle_stage == "deleted":
+        raise UserError(
+            f"the MLflow experiment {name!r} was deleted; choose another name, or restore it with "
+            f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
+        )
+    if KIND_TAG not in experiment.tags:
+        client.set_experiment_tag(experiment.experiment_id, KIND_TAG, KIND)
+    return str(experiment.experiment_id)
+
+
+def pages_of(uri: str | None, name: str, port: int) -> dict[str, str]:
+    """Return the addresses of an experiment's training runs and of its newest run, by what they show.
+
+    Args:
+        uri: address of the store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
+        name: of the experiment; where there is none, the page of all experiments is returned.
+        port: of the pages that `flareclust ui` starts.
+    """
+    store = resolve_uri(uri)
+    client = connect(store)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        return {"experiments": f"http://127.0.0.1:{port}/#/experiments"}
+    number = str(_open_experiment(client, store, name))
+    newest = client.search_runs([number], order_by=["attributes.start_time DESC"], max_results=1)
+    pages = {f"runs of {name}": runs_page(store, number, port)}
+    return pages | ({"newest run": run_page(store, number, newest[0].info.run_id, port)} if newest else {})

@@ -21,8 +21,7 @@ from flareclust.experiment.sweeps.folder import study_key, trial_keys, write_fil
 from flareclust.experiment.sweeps.trials import Attempt, Trial, TrialResult, TrialRun, cell_of
 from flareclust.tracking.note import NOTE_TAG, describe_study
 from flareclust.tracking.origin import source_tags
-from flareclust.tracking.run_values import PARAM_LENGTH, TAG_LENGTH, finite
-from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker
+from flareclust.tracking.runs import ERROR_TAG, PARAM_LENGTH, RUN_KEY_TAG, TAG_LENGTH, Tracker, finite
 from flareclust.tracking.store import resolve_uri, sqlite_file, store_errors
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """Sweeps through a real (temporary) Prefect server and a real MLflow store."""
 
 import json
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -149,6 +150,7 @@ def test_what_is_finished_is_read_back_to_the_last_bit_and_not_run_again(server,
     trials, measures = study()
     first = tracked_runner("two", "resumed", store)(trials)
     before, children = parent_and_children(client, "resumed")
+    shutil.rmtree("flareclust-sweeps")  # only MLflow has them
     seen = []
     runner = tracked_runner("two", "resumed", store, seen.append)
     again = runner(trials)
@@ -220,12 +222,15 @@ def test_a_child_that_was_cut_off_after_its_batch_has_no_second_history(server, 
     assert [one.error for one in done] == [None, None]
     (warning,) = runner.warnings
     assert warning.startswith(
-        "1 trial and the means of four are not in MLflow: the MLflow store failed: the disk is full;"
+        f"1 trial and the means of four (all are in {runner.kept.file.parent.absolute()}) are not in MLflow: the MLflow store "
+        "failed: the disk is full; log them later with: flareclust log "
     )
+    shutil.rmtree("flareclust-sweeps")
     _, before = parent_and_children(client, "cut")
     assert before[cut].info.status == "RUNNING"
 
     again = tracked_runner("four", "cut", store)(trials)
+    shutil.rmtree("flareclust-sweeps")
     assert [measure.calls for measure in measures] == [1, 2]
     _, children = parent_and_children(client, "cut")
     assert children[cut].info.run_id == before[cut].info.run_id

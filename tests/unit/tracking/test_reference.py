@@ -8,7 +8,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
-from flareclust.tracking.reference import champion_of, reference_of
+from flareclust.tracking.load import champion_of, reference_of
 
 SETTINGS = {"data": "iris", "k": 3, "n_sites": 3, "engine": "inprocess"}
 
