@@ -21,7 +21,7 @@ from types import FrameType
 _RUN = "run"
 
 #: How often a request to Prefect is tried again: 14 s, in the place of a minute for each of several requests.
-RETRIES = "3"
+_RETRIES = "3"
 
 #: What is said last where Prefect is gone, after its own traceback.
 LOST = (
@@ -30,7 +30,7 @@ LOST = (
 )
 
 #: Seconds in which all processes of a group get the same signal.
-SIGNAL_PAUSE = 0.5
+_SIGNAL_PAUSE = 0.5
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def run(pipe: int) -> None:
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(pipe, signals), daemon=True).start()
     sys.argv = ["prefect.engine"]
-    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", RETRIES)
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", _RETRIES)
     try:
         runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
@@ -100,7 +100,7 @@ def _end(signals: int) -> None:
     Who stops a whole group of processes, as systemd does, has stopped this one already; a second signal would break off
     the winding up.
     """
-    while select.select([signals], [], [], SIGNAL_PAUSE)[0]:
+    while select.select([signals], [], [], _SIGNAL_PAUSE)[0]:
         if signal.SIGTERM in os.read(signals, 64):
             return
     # To the main thread, which then leaves off waiting at once.

@@ -24,7 +24,7 @@ from flareclust.tracking.promotion import ALIAS, METRIC, check_alias, check_metr
 from flareclust.tracking.store import NoAnswer
 
 #: Seconds until a flow run that failed is tried again: enough for a site or a server to start anew.
-RETRY_DELAY = 300
+_RETRY_DELAY = 300
 
 
 def _registered(experiment: Experiment) -> Experiment:
@@ -38,7 +38,7 @@ def _registered(experiment: Experiment) -> Experiment:
     flow_run_name="{experiment.name}",
     persist_result=False,
     retries=1,
-    retry_delay_seconds=RETRY_DELAY,
+    retry_delay_seconds=_RETRY_DELAY,
 )
 def nightly_flow(
     experiment: Annotated[Experiment, AfterValidator(_registered)],

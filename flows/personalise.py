@@ -13,7 +13,7 @@ from flareclust._foundation.own_files import check_target
 from flareclust.personal.result import PersonalResult, default_folder, save
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
-from flareclust.tracking.personal_runs import log_personal
+from flareclust.tracking.run_logging import log_personal
 
 
 @flow(name="flareclust-personalise", flow_run_name="{settings.name}", persist_result=False)

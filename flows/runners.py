@@ -30,7 +30,7 @@ from flareclust.experiment.sweeps.sweep import SweepRunner
 from flareclust.experiment.sweeps.trials import Attempt, attempt_any, attempt_elsewhere, measure_message
 
 #: Where Dask and Ray look for the address of a cluster themselves.
-ADDRESSES = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
+_ADDRESSES = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
 
 
 @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
@@ -47,7 +47,7 @@ def task_runner(chosen: SweepRunner, workers: int) -> TaskRunner[Any]:
     """
     chosen.require()
     runner: TaskRunner[Any]
-    address = address_of(chosen)
+    address = _address_of(chosen)
     if chosen.name == "processes":
         runner = ProcessPoolTaskRunner(max_workers=workers, initializer=_end_with_the_command)
     elif chosen.name == "dask":
@@ -66,9 +66,9 @@ def task_runner(chosen: SweepRunner, workers: int) -> TaskRunner[Any]:
     return runner
 
 
-def address_of(chosen: SweepRunner) -> str | None:
+def _address_of(chosen: SweepRunner) -> str | None:
     """Return where the cluster is that a runner uses; None where it makes its own, or needs none."""
-    return chosen.address or os.environ.get(ADDRESSES.get(chosen.name, "")) or None
+    return chosen.address or os.environ.get(_ADDRESSES.get(chosen.name, "")) or None
 
 
 def _end_with_the_command() -> None:
@@ -118,7 +118,7 @@ def _check_listening(address: str) -> None:
 @contextmanager
 def started(runner: TaskRunner[Any], chosen: SweepRunner) -> Iterator[None]:
     """Start the task runner, and stop it in the end; a cluster is left running where it was running before."""
-    address = address_of(chosen)
+    address = _address_of(chosen)
     try:
         if address:
             _check_listening(address)

@@ -33,7 +33,7 @@ from flareclust.flows.runners import attempts
 from flareclust.tracking.run_logging import log_command
 from flareclust.tracking.sweep_runs import SweepTracker, failure
 
-WORKERS = 2
+_WORKERS = 2
 
 #: Runs the missing trials of a study, each by the given function, and logs the study; returns what all came to.
 _Run = Callable[[Attempt], list[TrialRun]]
@@ -67,7 +67,7 @@ class TrackedRunner:
     experiment: str = "flareclust"
     uri: str | None = None
     on_done: OnDone = lambda done: None
-    workers: int = WORKERS
+    workers: int = _WORKERS
     file: Path | None = None
     later: str = ""
     runner: SweepRunner = THREADS

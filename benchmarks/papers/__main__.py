@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.extras import installed, require
 from flareclust.cli.entry import run_app
 from flareclust.cli.sweep import Interrupted, stop_signals
 
@@ -40,7 +41,7 @@ def papers(
     from benchmarks import papers as known
     from benchmarks.papers import base, report
 
-    entries = list({entry.name: entry for name in names for entry in known.find(name)}.values())
+    entries = _runnable(list({entry.name: entry for name in names for entry in known.find(name)}.values()), names)
     if features is not None and "feca-table2" not in [entry.name for entry in entries]:
         raise UserError("--features is for feca-table2; name it, or leave out --features")
     if features is not None and not features.is_file():
@@ -73,6 +74,18 @@ def papers(
         problems.append(f"{failed} runs failed; the reports say why")
     if problems:
         raise JobFailed("; ".join(problems))
+
+
+def _runnable(entries: "list[Entry]", names: "Sequence[str]") -> "list[Entry]":
+    """Return the entries whose packages are here; a line names the others, or UserError where one was asked for by name."""
+    left_out = [entry for entry in entries if entry.extra is not None and not installed(entry.extra)]
+    for entry in left_out:
+        if len(left_out) == len(entries) or {entry.name, *entry.covers} & set(names):
+            require(str(entry.extra), entry.name)
+    if left_out:
+        extras = " and ".join(sorted({f"flareclust[{entry.extra}]" for entry in left_out}))
+        typer.echo(f"left out, because {extras} is not installed: {', '.join(one.name for one in left_out)}", err=True)
+    return [entry for entry in entries if entry not in left_out]
 
 
 def _run(entries: "Sequence[Entry]", study: "Study", out: Path, command: str, *, track: bool) -> "list[EntryResult]":

@@ -103,12 +103,14 @@ class Entry:
         covers: further names by which it is found: tables and figures made from the same runs.
         title: one line.
         run: makes the report.
+        extra: of the package, that it needs; None for none.
     """
 
     name: str
     covers: tuple[str, ...]
     title: str
     run: Callable[[Study], Report] = field(repr=False)
+    extra: str | None = None
 
     @property
     def paper(self) -> str:

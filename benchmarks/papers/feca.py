@@ -10,8 +10,8 @@ from benchmarks.papers.base import Entry
 ENTRIES = (
     Entry("feca-table1", ("feca-table4", "feca-figure3"), "methods on the S-sets", feca_tables.table1),
     Entry("feca-table2", (), "Purity and NMI on images, or on features of one's own", feca_tables.table2),
-    Entry("feca-table3", (), "DeepFeCA by linear evaluation", feca_deep.table3),
-    Entry("feca-ablation", (), "what decides DeepFeCA's accuracy", feca_ablation.ablation),
+    Entry("feca-table3", (), "DeepFeCA by linear evaluation", feca_deep.table3, "deep"),
+    Entry("feca-ablation", (), "what decides DeepFeCA's accuracy", feca_ablation.ablation, "deep"),
     Entry("feca-table5", (), "without the removal of one-fit-many centroids", feca_steps.table5),
     Entry("feca-table6", (), "theoretical and empirical radii", feca_steps.table6),
     Entry("feca-table7", ("feca-figure9",), "k' of k-FED", feca_sizes.table7),

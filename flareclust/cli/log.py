@@ -18,7 +18,7 @@ def log(
 ) -> None:
     """Log a finished run or sweep to MLflow that is not there, or only in part."""
     require("tracking", "flareclust log")
-    from flareclust.tracking.later import log_folder
+    from flareclust.tracking.run_logging import log_folder
 
     for path, logged in log_folder(folder, uri, alias, metric).items():
         verb = "is already in MLflow as" if logged.known else "was logged as"

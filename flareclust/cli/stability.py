@@ -14,38 +14,38 @@ from flareclust.cli.names import split_names
 from flareclust.cli.run_options import AlgorithmName, Columns, IdColumn, K, PolicyFile, SchemaFile, Truth
 from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
 
-Data = Annotated[
+_Data = Annotated[
     str | None, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
 ]
-Repeats = Annotated[
+_Repeats = Annotated[
     int,
     typer.Option(help="Repeats with other seeds, and again with resampled rows; at most so many sites left out."),
 ]
 Null = Annotated[int, typer.Option(help="Runs on rows without clusters to compare with, at least 19; 0 for none.")]
-NullReference = Annotated[
+_NullReference = Annotated[
     str, typer.Option(help="These rows: box (uniform, with the covariance of the real ones) or permuted (columns).")
 ]
-Criterion = Annotated[
+_Criterion = Annotated[
     str | None,
     typer.Option(help="What selects k from a range, as in `flareclust run`, and what --null compares."),
 ]
-Partition = Annotated[
+_Partition = Annotated[
     str | None, typer.Option(help="How rows are assigned to sites, as in `flareclust run`; iid by default.")
 ]
-NSites = Annotated[int | None, typer.Option("--n-sites", help="Number of sites; 10 by default.")]
+_NSites = Annotated[int | None, typer.Option("--n-sites", help="Number of sites; 10 by default.")]
 Out = Annotated[Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")]
 
 
 def stability(
     algorithm: AlgorithmName,
-    data: Data = None,
+    data: _Data = None,
     k: K = None,
-    repeats: Repeats = 20,
+    repeats: _Repeats = 20,
     null: Null = 0,
-    null_reference: NullReference = "box",
-    criterion: Criterion = None,
-    partition: Partition = None,
-    n_sites: NSites = None,
+    null_reference: _NullReference = "box",
+    criterion: _Criterion = None,
+    partition: _Partition = None,
+    n_sites: _NSites = None,
     columns: Columns = None,
     schema: SchemaFile = None,
     id_column: IdColumn = None,

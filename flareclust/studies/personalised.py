@@ -57,7 +57,7 @@ def personalise(
     if folder is not None:
         result = save(result, folder)
     if track:
-        from flareclust.tracking.personal_runs import log_personal
+        from flareclust.tracking.run_logging import log_personal
 
         result = log_personal(result, chosen.name)
     return result

@@ -149,10 +149,10 @@ def stability(
     )
 
 
-Draw = Callable[[], Mapping[str, FloatArray]]
+_Draw = Callable[[], Mapping[str, FloatArray]]
 
 
-def _plan(sites: Mapping[str, FloatArray], repeats: int, seed: int) -> Iterator[tuple[str, int, Draw]]:
+def _plan(sites: Mapping[str, FloatArray], repeats: int, seed: int) -> Iterator[tuple[str, int, _Draw]]:
     """Yield for each repeat what is changed, the seed of its job, and what gives its rows by site."""
     for i in range(1, repeats + 1):
         yield "seeds", seed + i, lambda: sites

@@ -13,7 +13,7 @@ from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 
-MODEL_TYPE = "clustering"
+_MODEL_TYPE = "clustering"
 
 #: Rows that the silhouette is computed from, which needs all their distances; drawn with this seed.
 _SAMPLE, _SEED = 2000, 0
@@ -25,7 +25,7 @@ class ClusteringEvaluator(ModelEvaluator):
     @classmethod
     def can_evaluate(cls, *, model_type: str, evaluator_config: object, **kwargs: object) -> bool:
         """Return whether this is a clustering."""
-        return model_type == MODEL_TYPE
+        return model_type == _MODEL_TYPE
 
     def evaluate(self, *, dataset: Any, run_id: str, model: Any = None, predictions: Any = None, **kwargs: Any) -> Any:
         """Measure the clusters of the data, and log the measures to the run.

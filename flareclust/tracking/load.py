@@ -14,7 +14,7 @@ from flareclust.tracking import model_registry
 from flareclust.tracking.store import NoAnswer, connect, download, existing_store, resolve_uri, store_errors
 
 #: How the names of results in MLflow begin: of runs, and of registered models.
-RUN, MODEL = "runs:/", "models:/"
+_RUN, _MODEL = "runs:/", "models:/"
 
 
 def load_result(source: str | Path, *, tracking_uri: str | None = None) -> Result:
@@ -30,15 +30,15 @@ def load_result(source: str | Path, *, tracking_uri: str | None = None) -> Resul
         UserError: there is no complete result.
     """
     text = str(source)
-    if not text.startswith((RUN, MODEL)):
+    if not text.startswith((_RUN, _MODEL)):
         return read_result(Path(source))
-    run_id = text.removeprefix(RUN).strip("/")
-    if text.startswith(RUN) and (not run_id or "/" in run_id):
+    run_id = text.removeprefix(_RUN).strip("/")
+    if text.startswith(_RUN) and (not run_id or "/" in run_id):
         raise UserError(f"expected runs:/ and the id of one run, got {source!r}")
     require("tracking", f"a result of {source}")
     store = existing_store(tracking_uri)
-    if text.startswith(MODEL):
-        run_id = model_registry.run_of(store, text.removeprefix(MODEL))
+    if text.startswith(_MODEL):
+        run_id = model_registry.run_of(store, text.removeprefix(_MODEL))
     with tempfile.TemporaryDirectory(prefix="flareclust-") as folder:
         result = read_result(download(run_id, (ARRAYS, ROUNDS, SUMMARY), Path(folder), store))
     return replace(result, run_id=run_id, centroids_file=None)
@@ -83,9 +83,9 @@ def reference_of(experiment: Experiment) -> Reference | None:
         raise
     except UserError as error:
         raise UserError(f"match_to (--match-to): {error}") from error
-    if source.startswith(RUN):
+    if source.startswith(_RUN):
         return Reference(f"run {str(found.run_id)[:8]}", found)
-    if source.startswith(MODEL):
+    if source.startswith(_MODEL):
         return Reference(source, found)
     return Reference(Path(source).name, found)
 
@@ -105,7 +105,7 @@ def champion_of(experiment: Experiment, alias: str) -> Reference | None:
         return None
     words = f"version {holder.number} of {name}"
     try:
-        return Reference(words, load_result(f"{MODEL}{name}/{holder.number}", tracking_uri=experiment.tracking_uri))
+        return Reference(words, load_result(f"{_MODEL}{name}/{holder.number}", tracking_uri=experiment.tracking_uri))
     except NoAnswer:
         raise
     except UserError as error:

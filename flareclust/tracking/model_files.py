@@ -35,9 +35,10 @@ def save_model(
     folder: Path,
     centroids: FloatArray,
     columns: Sequence[str] | None,
-    gaps: Mapping[str, Any] | None,
+    *,
     run_id: str,
     model_id: str,
+    gaps: Mapping[str, Any] | None = None,
     scaling: Scaling | None = None,
     metric: str = "euclidean",
     filling: FloatArray | None = None,
@@ -50,10 +51,10 @@ def save_model(
         folder: a new one.
         centroids: (k, d).
         columns: names that the model picks its columns by; None for arrays of exactly d columns.
-        gaps: for centroids with unknown entries and rows that may lack columns, how distances are computed: see
-            `flareclust.features.result.model_settings`; else None.
         run_id: of the run.
         model_id: of the logged model.
+        gaps: for centroids with unknown entries and rows that may lack columns, how distances are computed: see
+            `flareclust.features.result.model_settings`; else None.
         scaling: of the columns, where the federation scaled them.
         metric: "cosine" where the clusters are of rows of length 1.
         filling: what gaps of the columns (d,) are filled with, where the federation filled them.
@@ -80,7 +81,7 @@ def save_model(
         texts = {"settings": None if gaps is None else json.dumps(dict(gaps), allow_nan=False)}
         texts["metric"] = None if metric == "euclidean" else metric
         if gaps is None and names is not None:
-            texts["columns"] = json.dumps(names) if words or raw_names(names) else None
+            texts["columns"] = json.dumps(names) if words or _raw_names(names) else None
             read = {
                 name: {"values": values, "numbers": takes_numbers(values)} for name, values in (words or {}).items()
             }
@@ -91,7 +92,7 @@ def save_model(
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])
         else:
             # Not "double", which refuses integers: a column of these is what read_csv makes of ages.
-            raw = raw_names(names) if gaps is None else {}
+            raw = _raw_names(names) if gaps is None else {}
             optional = {column for columns in raw.values() for column in columns}
             own = [ColSpec(AnyType(), name, required=gaps is None and name not in optional) for name in names]
             inputs = Schema(own + [ColSpec(AnyType(), name, required=False) for name in raw])
@@ -111,7 +112,7 @@ def save_model(
         )
 
 
-def raw_names(columns: Sequence[str]) -> dict[str, list[str]]:
+def _raw_names(columns: Sequence[str]) -> dict[str, list[str]]:
     """Return the columns of each category, such as `sex=f` and `sex=m` of `sex`, by the name of the category."""
     found: dict[str, list[str]] = {}
     for column in columns:

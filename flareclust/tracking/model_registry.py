@@ -43,10 +43,10 @@ def version(client: Any, model_name: str, number: int) -> Version:
     Raises:
         UserError: there is no such version.
     """
-    return _with_run(client, version_entry(client, model_name, number))
+    return _with_run(client, _version_entry(client, model_name, number))
 
 
-def version_entry(client: Any, model_name: str, number: int) -> Any:
+def _version_entry(client: Any, model_name: str, number: int) -> Any:
     """Return MLflow's entry of a version; UserError where there is none."""
     from mlflow.exceptions import MlflowException
 
@@ -93,7 +93,7 @@ def run_of(uri: str, name: str) -> str:
             if found is None:
                 raise UserError(f"MLflow has no version of the model {model!r} with the alias {which!r}")
             which = str(found.number)
-        entry = version_entry(client, model, int(which))
+        entry = _version_entry(client, model, int(which))
     if not entry.run_id:
         raise UserError(f"version {which} of the model {model!r} was not registered by a run")
     return str(entry.run_id)

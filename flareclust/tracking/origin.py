@@ -17,7 +17,7 @@ from flareclust.data.tables import Table
 from flareclust.experiment.config import OWN_ROWS, Experiment
 from flareclust.experiment.prepared import Prepared
 
-SOURCE_NAME, SOURCE_TYPE = "mlflow.source.name", "mlflow.source.type"
+_SOURCE_NAME, _SOURCE_TYPE = "mlflow.source.name", "mlflow.source.type"
 
 #: What stands for the digest of rows that are not in this process.
 NOT_HERE = "rows-at-the-sites"
@@ -52,7 +52,7 @@ def source_tags() -> dict[str, str]:
     program = Path(sys.argv[0] or "python")
     ours = program.stem == "flareclust" or program.parts[-3:] == ("flareclust", "cli", "__main__.py")
     command = shlex.join(["flareclust", *sys.argv[1:]]) if ours else program.name
-    return {SOURCE_NAME: command, SOURCE_TYPE: "LOCAL"}
+    return {_SOURCE_NAME: command, _SOURCE_TYPE: "LOCAL"}
 
 
 def data_name(data: str) -> str:
@@ -98,7 +98,7 @@ def dataset_input(origin: DataOrigin) -> Any:
     """Return the origin as MLflow's entity."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    source = {"uri": origin.source} if origin.is_file else {"tags": {SOURCE_NAME: origin.source}}
+    source = {"uri": origin.source} if origin.is_file else {"tags": {_SOURCE_NAME: origin.source}}
     columns = None if origin.columns is None else [{"name": name, "type": "double"} for name in origin.columns]
     dataset = Dataset(
         name=origin.name,

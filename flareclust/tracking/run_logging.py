@@ -1,10 +1,19 @@
-"""An experiment in MLflow: one run, found again by its key when the job is tried again."""
+"""The one logger: results, sweeps and personalised models, which are in their folders, in MLflow.
 
+A run is found by the key that its result keeps. So the same call logs it when it is over and later, nothing is logged twice,
+and a run that was cut off is completed.
+"""
+
+import hashlib
 import logging
 import shlex
-from collections.abc import Callable, Mapping
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.version import __version__
@@ -14,148 +23,61 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.experiment.results.result import Result
+from flareclust.experiment.results.saved import read_result
+from flareclust.experiment.sweeps.folder import all_trials
 from flareclust.features import result as partial
 from flareclust.features.scaling import filling_of, scaling_of
 from flareclust.features.space import of_directions
-from flareclust.protocol.outcome import Outcome, is_round
+from flareclust.personal.result import PersonalResult
+from flareclust.protocol.outcome import SUMMARY, is_round
 from flareclust.tracking.note import NOTE_TAG, describe
 from flareclust.tracking.origin import data_origin
-from flareclust.tracking.promotion import METRIC
+from flareclust.tracking.promotion import METRIC, check_alias, check_metric
 from flareclust.tracking.run_numbers import in_units, round_numbers, run_params
-from flareclust.tracking.runs import Tracker
-from flareclust.tracking.store import resolve_uri, store_errors
+from flareclust.tracking.runs import Tracker, finite
+from flareclust.tracking.store import NoAnswer, resolve_uri, store_errors
+from flareclust.tracking.sweep_runs import SweepTracker
 
 log = logging.getLogger(__name__)
 
 #: The table of the clusters' profiles among the artifacts.
-PROFILES_FILE = "profiles.json"
+_PROFILES_FILE = "profiles.json"
 
 #: The tag with the job's id at its NVFlare server.
-JOB_TAG = "nvflare.job_id"
+_JOB_TAG = "nvflare.job_id"
+
+#: The experiment of personalised models.
+_PERSONAL = "flareclust-personal"
 
 
 class NotLogged(FlareclustError):
     """A result that is in its folder could not be logged to MLflow, or only in part."""
 
 
-def log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
-    """Log a saved result to its MLflow run; return it with `run_id` set. What the run has already stays as it is.
-
-    Args:
-        result: a saved one.
-        experiment: what was asked, with k.
-        run_id: its MLflow run.
-        started: when it began, seconds since 1970.
-
-    Raises:
-        NotLogged: the store failed; the text says what is missing.
-    """
-    if result.centroids_file is None or result.outcome is None:
-        raise UserError("save the result before logging it")
-    uri = resolve_uri(experiment.tracking_uri)
-    parts = _Parts(result, result.outcome, run_id)
-    todo: dict[str, Callable[[Tracker], object]] = {
-        "metrics and files": lambda tracker: parts.log_result(tracker, chosen=experiment.k_range is not None),
-        "the rounds": lambda tracker: parts.log_rounds(tracker, int(started * 1000)),
-        "the model": parts.log_model,
-    }
-    if name := experiment.register_as:
-        todo[f"the model's version in {name}"] = lambda tracker: tracker.register(run_id, name)
-    try:
-        with store_errors(uri):
-            tracker = Tracker(uri, experiment.mlflow_experiment)
-            for part in list(todo):
-                todo[part](tracker)
-                del todo[part]
-            tracker.tag(run_id, NOTE_TAG, describe(result, experiment))
-            parts.finish(tracker)
-    except FlareclustError as error:
-        left = f"missing are {', '.join(todo)}" if todo else "its run was not closed"
-        raise NotLogged(f"{left} ({error})") from error
-    return replace(result, run_id=run_id, run_page=tracker.page(run_id))
-
-
-def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: float, options: str = "") -> Result:
-    """Log a saved result as `log_run` does; where that fails, return it with a warning that says how to log it later.
-
-    Args:
-        result, experiment, run_id, started: as of `log_run`.
-        options: of the command that logs it later.
-    """
-    try:
-        return log_run(result, experiment, run_id, started)
-    except NotLogged as error:
-        warning = not_logged(result, experiment, error, options)
-        close_run(experiment, run_id, warning)
-        return replace(result, warnings=[*result.warnings, warning])
-
-
-def not_logged(result: Result, experiment: Experiment, error: NotLogged, options: str = "") -> str:
-    """Return the warning about a saved result that MLflow does not have as a whole, with the command that logs it."""
-    folder = Path(result.centroids_file or "").parent
-    job = f" of the NVFlare job {result.job}" if result.job else ""
-    command = log_command(folder, experiment.tracking_uri) + options
-    return f"the result{job} is in {folder}, but not in MLflow: {error}; log it later with: {command}"
-
-
-def log_command(folder: Path, uri: str | None) -> str:
-    """Return the command that logs a folder to this store; an address with a password is left to the environment."""
-    store = resolve_uri(uri)
-    return f"flareclust log {shlex.quote(str(folder.absolute()))}" + (
-        "" if "@" in store else f" --uri {shlex.quote(store)}"
-    )
-
-
 @dataclass(frozen=True)
-class _Parts:
-    """What is logged of a result."""
+class Logged:
+    """What logging a folder came to.
 
-    result: Result
-    outcome: Outcome
+    Attributes:
+        run_id: MLflow's run, of a sweep the parent.
+        known: whether MLflow had all of it before.
+        decision: what came of offering the alias, in a sentence; empty where none was asked for.
+    """
+
     run_id: str
+    known: bool
+    decision: str = ""
 
-    def log_rounds(self, tracker: Tracker, started_ms: int) -> None:
-        records = [record for record in self.outcome.rounds if is_round(record)]
-        tracker.log_rounds(
-            self.run_id, [round_numbers(r, self.result.arrays, len(records)) for r in records], started_ms
-        )
 
-    def log_result(self, tracker: Tracker, *, chosen: bool) -> None:
-        result = self.result
-        folder = Path(result.centroids_file or "").parent
-        took_part = result.n_sites - len(self.outcome.refused)
-        counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(took_part)}
-        cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
-        cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
-        tracker.log_result(
-            self.run_id,
-            final={
-                **in_units(result.metrics, result.arrays),
-                **counts,
-                **({"chosen_k": float(result.k)} if chosen else {}),
-            },
-            cost=cost,
-            centroids=result.centroids,
-            columns=result.columns,
-            files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
-        )
-        profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
-        if profiles is not None:
-            tracker.log_table(self.run_id, PROFILES_FILE, profiles.table())
+@contextmanager
+def _opened(experiment: Experiment) -> Iterator[Tracker]:
+    """Give the MLflow experiment that an experiment is logged to; NoAnswer where the store fails."""
+    uri = resolve_uri(experiment.tracking_uri)
+    with store_errors(uri):
+        yield Tracker(uri, experiment.mlflow_experiment)
 
-    def log_model(self, tracker: Tracker) -> None:
-        result = self.result
-        settings = partial.model_settings(result.algorithm, result.params, result.arrays)
-        metric = "cosine" if of_directions(result.arrays) else "euclidean"
-        scaling, filling = scaling_of(result.arrays), filling_of(result.arrays)
-        thresholds = None if settings else result.thresholds()
-        parts = scaling, metric, filling, thresholds, result.words
-        tracker.log_model(self.run_id, result.centroids, result.columns, settings, *parts)
 
-    def finish(self, tracker: Tracker) -> None:
-        if self.outcome.job:
-            tracker.tag(self.run_id, JOB_TAG, self.outcome.job)
-        tracker.finish(self.run_id)
+# --- a run, while it is run ---
 
 
 def start_run(
@@ -173,13 +95,117 @@ def start_run(
     origin = None if prepared is None else data_origin(experiment, prepared)
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
-    uri = resolve_uri(experiment.tracking_uri)
-    with store_errors(uri):
-        tracker = Tracker(uri, experiment.mlflow_experiment)
+    with _opened(experiment) as tracker:
         run_id = tracker.start(run_key, experiment.name, params, {**own, **tags})
         if origin is not None:
             tracker.log_origin(run_id, origin)
         return run_id
+
+
+def log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
+    """Log a saved result to its MLflow run; return it with `run_id` set. What the run has already stays as it is.
+
+    Args:
+        result: a saved one.
+        experiment: what was asked, with k.
+        run_id: its MLflow run.
+        started: when it began, seconds since 1970.
+
+    Raises:
+        NotLogged: the store failed; the text says what is missing.
+    """
+    if result.centroids_file is None or result.outcome is None:
+        raise UserError("save the result before logging it")
+    outcome = result.outcome
+    todo: dict[str, Callable[[Tracker], object]] = {
+        "metrics and files": lambda tracker: _log_numbers(tracker, run_id, result, experiment),
+        "the rounds": lambda tracker: tracker.log_rounds(run_id, _rounds(result), int(started * 1000)),
+        "the model": lambda tracker: _log_model(tracker, run_id, result),
+    }
+    if name := experiment.register_as:
+        todo[f"the model's version in {name}"] = lambda tracker: tracker.register(run_id, name)
+    try:
+        with _opened(experiment) as tracker:
+            for part in list(todo):
+                todo[part](tracker)
+                del todo[part]
+            tracker.tag(run_id, NOTE_TAG, describe(result, experiment))
+            if outcome.job:
+                tracker.tag(run_id, _JOB_TAG, outcome.job)
+            tracker.finish(run_id)
+    except FlareclustError as error:
+        left = f"missing are {', '.join(todo)}" if todo else "its run was not closed"
+        raise NotLogged(f"{left} ({error})") from error
+    return replace(result, run_id=run_id, run_page=tracker.page(run_id))
+
+
+def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Experiment) -> None:
+    refused = {} if result.outcome is None else result.outcome.refused
+    folder = Path(result.centroids_file or "").parent
+    counts = {
+        "centroids_found": float(result.centroids_found),
+        "sites_took_part": float(result.n_sites - len(refused)),
+    }
+    if experiment.k_range is not None:
+        counts["chosen_k"] = float(result.k)
+    cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
+    tracker.log_result(
+        run_id,
+        final={**in_units(result.metrics, result.arrays), **counts},
+        cost=cost | {f"bytes_{name}": float(value) for name, value in result.bytes.items()},
+        centroids=result.centroids,
+        columns=result.columns,
+        files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
+    )
+    profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
+    if profiles is not None:
+        tracker.log_table(run_id, _PROFILES_FILE, profiles.table())
+
+
+def _rounds(result: Result) -> list[dict[str, float | None]]:
+    records = [] if result.outcome is None else [one for one in result.outcome.rounds if is_round(one)]
+    return [round_numbers(record, result.arrays, len(records)) for record in records]
+
+
+def _log_model(tracker: Tracker, run_id: str, result: Result) -> None:
+    gaps = partial.model_settings(result.algorithm, result.params, result.arrays)
+    tracker.log_model(
+        run_id,
+        result.centroids,
+        result.columns,
+        gaps=gaps,
+        scaling=scaling_of(result.arrays),
+        metric="cosine" if of_directions(result.arrays) else "euclidean",
+        filling=filling_of(result.arrays),
+        thresholds=None if gaps else result.thresholds(),
+        words=result.words,
+    )
+
+
+def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: float, options: str = "") -> Result:
+    """Log a saved result as `log_run` does; where that fails, return it with a warning that says how to log it later.
+
+    Args:
+        result, experiment, run_id, started: as of `log_run`.
+        options: of the command that logs it later.
+    """
+    try:
+        return log_run(result, experiment, run_id, started)
+    except NotLogged as error:
+        folder = Path(result.centroids_file or "").parent
+        job = f" of the NVFlare job {result.job}" if result.job else ""
+        command = log_command(folder, experiment.tracking_uri) + options
+        warning = f"the result{job} is in {folder}, but not in MLflow: {error}; log it later with: {command}"
+        close_run(experiment, run_id, warning)
+        return replace(result, warnings=[*result.warnings, warning])
+
+
+def log_command(folder: Path, uri: str | None) -> str:
+    """Return the command that logs a folder to this store; an address with a password is left to the environment."""
+    store = resolve_uri(uri)
+    return f"flareclust log {shlex.quote(str(folder.absolute()))}" + (
+        "" if "@" in store else f" --uri {shlex.quote(store)}"
+    )
 
 
 def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = METRIC) -> str:
@@ -188,26 +214,21 @@ def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = M
         raise UserError(
             "an alias needs a registered model: give the experiment register_as, the model's name in MLflow"
         )
-    uri = resolve_uri(experiment.tracking_uri)
-    with store_errors(uri):
-        tracker = Tracker(uri, experiment.mlflow_experiment)
+    with _opened(experiment) as tracker:
         version = tracker.register(run_id, experiment.register_as)
         decision = tracker.offer_alias(experiment.register_as, version, alias, metric)
     verb = "has" if decision.takes_over else "does not have"
     return f"version {version} of {experiment.register_as} {verb} the alias {alias}: it {decision.reason}"
 
 
-def fail_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool = False) -> None:
-    """Mark an MLflow run as failed, or as killed if it was stopped, with the reason."""
-    uri = resolve_uri(experiment.tracking_uri)
-    with store_errors(uri):
-        Tracker(uri, experiment.mlflow_experiment).fail(run_id, reason, stopped=stopped)
-
-
 def close_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool = False) -> bool:
-    """Do as `fail_run` does, where the store answers; return whether it did. It must not hide why the run ended."""
+    """Mark an MLflow run as failed, or as killed if it was stopped, with the reason, where the store answers.
+
+    Return whether it did. It must not hide why the run ended.
+    """
     try:
-        fail_run(experiment, run_id, reason, stopped=stopped)
+        with _opened(experiment) as tracker:
+            tracker.fail(run_id, reason, stopped=stopped)
     except FlareclustError as error:
         log.info("the MLflow run %s could not be closed: %s", run_id, error)
         return False
@@ -221,3 +242,145 @@ def was_stopped(error: BaseException) -> bool:
     TerminationSignal.
     """
     return not isinstance(error, Exception)
+
+
+# --- a folder, at any time ---
+
+
+def log_folder(
+    folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None
+) -> dict[Path, Logged]:
+    """Log a saved result, or the studies of a sweep's folder, as their own runs would have done; return what came of it.
+
+    Args:
+        folder: of a result, or with files of trials.
+        uri, alias, metric: as of `log_result`.
+
+    Raises:
+        UserError: the folder holds neither.
+        NotLogged: the store failed.
+    """
+    files = [] if (folder / SUMMARY).exists() else sorted(folder.glob("trials*.jsonl"))
+    if not files:
+        return {folder: log_result(folder, uri, alias, metric)}
+    if alias is not None or metric is not None:
+        raise UserError(f"{folder} is of a sweep, which registers no model; leave out --alias and --metric")
+    return {file: _log_trials(file, uri) for file in files}
+
+
+def _log_trials(file: Path, uri: str | None = None) -> Logged:
+    """Log the study whose trials a file holds; a run that MLflow has is left alone.
+
+    Args:
+        file: see `flareclust.experiment.sweeps.folder`.
+        uri: address of the store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
+
+    Raises:
+        UserError: the file does not hold a whole study.
+        NotLogged: the store failed.
+    """
+    about, done = all_trials(file)
+    store, failed = resolve_uri(uri), sum(one.measured is None for one in done)
+    try:
+        with store_errors(store):
+            parent = Tracker(store, about["experiment"]).find(about["key"])
+            if parent is not None and _has(parent, len(done) - failed, failed):
+                return Logged(str(parent.info.run_id), known=True)
+        tracker = SweepTracker(about["name"], [one.trial for one in done], store, about["experiment"])
+        tracker.complete(done)
+        if tracker.lost is not None:
+            raise tracker.lost
+    except NoAnswer as error:
+        raise NotLogged(f"{file} is not in MLflow, or only in part: {error}") from error
+    return Logged(tracker.parent, known=False)
+
+
+def _has(parent: Any, done: int, failed: int) -> bool:
+    """Return whether a study's run was closed with this many trials done and failed."""
+    metrics = parent.data.metrics
+    counts = metrics.get("trials/done"), metrics.get("trials/failed")
+    return counts == (done, failed) and parent.info.status == ("FAILED" if failed else "FINISHED")
+
+
+def log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> Logged:
+    """Log a saved result to MLflow, as its own run would have done.
+
+    Args:
+        folder: with the result.
+        uri: address of the store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
+        alias: of the registered model, to be offered to the version; None for none.
+        metric: by which that is decided; None for simplified silhouette.
+
+    Raises:
+        UserError: the folder holds no complete result, or an alias is asked for a model that is not registered.
+        NotLogged: the store failed.
+    """
+    if metric is not None and alias is None:
+        raise UserError("--metric decides about an alias; say --alias, too")
+    metric = check_metric(metric or METRIC)
+    if alias is not None:
+        check_alias(alias)
+    result = read_result(folder)
+    experiment = _experiment(result, folder).model_copy(update={"tracking_uri": uri})
+    if alias is not None and experiment.register_as is None:
+        raise UserError(f"the run in {folder} registers no model, so there is no alias; leave out --alias")
+    tracking = _tracking(result, folder)
+    known = _finished(experiment, tracking["key"])
+    if known is None:
+        run_id = start_run(experiment, tracking["key"], tracking["tags"])
+        log_run(result, experiment, run_id, tracking["started"])
+    else:
+        run_id = known
+    decision = "" if alias is None else offer_alias(experiment, run_id, alias, metric)
+    return Logged(run_id, known is not None, decision)
+
+
+def _experiment(result: Result, folder: Path) -> Experiment:
+    """Return the experiment of a result, with k as its run has it."""
+    if not result.experiment:
+        raise UserError(f"{folder} does not say what was run; it cannot be logged")
+    experiment = Experiment(**result.experiment)
+    k = result.k if experiment.k_range is None else experiment.k_range[1]
+    return experiment.model_copy(update={"k": experiment.k or k})
+
+
+def _tracking(result: Result, folder: Path) -> Mapping[str, Any]:
+    """Return how the MLflow run is found; of a run that was not tracked, by what its files say."""
+    if result.tracking:
+        return result.tracking
+    summary = folder / SUMMARY
+    key = hashlib.sha256(summary.read_bytes()).hexdigest()[:32]
+    return {"key": key, "tags": {}, "started": summary.stat().st_mtime - result.seconds.get("total", 0.0)}
+
+
+def _finished(experiment: Experiment, run_key: str) -> str | None:
+    """Return the id of the run with this key if it has all that it should have."""
+    with _opened(experiment) as tracker:
+        run = tracker.find(run_key)
+    return str(run.info.run_id) if run is not None and run.info.status == "FINISHED" else None
+
+
+# --- personalised models ---
+
+
+def log_personal(result: PersonalResult, name: str, uri: str | None = None) -> PersonalResult:
+    """Log settings, rounds, cost and files of a saved result as a finished run.
+
+    Return it with `run_id`, or with a warning where the store failed.
+    """
+    store = resolve_uri(uri)
+    tags = {"kind": "personal", "method": result.settings["method"], "flareclust.version": __version__}
+    cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()} | {"seconds": result.seconds}
+    try:
+        with store_errors(store):
+            tracker = Tracker(store, _PERSONAL)
+            run_id = tracker.start(uuid.uuid4().hex, name, result.settings, tags)
+            tracker.log_rounds(run_id, result.rounds(), int((time.time() - result.seconds) * 1000))
+            final = finite("final", {"accuracy": result.final_accuracy})
+            tracker.log_metrics(run_id, dict([*final, *finite("cost", cost)]))
+            tracker.log_files(run_id, sorted(Path(result.folder or "").iterdir()))
+            tracker.finish(run_id)
+    except FlareclustError as error:
+        warning = f"the result is in {result.folder}, but not in MLflow as a whole: {error}"
+        return replace(result, warnings=[*result.warnings, warning])
+    return replace(result, run_id=run_id)

@@ -22,7 +22,6 @@ from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import make_folder
 from flareclust._foundation.typing import FloatArray
-from flareclust.features.scaling import Scaling
 from flareclust.tracking import model_registry
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
 from flareclust.tracking.note import NOTE_TAG, describe_failure
@@ -46,7 +45,7 @@ class Tracker:
     files lie in the folder `mlruns` beside the database.
 
     Args:
-        uri: Address of the store; None means MLFLOW_TRACKING_URI, else `DEFAULT_URI`.
+        uri: Address of the store; None means MLFLOW_TRACKING_URI, else `_DEFAULT_URI`.
         experiment: Name of the experiment, created when absent.
 
     Raises:
@@ -164,20 +163,29 @@ class Tracker:
         Raises:
             UserError: The names do not match the centroids, a file is missing, or two files have one name.
         """
-        from mlflow.entities import Metric
-
         names = column_names(centroids, columns)
         _check_files(files)
+        self.log_metrics(run_id, dict([*finite("final", final), *finite("cost", cost)]))
         self._make_folder()
-        known = self._client.get_run(run_id).data.metrics
-        now = time.time_ns() // 1_000_000
-        pairs = [*finite("final", final), *finite("cost", cost)]
-        self._client.log_batch(run_id, [Metric(key, value, now, 0) for key, value in pairs if known.get(key) != value])
         with tempfile.TemporaryDirectory() as scratch:
             np.savez(Path(scratch, "centroids.npz"), centroids=centroids)
             with Path(scratch, "centroids.csv").open("w", newline="", encoding="utf-8") as stream:
                 write_rows(stream, [names, *centroids.tolist()])
             self._client.log_artifacts(run_id, scratch)
+        self.log_files(run_id, files)
+
+    def log_metrics(self, run_id: str, values: Mapping[str, float]) -> None:
+        """Log numbers of the whole run, those that it does not have already."""
+        from mlflow.entities import Metric
+
+        known = self._client.get_run(run_id).data.metrics
+        now = time.time_ns() // 1_000_000
+        new = [Metric(name, value, now, 0) for name, value in values.items() if known.get(name) != value]
+        self._client.log_batch(run_id, new)
+
+    def log_files(self, run_id: str, files: Sequence[Path]) -> None:
+        """Keep files with the run under their own names."""
+        self._make_folder()
         for file in files:
             self._client.log_artifact(run_id, str(file))
 
@@ -192,12 +200,7 @@ class Tracker:
         run_id: str,
         centroids: FloatArray,
         columns: Sequence[str] | None = None,
-        gaps: Mapping[str, Any] | None = None,
-        scaling: Scaling | None = None,
-        metric: str = "euclidean",
-        filling: FloatArray | None = None,
-        thresholds: FloatArray | None = None,
-        words: Mapping[str, Sequence[str]] | None = None,
+        **parts: Any,
     ) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
@@ -205,12 +208,7 @@ class Tracker:
             run_id: The run.
             centroids: (k, d), finite unless there are `gaps`.
             columns: d names, by which the model picks its columns; without, it takes tables of exactly d columns.
-            gaps: As in `flareclust.tracking.model_files.save_model`; the model then takes rows that lack columns.
-            scaling: Of the columns, where the federation scaled them; the model takes rows in the data's units.
-            metric: "cosine" where the clusters are of rows of length 1.
-            filling: What gaps of the columns are filled with; the model then takes rows with gaps.
-            thresholds: Distances from the centroids (k,) beyond which the model's details call a row far from them.
-            words: Columns whose cells may be words: the values of an ordered column in their order, none for dates.
+            parts: How rows are prepared and measured, see `flareclust.tracking.model_files.save_model`.
 
         Raises:
             UserError: The centroids are not finite, or the names do not match them.
@@ -224,8 +222,7 @@ class Tracker:
         )
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, MODEL_NAME)
-            parts = scaling, metric, filling, thresholds, words
-            save_model(folder, centroids, columns, gaps, run_id, model.model_id, *parts)
+            save_model(folder, centroids, columns, run_id=run_id, model_id=model.model_id, **parts)
             self._client.log_model_artifacts(model.model_id, str(folder))
         self._client.finalize_logged_model(model.model_id, "READY")
         outputs = run.outputs.model_outputs if run.outputs else []

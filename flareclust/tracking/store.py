@@ -15,7 +15,7 @@ from urllib.request import getproxies
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.own_files import create, make_folder
 
-DEFAULT_URI = "sqlite:///mlflow.db"
+_DEFAULT_URI = "sqlite:///mlflow.db"
 
 _SQLITE = "sqlite:///"
 
@@ -46,14 +46,14 @@ def store_errors(uri: str) -> Iterator[None]:
 
 
 def resolve_uri(uri: str | None = None) -> str:
-    """Return the address of the store: the argument, else MLFLOW_TRACKING_URI, else `DEFAULT_URI`.
+    """Return the address of the store: the argument, else MLFLOW_TRACKING_URI, else `_DEFAULT_URI`.
 
     The path of a SQLite file is made absolute, so that the address means the same from every working directory.
 
     Raises:
         UserError: The address is a folder or an in-memory database.
     """
-    chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT_URI
     scheme, colon, _ = chosen.partition(":")
     if scheme == "file" or not (colon or chosen == "databricks"):
         raise UserError(

@@ -26,9 +26,9 @@ from flareclust.tracking.store import resolve_uri, sqlite_file, store_errors
 
 log = logging.getLogger(__name__)
 
-PARENT_TAG = "mlflow.parentRunId"
+_PARENT_TAG = "mlflow.parentRunId"
 #: Names of qualities that a trial has without a value; MLflow keeps numbers only.
-UNDEFINED_TAG = "flareclust.undefined"
+_UNDEFINED_TAG = "flareclust.undefined"
 _PAGE = 1000
 
 
@@ -146,7 +146,7 @@ class SweepTracker(Tracker):
                 return run_id
             tags = {"kind": "trial", "seed": trial.seed, "flareclust.version": __version__, **trial.cell}
             texts = {_key(name): str(value)[:TAG_LENGTH] for name, value in tags.items()}
-            texts |= {RUN_KEY_TAG: key, PARENT_TAG: self.parent}
+            texts |= {RUN_KEY_TAG: key, _PARENT_TAG: self.parent}
             run = self._client.create_run(self._experiment_id, run_name=trial.name, tags=texts)
             return str(run.info.run_id)
 
@@ -162,7 +162,7 @@ class SweepTracker(Tracker):
         else:
             metrics = [Metric(name, value, now, step) for name, value, step in _numbers(done.measured)]
             if undefined := [name for name, value in done.measured.final.items() if value is None]:
-                tags[UNDEFINED_TAG] = json.dumps(undefined)
+                tags[_UNDEFINED_TAG] = json.dumps(undefined)
         params = {name: value for name, value in _flat(done.trial.params).items() if value is not None}
         params["seed"] = done.trial.seed
         batch = {
@@ -182,16 +182,10 @@ class SweepTracker(Tracker):
         how many trials were `trials/done` and have `trials/failed`. What each cell came to is in the files: as metrics it
         would be hundreds of columns in MLflow's tables. The description has the table of the main qualities.
         """
-        from mlflow.entities import Metric
-
         failed = sum(one.measured is None for one in done)
-        values = _means(done) | {"trials/done": float(len(done) - failed), "trials/failed": float(failed)}
-        known = self._client.get_run(self.parent).data.metrics
-        now = time.time_ns() // 1_000_000
-        metrics = [Metric(name, value, now, 0) for name, value in values.items() if known.get(name) != value]
-        self._client.log_batch(self.parent, metrics)
-        for file in files:
-            self._client.log_artifact(self.parent, str(file))
+        counts = {"trials/done": float(len(done) - failed), "trials/failed": float(failed)}
+        self.log_metrics(self.parent, _means(done) | counts)
+        self.log_files(self.parent, files)
         if failed:
             self.fail(self.parent, failure(done))
         else:
@@ -204,7 +198,7 @@ class SweepTracker(Tracker):
         while True:
             page = self._client.search_runs(
                 [self._experiment_id],
-                filter_string=f"tags.`{PARENT_TAG}` = '{self.parent}'",
+                filter_string=f"tags.`{_PARENT_TAG}` = '{self.parent}'",
                 max_results=_PAGE,
                 page_token=token,
             )
@@ -215,7 +209,7 @@ class SweepTracker(Tracker):
         self._logged |= finished & self._trials.keys()
 
     def _read(self, run: Any) -> TrialResult:
-        undefined: list[str] = json.loads(run.data.tags.get(UNDEFINED_TAG, "[]"))
+        undefined: list[str] = json.loads(run.data.tags.get(_UNDEFINED_TAG, "[]"))
         final: dict[str, float | None] = {**_under("final", run.data.metrics), **dict.fromkeys(undefined)}
         rounds: dict[int, dict[str, float]] = {}
         for name in _under("round", run.data.metrics):

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from benchmarks.papers.__main__ import main
 from benchmarks.papers.base import Entry, Study
 from benchmarks.papers.running import run_papers, study_name
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import EXTRAS, installed
 from flareclust._foundation.interrupts import ENDING
 from tests.benchmarks.papers_cases import toy_entry
 from tests.paths import ROOT
@@ -131,6 +133,27 @@ def test_wrong_requests_end_with_one_line(command, args, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_entries_whose_packages_are_missing_are_left_out_or_refused_before_the_work(command, monkeypatch, tmp_path):
+    calls = []
+    entries = [toy_entry(calls=calls), replace(toy_entry("toy-table2", ()), extra="deep")]
+    monkeypatch.setattr(papers, "find", lambda name: [one for one in entries if name in ("all", one.name)])
+    monkeypatch.setitem(EXTRAS, "deep", ("no_such_package",))
+    needs = "toy-table2 needs no_such_package; install the extra: python -m pip install 'flareclust[deep]'"
+    for names in (["toy-table2"], ["toy-table1", "toy-table2"]):
+        code, out, err = command(*names, "--no-track", "--quick", "--out", "out")
+        assert (code, out, err) == (2, "", f"error: {needs}\n")
+    assert calls == []
+    code, out, err = command("all", "--no-track", "--quick", "--json", "--out", "out")
+    assert code == 0, err
+    assert err.splitlines()[0] == "left out, because flareclust[deep] is not installed: toy-table2"
+    assert [made["name"] for made in json.loads(out)["reports"]] == ["toy-table1"]
+
+
+def test_the_entries_that_train_networks_say_that_they_need_the_extra():
+    found = {entry.name for entry in papers.ENTRIES if entry.extra == "deep"}
+    assert found == {"feca-table3", "feca-ablation", "kfed-personal", "kfed-figure4"}
+
+
 # ---- slow: everything ----
 
 
@@ -212,8 +235,9 @@ def test_the_quick_form_of_everything_runs(shared_data, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
-    assert [made["name"] for made in printed["reports"]] == [entry.name for entry in papers.ENTRIES]
+    here = [entry for entry in papers.ENTRIES if entry.extra is None or installed(entry.extra)]
+    assert [made["name"] for made in printed["reports"]] == [entry.name for entry in here]
     assert all(made["lines"] for made in printed["reports"])
     pictures = list((tmp_path / "images" / "reproduction").glob("*.png"))
-    assert len(pictures) == len(papers.ENTRIES)
+    assert len(pictures) == len(here)
     assert max(picture.stat().st_size for picture in pictures) < 120_000

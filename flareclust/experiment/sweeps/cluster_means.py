@@ -15,7 +15,7 @@ from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 
 #: A trial keeps no more numbers than that: each is on its line of the file of trials.
-MOST_NUMBERS = 3000
+_MOST_NUMBERS = 3000
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def cluster_means(result: Result) -> ClusterMeans | None:
     X = np.concatenate([sites[site] for site in sorted(sites)])
     labels = np.concatenate([result.site_labels[site] for site in sorted(sites)])
     k, d = result.centroids_found, X.shape[1]
-    if len(X) != len(labels) or k * d > MOST_NUMBERS or not (labels >= 0).any():
+    if len(X) != len(labels) or k * d > _MOST_NUMBERS or not (labels >= 0).any():
         return None
     center, variance = moments(X)
     deviation = np.sqrt(variance)

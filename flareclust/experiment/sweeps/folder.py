@@ -22,7 +22,7 @@ from flareclust.experiment.sweeps.report import comma_separated, failures, markd
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any, by_cell
 from flareclust.plotting.style import save
 
-FOLDER = Path("flareclust-sweeps")
+_FOLDER = Path("flareclust-sweeps")
 TRIALS = "trials.jsonl"
 
 #: What each line has, at least.
@@ -190,7 +190,7 @@ def study_key(study: str, keys: Sequence[str]) -> str:
 def study_folder(name: str, trials: Sequence[Trial]) -> Path:
     """Return where a study's files go unless the user says so: the same folder for the same study."""
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "sweep"
-    return FOLDER / f"{short}-{study_key(name, trial_keys(name, trials))[:8]}"
+    return _FOLDER / f"{short}-{study_key(name, trial_keys(name, trials))[:8]}"
 
 
 def _read(file: Path, numbers: Mapping[str, int], trials: Sequence[Trial]) -> dict[int, TrialRun]:

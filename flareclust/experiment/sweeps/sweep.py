@@ -31,13 +31,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOST_WORKERS, SEEDS = 64, 2**32
+_MOST_WORKERS, _SEEDS = 64, 2**32
 #: More trials than this are taken for a typing error.
-MOST_TRIALS = 100_000
+_MOST_TRIALS = 100_000
 
 
 @dataclass(frozen=True)
-class Choice:
+class _Choice:
     """One algorithm with one value for each of its settings that the sweep names."""
 
     name: str
@@ -45,7 +45,7 @@ class Choice:
     params: Mapping[str, Any]
 
 
-def expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[Choice]:
+def _expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[_Choice]:
     """Return every algorithm with every combination of its settings' values.
 
     Combinations are distinguished by the settings that have several values: `kfed k_local=3`.
@@ -56,7 +56,7 @@ def expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[Choice]:
     return [choice for entry in algorithms for choice in _choices(entry)]
 
 
-def check_different(what: str, values: Sequence[Any]) -> None:
+def _check_different(what: str, values: Sequence[Any]) -> None:
     """Raise UserError for an empty list, or one with a value twice."""
     if not values:
         raise UserError(f"{what}: expected at least one value, got an empty list")
@@ -64,12 +64,12 @@ def check_different(what: str, values: Sequence[Any]) -> None:
         raise UserError(f"{what}: {', '.join(doubles)} is there more than once; its trials would be the same")
 
 
-def listed(value: Any) -> list[Any]:
+def _listed(value: Any) -> list[Any]:
     """Return a list as it is, and another value as a list of one."""
     return list(value) if isinstance(value, list) else [value]
 
 
-def _choices(entry: str | Mapping[str, Any]) -> list[Choice]:
+def _choices(entry: str | Mapping[str, Any]) -> list[_Choice]:
     if isinstance(entry, str):
         entry = {"name": entry}
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
@@ -77,17 +77,17 @@ def _choices(entry: str | Mapping[str, Any]) -> list[Choice]:
     name, label = entry["name"], entry.get("label", entry["name"])
     if not isinstance(label, str) or not label.strip() or set(label) & set("/'\"`\\\n"):
         raise UserError(f"label must be a text without slashes, quotes and backslashes, got {label!r}")
-    grid = {key: listed(value) for key, value in entry.items() if key not in ("name", "label")}
+    grid = {key: _listed(value) for key, value in entry.items() if key not in ("name", "label")}
     registry.get(name).check_names(grid)
     for key, values in grid.items():
-        check_different(f"{key} of {label}", values)
-    if (number := math.prod(map(len, grid.values()))) > MOST_TRIALS:
+        _check_different(f"{key} of {label}", values)
+    if (number := math.prod(map(len, grid.values()))) > _MOST_TRIALS:
         raise UserError(
-            f"the lists of {label} make {number} trials, and at most {MOST_TRIALS} can be run; shorten them"
+            f"the lists of {label} make {number} trials, and at most {_MOST_TRIALS} can be run; shorten them"
         )
     several = [key for key, values in grid.items() if len(values) > 1]
     combined = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
-    return [Choice(name, " ".join([label, *(f"{key}={_text(p[key])}" for key in several)]), p) for p in combined]
+    return [_Choice(name, " ".join([label, *(f"{key}={_text(p[key])}" for key in several)]), p) for p in combined]
 
 
 def _text(value: Any) -> str:
@@ -96,7 +96,7 @@ def _text(value: Any) -> str:
 
 #: The runners, each with the extra that it needs; threads need none.
 RUNNERS = {"threads": None, "processes": "flows", "dask": "dask", "ray": "ray"}
-CLUSTERS = ("dask", "ray")
+_CLUSTERS = ("dask", "ray")
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ def parse_runner(text: object) -> SweepRunner:
         raise UserError(f"runner must be a text, got {text!r}")
     name, colon, address = text.partition(":")
     check_choice("runner", name, tuple(RUNNERS))
-    if colon and name not in CLUSTERS:
-        raise UserError(f"the runner {name!r} takes no address, got {text!r}; only {' and '.join(CLUSTERS)} do")
+    if colon and name not in _CLUSTERS:
+        raise UserError(f"the runner {name!r} takes no address, got {text!r}; only {' and '.join(_CLUSTERS)} do")
     if colon and not address:
         raise UserError(f"the address of the {name} cluster is missing in {text!r}, such as dask:tcp://127.0.0.1:8786")
     return SweepRunner(name, address or None)
@@ -188,13 +188,13 @@ class Sweep(Settings):
     @field_validator("data", "partitions", mode="before")
     @classmethod
     def _texts(cls, value: Any, about: Any) -> Any:
-        texts = listed(value)
+        texts = _listed(value)
         if not texts or not all(isinstance(text, str) and text for text in texts):
             raise UserError(f"{about.field_name} must be a text or a list of at least one, got {value!r}")
         named = (
             [str(parse(text)) for text in texts] if about.field_name == "partitions" else list(map(data_name, texts))
         )
-        check_different(about.field_name, named)
+        _check_different(about.field_name, named)
         return value
 
     @field_validator("seeds", mode="before")
@@ -202,23 +202,23 @@ class Sweep(Settings):
     def _seeds(cls, value: Any) -> Any:
         if not isinstance(value, list):
             return check_int("seeds", value, minimum=1)
-        check_different("seeds", [check_int("each of seeds", seed, minimum=0) for seed in value])
-        if max(value) >= SEEDS:
-            raise UserError(f"each of seeds must be less than {SEEDS}, got {max(value)}")
+        _check_different("seeds", [check_int("each of seeds", seed, minimum=0) for seed in value])
+        if max(value) >= _SEEDS:
+            raise UserError(f"each of seeds must be less than {_SEEDS}, got {max(value)}")
         return value
 
     @field_validator("k", mode="before")
     @classmethod
     def _numbers_of_clusters(cls, value: Any) -> Any:
         if value is not None:
-            check_different("k", [check_int("k", k, minimum=1) for k in listed(value)])
+            _check_different("k", [check_int("k", k, minimum=1) for k in _listed(value)])
         return value
 
     @field_validator("n_sites", "min_sites", "workers", mode="before")
     @classmethod
     def _counts(cls, value: Any, about: Any) -> Any:
-        if about.field_name == "workers" and isinstance(value, int) and value > MOST_WORKERS:
-            raise UserError(f"workers must be at most {MOST_WORKERS}, got {value}")
+        if about.field_name == "workers" and isinstance(value, int) and value > _MOST_WORKERS:
+            raise UserError(f"workers must be at most {_MOST_WORKERS}, got {value}")
         return None if value is None else check_int(about.field_name, value, minimum=1)
 
     @field_validator("runner", mode="before")
@@ -237,16 +237,16 @@ class Sweep(Settings):
     def _algorithms(cls, value: Any) -> Any:
         if not isinstance(value, list) or not value:
             raise UserError(f"algorithms must be a list of at least one name or table, got {value!r}")
-        check_different("the labels in algorithms", [choice.label for choice in expand(value)])
+        _check_different("the labels in algorithms", [choice.label for choice in _expand(value)])
         return value
 
     @model_validator(mode="after")
     def _as_a_whole(self) -> "Sweep":
         if self.min_sites is not None and self.min_sites > self.n_sites and not self._own_sites:
             raise UserError(f"min_sites={self.min_sites} is more than n_sites={self.n_sites}")
-        if self.n_trials > MOST_TRIALS:
+        if self.n_trials > _MOST_TRIALS:
             raise UserError(
-                f"these lists make {self.n_trials} trials, and at most {MOST_TRIALS} can be run; shorten them"
+                f"these lists make {self.n_trials} trials, and at most {_MOST_TRIALS} can be run; shorten them"
             )
         return self
 
@@ -254,7 +254,7 @@ class Sweep(Settings):
     def n_trials(self) -> int:
         """Return how many trials the lists make."""
         seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
-        lists = (listed(self.data), listed(self.partitions), listed(self.k), expand(self.algorithms))
+        lists = (_listed(self.data), _listed(self.partitions), _listed(self.k), _expand(self.algorithms))
         return seeds * math.prod(len(one) for one in lists)
 
     @property
@@ -264,7 +264,7 @@ class Sweep(Settings):
 
     @property
     def _own_sites(self) -> bool:
-        return any(parse(text).name in ("none", "owners") for text in listed(self.partitions))
+        return any(parse(text).name in ("none", "owners") for text in _listed(self.partitions))
 
 
 def read_sweep(
@@ -291,7 +291,7 @@ def read_sweep(
     except ValueError as error:  # both of TOML and of UTF-8
         raise UserError(f"{path} is not a TOML file: {error}") from None
     if isinstance(data := settings.get("data"), str | list):
-        beside = [_beside(path.parent, one) if isinstance(one, str) else one for one in listed(data)]
+        beside = [_beside(path.parent, one) if isinstance(one, str) else one for one in _listed(data)]
         settings["data"] = beside if isinstance(data, list) else beside[0]
     if isinstance(schema := settings.get("schema"), str):
         settings["schema"] = _beside(path.parent, schema)
@@ -320,7 +320,7 @@ def trials(sweep: Sweep) -> list[Trial]:
     Raises:
         UserError: data cannot be loaded or split as asked, k is not known, or an algorithm refuses a setting.
     """
-    points = product(listed(sweep.data), listed(sweep.k), listed(sweep.partitions), expand(sweep.algorithms))
+    points = product(_listed(sweep.data), _listed(sweep.k), _listed(sweep.partitions), _expand(sweep.algorithms))
     loaded: dict[tuple[str, bool, bool], tuple[datasets.Dataset | None, str]] = {}
     sizes: dict[tuple[str, int | None, str], tuple[int, int]] = {}
     by_seed: dict[int, list[Trial]] = {seed: [] for seed in sweep.seed_list}
@@ -345,7 +345,7 @@ def trials(sweep: Sweep) -> list[Trial]:
     return [trial for made in by_seed.values() for trial in made]
 
 
-def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice) -> Experiment:
+def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: _Choice) -> Experiment:
     return make_experiment(
         algorithm=choice.name,
         data=data,
@@ -364,11 +364,11 @@ def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: 
     )
 
 
-def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice) -> dict[str, str]:
+def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: _Choice) -> dict[str, str]:
     cell = {"algorithm": choice.label, "partition": str(parse(partition))}
-    if len(listed(sweep.data)) > 1:
+    if len(_listed(sweep.data)) > 1:
         cell["data"] = data_name(data)
-    if len(listed(sweep.k)) > 1:
+    if len(_listed(sweep.k)) > 1:
         cell["k"] = str(k)
     return cell
 

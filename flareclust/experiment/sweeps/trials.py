@@ -252,7 +252,7 @@ def load_data(experiment: Experiment) -> tuple[datasets.Dataset | None, str]:
 
 
 #: Measures what `trial_message` described, in another process, and returns the answer of `measure_message`.
-Measure = Callable[[dict[str, Any]], dict[str, Any]]
+_Measure = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def trial_message(trial: Trial) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def measure_message(message: Mapping[str, Any]) -> dict[str, Any]:
     return done.measured.to_json()
 
 
-def attempt_elsewhere(trial: Trial, measure: Measure) -> TrialRun:
+def attempt_elsewhere(trial: Trial, measure: _Measure) -> TrialRun:
     """Run one trial of many in another process. A process that is lost costs this trial and no other."""
     try:
         answer = measure(trial_message(trial))

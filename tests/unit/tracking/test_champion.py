@@ -221,11 +221,11 @@ def test_what_is_not_in_the_registry_is_refused_and_nothing_changes(tracker):
 )
 def test_a_run_that_was_stopped_is_killed_and_one_that_failed_is_failed(store, error, status):
     from flareclust.experiment.config import Experiment
-    from flareclust.tracking.run_logging import fail_run, start_run, was_stopped
+    from flareclust.tracking.run_logging import close_run, start_run, was_stopped
 
     experiment = Experiment(algorithm="feca", data="iris", k=3, tracking_uri=store)
     run_id = start_run(experiment, f"key-{status}-{type(error).__name__}", {})
-    fail_run(experiment, run_id, "the reason", stopped=was_stopped(error))
+    assert close_run(experiment, run_id, "the reason", stopped=was_stopped(error))
     run = Tracker(store)._client.get_run(run_id)
     assert (run.info.status, run.data.tags[ERROR_TAG]) == (status, "the reason")
 

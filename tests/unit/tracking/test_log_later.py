@@ -9,8 +9,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.results.saved import read_result
 from flareclust.experiment.sweeps.folder import FileRunner, TrialFile
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, attempt_any
-from flareclust.tracking.later import log_folder, log_result
-from flareclust.tracking.run_logging import NotLogged
+from flareclust.tracking.run_logging import NotLogged, log_folder, log_result
 from flareclust.tracking.runs import ERROR_TAG, Tracker
 from flareclust.tracking.store import NoAnswer, store_errors
 from flareclust.tracking.sweep_runs import SweepTracker

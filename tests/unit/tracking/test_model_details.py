@@ -24,8 +24,9 @@ def model(tmp_path):
 
         folder = tmp_path / "model"
         metric = "cosine" if of_directions(result.arrays) else "euclidean"
-        parts = scaling_of(result.arrays), metric, filling_of(result.arrays), result.thresholds()
-        save_model(folder, result.centroids, result.columns, None, "0" * 32, "m-" + "0" * 32, *parts)
+        parts = {"scaling": scaling_of(result.arrays), "filling": filling_of(result.arrays), "metric": metric}
+        parts["thresholds"] = result.thresholds()
+        save_model(folder, result.centroids, result.columns, run_id="0" * 32, model_id="m-" + "0" * 32, **parts)
         return mlflow.pyfunc.load_model(str(folder))
 
     return load
@@ -89,7 +90,7 @@ def test_the_scoring_server_answers_raw_rows_with_gaps_and_categories(model):
 def test_without_thresholds_far_is_not_known(tmp_path):
     import mlflow
 
-    save_model(tmp_path / "model", np.array([[1.0], [5.0]]), ["a"], None, "0" * 32, "m-" + "0" * 32)
+    save_model(tmp_path / "model", np.array([[1.0], [5.0]]), ["a"], run_id="0" * 32, model_id="m-" + "0" * 32)
     loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
     found = loaded.predict(pd.DataFrame({"a": [2.0]}), params={"details": True})
     assert (found["cluster"][0], found["second"][0], found["distance"][0]) == (0, 1, 1.0)

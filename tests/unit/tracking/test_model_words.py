@@ -21,8 +21,9 @@ def served(tmp_path):
     """The tables by site, the result of a run on them, and its model."""
     made = tables(tmp_path)
     result = run(tmp_path, out=tmp_path / "out")
-    parts = scaling_of(result.arrays), "euclidean", filling_of(result.arrays), result.thresholds(), result.words
-    save_model(tmp_path / "model", result.centroids, result.columns, None, "0" * 32, "m-" + "0" * 32, *parts)
+    parts = {"scaling": scaling_of(result.arrays), "filling": filling_of(result.arrays), "words": result.words}
+    parts["thresholds"] = result.thresholds()
+    save_model(tmp_path / "model", result.centroids, result.columns, run_id="0" * 32, model_id="m-" + "0" * 32, **parts)
     return made, result, mlflow.pyfunc.load_model(str(tmp_path / "model"))
 
 
@@ -73,8 +74,9 @@ def test_numbers_that_may_be_values_or_places_are_refused(tmp_path):
         numbers_of_words("grade", [1, 2], words["grade"])
     assert numbers_of_words("grade", ["1", "3"], words["grade"]).tolist() == [0, 2]
     assert numbers_of_words("score", [1, "2"], ("0", "1", "2")).tolist() == [1, 2]
-    parts = None, "euclidean", None, None, words
-    save_model(tmp_path / "model", np.array([[0.0], [2.0]]), ["grade"], None, "0" * 32, "m-" + "0" * 32, *parts)
+    save_model(
+        tmp_path / "model", np.array([[0.0], [2.0]]), ["grade"], run_id="0" * 32, model_id="m-" + "0" * 32, words=words
+    )
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
     assert model.predict(pd.DataFrame({"grade": ["1", "3"]})).tolist() == [0, 1]
     with pytest.raises(ValueError, match="grade may be values or their places"):
