@@ -111,7 +111,7 @@ class TrackedRunner:
             return done
 
         try:
-            file.results = tracker.finished() | file.results
+            file.results = tracker.finished(file.results) | file.results
             for done in file.done:
                 over(done)
             yield file, run

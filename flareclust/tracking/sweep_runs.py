@@ -66,14 +66,18 @@ class SweepTracker(Tracker):
         self._begun: dict[str, str] = {}
         self._logged: set[str] = set()
 
-    def finished(self) -> dict[int, TrialRun]:
-        """Find the child runs of earlier times; return the finished trials by their number, with what they came to."""
+    def finished(self, kept: Collection[int] = ()) -> dict[int, TrialRun]:
+        """Find the child runs of earlier times; return the finished trials by their number, with what they came to.
+
+        Args:
+            kept: numbers of trials that the folder has, which need not be read from here.
+        """
         with store_errors(self.uri):
             self._find_children()
             return {
                 number: TrialRun(trial, self._read(self._children[key]), resumed=True)
                 for number, (key, trial) in enumerate(self._trials.items())
-                if key in self._logged
+                if key in self._logged and number not in kept
             }
 
     @property

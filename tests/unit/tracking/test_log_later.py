@@ -188,7 +188,7 @@ def trials(n, broken=None):
 def tracked(name, todo, uri, file):
     """Run a study as its flow does; return its file and its tracker."""
     kept, tracker = TrialFile(file, name, todo, "flareclust"), SweepTracker(name, todo, uri)
-    kept.results = tracker.finished() | kept.results
+    kept.results = tracker.finished(kept.results) | kept.results
     for done in kept.done:
         tracker.add(done)
     kept.run(tracker.follow(attempt_any), 1, tracker.add)
