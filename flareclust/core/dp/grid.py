@@ -36,7 +36,7 @@ _STARTS = 30
 
 def has_grid(k: int, d: int, cells: int | None = None) -> bool:
     """Return whether there are so few columns that a grid has `LEAST_ALONG` cells along each."""
-    return (CELLS_PER_CLUSTER * k if cells is None else cells) >= LEAST_ALONG**d
+    return bool((CELLS_PER_CLUSTER * k if cells is None else cells) >= LEAST_ALONG**d)
 
 
 def grid_shape(box: Box, cells: int) -> tuple[int, ...]:
