@@ -15,7 +15,6 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, JobConstants, SystemComponents
@@ -31,9 +30,7 @@ from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust.engines.admission import SiteDeployer
-from flareclust.flare.peers import guard_site
 from flareclust.privacy import file_guard
-from flareclust.sites.running import note_protection
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.
@@ -83,8 +80,7 @@ class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
         """Guard the site's process, and give a site whose kit names no deployer the one that looks at jobs."""
         super().handle_event(event_type, fl_ctx)
         if event_type == EventType.SYSTEM_BOOTSTRAP:
-            guard_site(fl_ctx)
-            note_protection(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace), file_guard.problem())
+            SiteDeployer().handle_event(event_type, fl_ctx)
         elif event_type == EventType.SYSTEM_START:
             engine = fl_ctx.get_engine()
             if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
