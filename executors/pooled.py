@@ -8,8 +8,7 @@ from one upload (`flareclust.evaluation.selection`).
    join others before, so that their rows are included.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import field_validator, model_validator
@@ -37,8 +36,6 @@ class PooledParams(OwnClustersParams, CappedParams, MetricParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
     missing: Missing = MISSING_CELLS
-
-    renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}
 
     restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1, le=MOST_STARTS)
     weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")

@@ -122,13 +122,10 @@ def run(
     """
     if progress and on_round is not None:
         raise UserError("progress and on_round both follow the rounds; leave out one of them")
-    if n_sites is None:  # its name until 0.2
-        n_sites = params.pop("clients", None)  # type: ignore[assignment]
     if isinstance(data, Mapping):
         partition, n_sites = of_named_sites(data, partition, n_sites)
-    if isinstance(k, str | range | tuple) and parse_k(k)[1] is not None:
-        criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
-    elif criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
+    ranged = isinstance(k, str | range | tuple) and parse_k(k)[1] is not None
+    if not ranged and criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
         params["criterion"] = criterion  # the algorithm selects k by itself
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(

@@ -37,7 +37,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    #: Old names of settings, which still work, with the new ones.
+    #: What settings are called in files, where that differs from the fields' names.
     renamed: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, **values: Any) -> None:
@@ -55,7 +55,7 @@ class Settings(BaseModel):
 
     @classmethod
     def new_name(cls, name: str, values: Mapping[str, Any]) -> str:
-        """Return the name a setting has now; an old name beside the new one is left, and refused as unknown."""
+        """Return the name of a setting's field; another name beside that one is left, and refused as unknown."""
         return cls.renamed[name] if name in cls.renamed and cls.renamed[name] not in values else name
 
 

@@ -217,7 +217,7 @@ def ui(
 ) -> None:
     """Start MLflow's pages on the project's store, and print the links to its runs."""
     require("tracking", "flareclust ui")
-    from flareclust.experiment.fields import usual_experiment
+    from flareclust.experiment.config import usual_experiment
     from flareclust.tracking.runs import pages_of
     from flareclust.tracking.store import resolve_uri, sqlite_file, ui_command
 

@@ -2,50 +2,112 @@
 
 import hashlib
 import json
+import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
-from flareclust.evaluation.criteria import RULES, current_rule
+from flareclust.engines.options import RunSettings
+from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.conflicts import conflict
-from flareclust.experiment.fields import ExperimentFields
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.policy import DP, PER_ID, Policy
 from flareclust.protocol import registry
+
+Engine = Literal["inprocess", "devices", "simulator", "poc", "production"]
+
+#: The engines with sites that are drawn for a round, or drop out of it.
+_SAMPLING_ENGINES = ("inprocess", "devices")
+
+#: What algorithms promise that are differentially private.
+_PRIVATE = "differentially-private"
 
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
 
-
 #: The settings of a run that have a name of their own in Python and on the command line.
-OPTIONS = (
-    *(
-        "k",
-        "seed",
-        "data",
-        "partition",
-        "n_sites",
-        "columns",
-        "schema",
-        "truth",
-        "criterion",
-        "engine",
-        "kit",
-        "policy",
-    ),
-    *("min_sites", "task_timeout", "secure_sums", "profile", "match_to", "out", "track"),
-    *("cohort", "dropout"),
+_OPTIONS = (
+    *("k", "data", "partition", "n_sites", "columns", "schema", "truth", "criterion", "engine", "kit", "policy"),
+    *("profile", "match_to", "out", "track", "cohort", "dropout", *RunSettings.model_fields),
 )
 
 
-class Experiment(ExperimentFields):
+class Experiment(RunSettings):
     """One federated clustering of one data set."""
+
+    algorithm: str = Field(description="A name of the registry.")
+    data: str = Field(
+        default="digits",
+        description='A data set\'s name, a table file, or with partition "none" a folder with one file per site.',
+    )
+    k: int | None = Field(default=None, ge=1, description="Number of clusters; None for the known one of a data set.")
+    k_range: tuple[int, int] | None = Field(
+        default=None, strict=False, description="The smallest and the largest k to try, in place of k."
+    )
+    criterion: str = Field(default=USUAL, description=f"Criterion that selects k: {', '.join(RULES)}.")
+    partition: str = Field(default="iid", description="How rows are assigned to sites (`flareclust.data.partition`).")
+    n_sites: int = Field(default=10, ge=1, description="Number of sites.")
+    engine: Engine = Field(
+        default="simulator",
+        description="inprocess, devices (many small sites), simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
+        "with their own rows, so that data, partition, n_sites and columns do not apply).",
+    )
+    kit: str | None = Field(
+        default=None, description="For production the kit of the admin who submits; for poc its folder."
+    )
+    columns: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="Names of the columns to use, in this order, of data in files; None for all.",
+    )
+    table_schema: str | None = Field(
+        default=None, description="File with the schema by which tables of one's own are read (`flareclust.schema`)."
+    )
+    id_column: str | None = Field(default=None, description="The column with ids, where no schema says it; no feature.")
+    truth: str | None = Field(
+        default=None, description="The column with known classes, to compare the clusters with; no feature."
+    )
+    profile: bool | None = Field(
+        default=None,
+        description="Whether the clusters are described, column by column; None for where the columns have names and are few.",
+    )
+    cohort: int | None = Field(
+        default=None,
+        ge=1,
+        description="Sites that are drawn for each round, of the engines inprocess and devices; None for all.",
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability that a site of these engines drops out of a round."
+    )
+    params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
+    policy: dict[str, Any] | None = Field(
+        default=None, description="Policy of simulated sites (`flareclust.privacy.policy`); real sites have their own."
+    )
+    match_to: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Earlier result whose numbers the clusters get: folder, runs:/ID or models:/NAME@ALIAS.",
+    )
+    retries: int = Field(
+        default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
+    )
+    tracking_uri: str | None = Field(
+        default=None, description="MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db."
+    )
+    mlflow_experiment: str = Field(
+        default_factory=lambda: usual_experiment(),
+        min_length=1,
+        description="Name of the MLflow experiment; by default MLFLOW_EXPERIMENT_NAME or flareclust.",
+    )
+    register_as: str | None = Field(
+        default=None, description="Name under which the model is registered; None for not at all."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -101,13 +163,6 @@ class Experiment(ExperimentFields):
     def _known_algorithm(cls, value: str) -> str:
         return registry.get(value).name
 
-    @field_validator("params")
-    @classmethod
-    def _current_names(cls, value: dict[str, Any], known: ValidationInfo) -> dict[str, Any]:
-        return (
-            registry.get(known.data["algorithm"]).params_class().current(value) if "algorithm" in known.data else value
-        )
-
     @field_validator("partition")
     @classmethod
     def _known_partition(cls, value: str) -> str:
@@ -116,15 +171,148 @@ class Experiment(ExperimentFields):
 
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
-        registry.get(self.algorithm).check_names(self.params, OPTIONS)
-        if problem := conflict(self):
-            raise ValueError(problem)
+        algorithm = registry.get(self.algorithm)
+        algorithm.check_names(self.params, _OPTIONS)
+        for conflict in _CONFLICTS:
+            if problem := conflict(self, algorithm):
+                raise ValueError(problem)
         return self
+
+    @property
+    def protects_ids(self) -> bool:
+        """Return whether the algorithm protects ids with all of their rows, and not single rows."""
+        return self.params.get("unit") == PER_ID
+
+    @property
+    def typed(self) -> bool:
+        """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
+        return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
+
+    @property
+    def samples(self) -> bool:
+        """Return whether rounds have some of the sites only."""
+        return self.cohort is not None or self.dropout > 0
+
+    @property
+    def gaps(self) -> bool:
+        """Return whether the settings say what to make of missing cells."""
+        return bool(self.params.get("missing", "refuse") != "refuse")
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run: `feca/iris/k3/dirichlet:0.3/s0`, without k where the data decide it later."""
+        k = "" if self.k is None else f"k{self.k}"
+        k = k if self.k_range is None else f"k{self.k_range[0]}..{self.k_range[1]}"
+        data = Path(self.data).name or self.data
+        return "/".join(part for part in (self.algorithm, data, k, self.partition, f"s{self.seed}") if part)
 
     def key(self, *more: str) -> str:
         """Return a fingerprint of the experiment and `more`: equal for a retry, different for another run."""
         text = json.dumps([self.model_dump(mode="json"), *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+#: Find what does not go together in an experiment of an algorithm, in this order, and say what to do about it; something false
+#: where there is nothing.
+_CONFLICTS: Sequence[Callable[[Experiment, registry.Algorithm], object]] = (
+    lambda e, a: (
+        not a.federated
+        and e.engine != "inprocess"
+        and f"{e.algorithm} is not federated: use the engine inprocess, not {e.engine}"
+    ),
+    lambda e, a: (
+        not a.federated
+        and (e.policy or e.secure_sums)
+        and f"{e.algorithm} is not federated: there are no sites with a policy or with sums"
+    ),
+    lambda e, a: not a.federated and e.k_range and f"{e.algorithm} is not federated and takes one k, not a range",
+    lambda e, a: (
+        _PRIVATE in a.promises
+        and e.k_range
+        and f"{e.algorithm} takes one k, not a range: what chooses is not differentially private"
+    ),
+    lambda e, a: (
+        _PRIVATE in a.promises
+        and e.engine in ("inprocess", "simulator")
+        and not (e.policy and e.policy.get(DP))
+        and f"{e.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
+        "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
+    ),
+    lambda e, a: (
+        e.engine == "devices"
+        and (_PRIVATE in a.promises or e.policy or e.secure_sums)
+        and "the engine devices has sites without policies, whose sums are not masked; use the engine inprocess, or leave out "
+        "policy and secure_sums"
+    ),
+    lambda e, a: (
+        e.engine == "devices"
+        and a.partial
+        and f"{e.algorithm} is for sites with different columns: use the engine inprocess, not devices"
+    ),
+    lambda e, a: (
+        e.samples
+        and e.engine not in _SAMPLING_ENGINES
+        and f"cohort and dropout are for the engines {' and '.join(_SAMPLING_ENGINES)}, not {e.engine}"
+    ),
+    lambda e, a: (
+        e.samples
+        and (_PRIVATE in a.promises or a.partial or e.secure_sums or not a.federated)
+        and f"{e.algorithm}{' with secure_sums' if e.secure_sums else ''} needs the same sites in all rounds; leave out cohort and "
+        "dropout"
+    ),
+    lambda e, a: (
+        e.profile
+        and (problem := a.why_no_profile(e.params, secure_sums=e.secure_sums))
+        and f"{problem}; leave out profile (--profile)"
+    ),
+    lambda e, a: (
+        e.k_range
+        and a.partial
+        and f"{e.algorithm} takes one k, not a range: what chooses needs the same columns at every site"
+        f"{'; proxy chooses one up to k with choose_k=true' if e.algorithm == 'proxy' else ''}"
+    ),
+    lambda e, a: (
+        parse(e.partition).splits_columns
+        and a.federated
+        and not a.partial
+        and f"{e.algorithm} needs the same columns at every site, and partition {e.partition} assigns out columns as well; "
+        f"algorithms for different columns are {', '.join(name for name, one in registry.algorithms().items() if one.partial)}"
+    ),
+    lambda e, a: e.k_range and "k_min" in e.params and "a range of k says k_min already; leave out one of them",
+    lambda e, a: (
+        e.k_range
+        and "criterion" in e.params
+        and "with a range of k the criterion is an option of its own: --criterion, or criterion="
+    ),
+    lambda e, a: (
+        not e.k_range
+        and e.criterion != USUAL
+        and "criterion" not in e.params
+        and "k_min" in e.params
+        and f"--criterion is for a range of k, such as --k {e.params['k_min']}..{e.k}; with k_min give --set "
+        f"criterion={e.criterion}"
+    ),
+    lambda e, a: (
+        e.table_schema is not None
+        and (e.id_column or e.columns)
+        and "the schema says which columns are features and which are ids; leave out columns and id_column"
+    ),
+    lambda e, a: (
+        e.typed
+        and e.columns is not None
+        and "columns cannot be chosen beside id_column and truth; a schema says what each column is"
+    ),
+    lambda e, a: (
+        e.typed
+        and e.engine == "devices"
+        and "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
+    ),
+    lambda e, a: (
+        e.engine == "poc"
+        and (e.id_column or e.truth)
+        and "the sites of a POC read their rows themselves; leave out id_column and truth"
+    ),
+)
 
 
 def folder_name(experiment: Experiment, stamp: str) -> Path:
@@ -139,7 +327,6 @@ def make_experiment(**settings: Any) -> Experiment:
 
     k may be a range "5..25"; None for data, partition, n_sites, columns, kit, criterion or mlflow_experiment leaves them out.
     """
-    settings = {Experiment.new_name(name, settings): value for name, value in settings.items()}
     for name in ("data", "partition", "n_sites", "columns", "kit", "criterion", "mlflow_experiment"):
         if settings.get(name, "") is None:
             del settings[name]
@@ -164,3 +351,8 @@ def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
                 "(flareclust poc down, flareclust poc up)"
             )
     return own
+
+
+def usual_experiment() -> str:
+    """Return the name of the MLflow experiment where none is given: MLFLOW_EXPERIMENT_NAME, else flareclust."""
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or "flareclust"

@@ -114,9 +114,8 @@ class Algorithm:
             UserError: as `check`.
         """
         own = self.check(k, seed, params).own
-        params = self.params_class().current(params or {})
         executor, aggregator = (
-            side(k=k, seed=seed, **{name: value for name, value in params.items() if name in own(side.side)})
+            side(k=k, seed=seed, **{name: value for name, value in (params or {}).items() if name in own(side.side)})
             for side in (self.executor_class(), self.aggregator_class())
         )
         return executor, aggregator

@@ -52,11 +52,6 @@ class Params(Settings):
         return {name: field for name, field in in_order if side is None or side_of(field) in (side, "both")}
 
     @classmethod
-    def current(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values by the names that their parameters have now."""
-        return {cls.new_name(name, values): value for name, value in values.items()}
-
-    @classmethod
     def check_names(cls, algorithm: str, names: Iterable[str], others: Collection[str] = ()) -> None:
         """Raise UserError for a name that is none of the algorithm's own parameters, with the nearest of them and of `others`."""
         own = cls.own()

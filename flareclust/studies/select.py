@@ -77,7 +77,6 @@ def select_k(
     """
     if parse_k(k_range)[1] is None:
         raise UserError(f"k_range: expected numbers of clusters such as range(2, 16), got {k_range!r}")
-    criterion = settings.pop("choose_by", criterion)
     check_null(null, null_reference, algorithm, k_range, criterion)
     if null:
         check_repeatable(algorithm, settings)

@@ -20,8 +20,7 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
 from flareclust.data.partition_specs import parse
-from flareclust.experiment.config import Experiment, make_experiment
-from flareclust.experiment.fields import Engine, usual_experiment
+from flareclust.experiment.config import Engine, Experiment, make_experiment, usual_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.sweeps.trials import Trial, data_name, experiment_trial, is_known, load_data, own_files
 from flareclust.protocol import registry
@@ -159,7 +158,7 @@ class Sweep(Settings):
         runner: where they run, see `parse_runner`.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "schema": "table_schema"}
+    renamed: ClassVar[Mapping[str, str]] = {"schema": "table_schema"}
 
     name: str
     data: str | list[str]

@@ -30,15 +30,11 @@ def test_a_criterion_of_another_name_is_refused():
         flareclust.select_k("kfed", "iris", (2, 4), criterion="bic")
 
 
-def test_the_old_name_of_the_criterion_still_works():
-    new = flareclust.run("pooled", "iris", (2, 4), criterion="elbow", n_sites=3)
-    assert flareclust.run("pooled", "iris", (2, 4), choose_by="elbow", n_sites=3).k == new.k
-    for name in ("criterion", "choose_by"):
-        one = flareclust.run("pooled", "iris", 4, n_sites=3, k_min=2, **{name: "elbow"})
-        assert len(one.centroids) == new.k
-        assert one.params["criterion"] == "elbow"
-        assert "choose_by" not in one.params
-    assert flareclust.select_k("pooled", "iris", (2, 4), n_sites=3, choose_by="elbow").criterion == "elbow"
+def test_an_algorithm_that_selects_k_by_itself_takes_the_criterion_of_the_run():
+    ranged = flareclust.run("pooled", "iris", (2, 4), criterion="elbow", n_sites=3)
+    one = flareclust.run("pooled", "iris", 4, n_sites=3, k_min=2, criterion="elbow")
+    assert len(one.centroids) == ranged.k
+    assert one.params["criterion"] == "elbow"
 
 
 def test_a_criterion_does_nothing_where_one_k_is_given():

@@ -92,7 +92,7 @@ def test_a_trial_is_the_same_wherever_its_file_is_and_another_when_the_data_chan
     def keys(folder, X):
         folder.mkdir(exist_ok=True)
         np.save(folder / "rows.npy", X)
-        (folder / "s.toml").write_text('name="s"\ndata="rows.npy"\nk=2\nclients=2\nseeds=2\nalgorithms=["kfed"]')
+        (folder / "s.toml").write_text('name="s"\ndata="rows.npy"\nk=2\nn_sites=2\nseeds=2\nalgorithms=["kfed"]')
         return [one.key("s") for one in trials(read_sweep(folder / "s.toml"))]
 
     X = np.random.default_rng(0).normal(size=(40, 2))

@@ -11,6 +11,7 @@ from flareclust.experiment.sweeps.sweep import make_sweep
 RUN = {
     "n_clusters": "k",
     "random_state": "seed",
+    "clients": "n_sites",
     "num_clients": "n_sites",
     "min_clients": "min_sites",
     "partitioner": "partition",
@@ -39,17 +40,6 @@ def test_estimators_and_sweeps_do_so_too():
         estimators.FeCA(k=3)
     with pytest.raises(UserError, match=r"did you mean 'n_sites'\?"):
         make_sweep({"name": "s", "data": "iris", "algorithms": ["feca"], "num_clients": 3})
-
-
-def test_the_name_of_version_0_1_still_works():
-    assert make_experiment(algorithm="feca", clients=3).n_sites == 3
-    assert make_sweep({"name": "s", "data": "iris", "algorithms": ["feca"], "clients": 3}).n_sites == 3
-    assert flareclust.run("feca", data="iris", clients=3).n_sites == 3
-
-
-def test_an_old_name_beside_the_new_one_is_refused():
-    with pytest.raises(UserError, match=r"did you mean 'n_sites'"):
-        flareclust.run("feca", data="iris", clients=3, n_sites=3)
 
 
 @pytest.mark.parametrize(
