@@ -60,7 +60,7 @@ def run_devices(
         aggregator,
         asking.one_by_one,
         devices.names,
-        FederationOptions(min_sites=options.min_sites, assess=options.assess, profile=options.profile),
+        FederationOptions.of(options),
         on_round=on_round,
         sampling=sampling,
         exchanging=partial(BatchExchanges, asking.many),

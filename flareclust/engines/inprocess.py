@@ -64,8 +64,8 @@ def run_inprocess(
         check_resumable(algorithm.name, private=executor.private and checkpoint.resume)
         checkpoint = checkpoint.of(about_job(algorithm.name, aggregator, params, secure_sums=options.secure_sums))
     kept = None if executor.private else checkpoint
-    sums = options.among(list(sites)).sums()
-    executor.hold_to(sums)
+    options = options.among(list(sites))
+    executor.hold_to(options.sums())
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
@@ -90,13 +90,7 @@ def run_inprocess(
         aggregator,
         ask,
         list(sites),
-        FederationOptions(
-            min_sites=options.min_sites,
-            assess=options.assess,
-            profile=options.profile,
-            secure_sums=options.secure_sums,
-            secure_min_sites=None if sums is None else sums.min_sites,
-        ),
+        FederationOptions.of(options),
         on_round=on_round,
         sampling=sampling,
         resume=None if kept is None else kept.begin(),

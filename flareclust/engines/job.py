@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,10 +32,6 @@ PACKAGE = Path(flareclust.__file__).parent
 #: before anybody is taken for dead. NVFlare's defaults are 60 and 30.
 LOST_SITES = {"dead_client_grace_period": 10.0, "dead_client_check_lead_time": 10.0}
 
-#: Sites that must be connected for NVFlare to start a job that does not say how many it needs. A federation of one is
-#: none, and nobody knows here how many there should be.
-MIN_SITES = 2
-
 
 def build_job(
     algorithm: Algorithm,
@@ -47,6 +43,8 @@ def build_job(
     sides: tuple[ClusteringExecutor, ClusteringAggregator] | None = None,
     about: Mapping[str, object] | None = None,
     resume: str | None = None,
+    sites: Sequence[str] | None = None,
+    tasks: Sequence[str] | None = None,
 ) -> FedJob:
     """Return the NVFlare job of an algorithm.
 
@@ -61,6 +59,8 @@ def build_job(
         sides: of the algorithm with these settings, where they are built already.
         about: what a job that goes on from this one must agree in, beside the settings above.
         resume: the job to go on from, see `ClusteringController`.
+        sites: names of the sites that it goes to; None for all that are connected.
+        tasks: what the sites are asked for; None for all that the algorithm's rounds and the options need.
     """
     executor, aggregator = sides or algorithm.build(options.k, options.seed, params)
     if options.secure_sums:
@@ -69,33 +69,25 @@ def build_job(
     controller = ClusteringController(
         algorithm.name,
         dict(params) or None,
-        min_sites=options.min_sites,
-        task_timeout=options.task_timeout,
-        assess=options.assess,
-        profile=options.profile,
         needs=__version__,
-        secure_sums=options.secure_sums,
-        secure_min_sites=None if sums is None else sums.min_sites,
         about=dict(about) if about else None,
         resume=resume,
+        **options.of_controller(),
     )
-    job = FedJob(
-        name=job_name or algorithm.name,
-        min_clients=options.min_sites or (MIN_SITES if sums is None else sums.min_sites),
-    )
+    job = FedJob(name=job_name or algorithm.name, min_clients=options.needed())
     # What is not named here NVFlare copies into the job, by the imports that it finds; of ours that is not all.
     installed = installed_plugin(algorithm) if packaged else ()
     job.set_app_packages(["flareclust", *(top_package(line) for line in installed)])
     add_server(job, controller, aggregator)
     if sums is not None:
         job.to_clients(sums, id=SECURE_SUMS)
-    tasks = steps_of(executor, secure=sums is not None)
-    tasks += [
-        name
-        for name in profiling_steps(executor.params, secure=sums is not None)
-        if options.profile and name in executor.steps
-    ]
-    job.to_clients(executor, tasks=tasks)
+    if tasks is None:
+        profiling = profiling_steps(executor.params, secure=sums is not None) if options.profile else ()
+        tasks = steps_of(executor, secure=sums is not None) + [name for name in profiling if name in executor.steps]
+    if sites is None:
+        job.to_clients(executor, tasks=list(tasks))
+    for site in sites or ():
+        job.to(executor, site, tasks=list(tasks))
     if not packaged:
         for file, folder in _sources():
             job.add_file_to_server(file, folder)

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.version import __version__
 from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
-from flareclust.engines.job import add_server
+from flareclust.engines.job import build_job
 from flareclust.engines.late_sites import check_late, read_finished
+from flareclust.engines.options import JobOptions
 from flareclust.engines.provisioned import run_job
-from flareclust.flare.controller import ClusteringController
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.task import PLACE
@@ -46,16 +44,13 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
     algorithm = registry.get(about["algorithm"])
     if not algorithm.federated:
         raise UserError(f"{algorithm.name} is not federated; place the late site's file with --data")
-    executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
-    job = FedJob(name=f"place-{algorithm.name}", min_clients=1)
-    job.set_app_packages(["flareclust"])
-    params = about["params"] or None
-    controller = ClusteringController(
-        algorithm.name, params, min_sites=1, task_timeout=task_timeout, assess=False, needs=__version__
+    k, seed, params = about["k"], about["seed"], about["params"]
+    executor, _ = algorithm.build(k, seed, params)
+    options = JobOptions(k=k, seed=seed, min_sites=1, task_timeout=task_timeout, assess=False)
+    sides = executor, PlacedAggregator(k, seed)
+    job = build_job(
+        algorithm, params, options, job_name=f"place-{algorithm.name}", sides=sides, sites=sites, tasks=[PLACE]
     )
-    add_server(job, controller, PlacedAggregator(about["k"], about["seed"]))
-    for site in sites:
-        job.to(executor, site, tasks=[PLACE])
 
     def add_arrays(exported: Path) -> None:
         np.savez(exported / SERVER_APP / "config" / FILE, allow_pickle=False, **executor.placing(finished.arrays))

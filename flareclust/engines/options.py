@@ -1,13 +1,19 @@
 """Settings of a run beside the algorithm's own: those of every run, and those of a job."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
+from flareclust.federation import quorum
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, check_number_of_sites
+
+#: Sites that must be connected for NVFlare to start a job that does not say how many it needs. A federation of one is
+#: none, and nobody knows here how many there should be.
+MIN_SITES = 2
 
 
 class RunSettings(Settings):
@@ -23,6 +29,15 @@ class RunSettings(Settings):
     secure_sums: bool = Field(
         default=False, description="Secure aggregation: sites mask their sums, and the server learns their total only."
     )
+
+    def for_sites(self, m: int) -> dict[str, int]:
+        """Return which of these settings change with m sites, at most all of which a round needs."""
+        return {} if self.min_sites is None else {"min_sites": min(self.min_sites, m)}
+
+    def check_enough(self, m: int) -> None:
+        """Raise UserError where a round needs more sites than there are."""
+        if self.min_sites is not None and self.min_sites > m:
+            raise UserError(f"min_sites={self.min_sites} is more than the {m} sites that there are")
 
 
 class JobOptions(RunSettings):
@@ -57,6 +72,21 @@ class JobOptions(RunSettings):
         minimum = self.secure_min_sites or self.min_sites or len(sites)
         update = {"secure_min_sites": max(minimum, LEAST_SITES), "secure_sites": self.secure_sites or tuple(sites)}
         return self.model_copy(update=update)
+
+    def simulated(self, sites: Sequence[str]) -> "JobOptions":
+        """Return these settings for a job of sites that are all here, with the number that a round needs."""
+        return self.among(sites).model_copy(update={"min_sites": quorum(len(sites), self.min_sites)})
+
+    def needed(self) -> int:
+        """Return how many sites must be connected for the job to start."""
+        sums = self.sums()
+        return self.min_sites or (MIN_SITES if sums is None else sums.min_sites)
+
+    def of_controller(self) -> dict[str, Any]:
+        """Return the arguments of the job's controller that follow from these settings."""
+        sums = self.sums()
+        own = self.model_dump(include={"min_sites", "task_timeout", "assess", "profile", "secure_sums"})
+        return {**own, "secure_min_sites": None if sums is None else sums.min_sites}
 
     def sums(self) -> SecureSums | None:
         """Return what the job holds its sites to; None without secure sums.

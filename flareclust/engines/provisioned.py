@@ -17,7 +17,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.engines.job import MIN_SITES, build_job, export_job
+from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import check_resumable
@@ -60,7 +60,7 @@ def run_production(
     job = build_job(algorithm, params, options, sides=sides, resume=resume)
 
     def check(sites: list[str]) -> None:
-        _check_enough(sites, options.min_sites or options.secure_min_sites or MIN_SITES, kit)
+        _check_enough(sites, options.needed(), kit)
         executor.check_sites(sites)
         aggregator.check_sites(sites)
 

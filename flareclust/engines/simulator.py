@@ -27,7 +27,7 @@ from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.engines.scratch import scratch_folder
 from flareclust.engines.simulator_watch import LostSite, Watch, end_simulator, follow
-from flareclust.federation import OnRound, quorum
+from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
 from flareclust.flare.controller import SIMULATED
 from flareclust.privacy.policy import Policy
@@ -96,7 +96,7 @@ def run_simulator(
     aggregator.check_sites(list(sites))
     if any(character.isspace() for character in sys.executable):
         raise UserError(f"NVFlare's simulator cannot start {sys.executable}, whose path has a space; use another one")
-    options = options.among(list(sites)).model_copy(update={"min_sites": quorum(len(sites), options.min_sites)})
+    options = options.simulated(list(sites))
     extra: dict[str, Any] = {}
     before = 0
     if checkpoint is not None:

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core import compiled
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import SUFFIXES
-from flareclust.engines.job import MIN_SITES
+from flareclust.engines.options import MIN_SITES
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state

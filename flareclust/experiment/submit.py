@@ -59,8 +59,8 @@ def submit(
         JobFailed: it started and did not reach a result.
         UserError: a setting is wrong.
     """
-    if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
-        raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
+    if prepared.sites:
+        experiment.check_enough(len(prepared.sites))
     if experiment.protects_ids and prepared.sites and experiment.engine in ("inprocess", "simulator"):
         check_ids(prepared, secure_sums=experiment.secure_sums)
     if trouble := noise_beforehand(experiment, prepared):

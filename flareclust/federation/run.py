@@ -21,7 +21,7 @@ assessment there are no metrics.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
@@ -56,6 +56,11 @@ class FederationOptions:
     profile: bool = False
     secure_sums: bool = False
     secure_min_sites: int | None = None
+
+    @classmethod
+    def of(cls, settings: object) -> "FederationOptions":
+        """Return these settings of a job, which are attributes of the same names."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
 
 #: The default settings.

@@ -172,7 +172,7 @@ class ClusteringController(Controller):
                 self._aggregator,
                 ask,
                 sites,
-                self._options(),
+                FederationOptions.of(self),
                 on_round=on_round,
                 resume=None if interrupted is None else read(interrupted, kept.about),
                 on_checkpoint=None if isinstance(self._aggregator, PrivateAggregator) else kept.keep,
@@ -200,15 +200,6 @@ class ClusteringController(Controller):
             return problem
         local = Path(workspace.get_site_config_dir())
         return classes_problem(local) or classes_problem(local, self._aggregator.imports)
-
-    def _options(self) -> FederationOptions:
-        return FederationOptions(
-            min_sites=self.min_sites,
-            assess=self.assess,
-            profile=self.profile,
-            secure_sums=self.secure_sums,
-            secure_min_sites=self.secure_min_sites,
-        )
 
     def _summary(self, outcome: Outcome) -> dict[str, object]:
         """Return what result.json says of the job beside the outcome."""

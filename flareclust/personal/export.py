@@ -9,13 +9,10 @@ import numpy as np
 from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.version import __version__
-from flareclust.engines.job import MIN_SITES, add_server, export_job, steps_of
+from flareclust.engines.job import build_job, export_job
 from flareclust.engines.late_sites import read_finished
-from flareclust.federation.run import quorum
-from flareclust.flare.controller import ClusteringController
 from flareclust.personal.clusters import KFED, clusters_of_sites
-from flareclust.personal.jobs import FEDAVG, IFCA
+from flareclust.personal.jobs import job_algorithm
 from flareclust.personal.rows import CLASS_COLUMN
 from flareclust.personal.selection import check_fewer
 from flareclust.personal.settings import TRAINED_BY, ExportSettings
@@ -37,16 +34,16 @@ def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
     if settings.method != KFED:
         clusters = None if settings.clusters is None else clusters_of_sites(_found(settings.clusters))
         params = {**_params(settings), **settings.selection_params(), "clusters": clusters}
-        job = _job(settings.method, settings, params, settings.sites, settings.min_sites)
+        job = _job(settings.method, settings, params, settings.sites)
         return [export_job(job, folder / settings.method)]
     by_cluster, written = sites_by_cluster(_found(str(settings.clusters))), []
     check_fewer(settings.per_round, settings.candidates, [len(sites) for sites in by_cluster.values()])
     for cluster, sites in by_cluster.items():
-        name, needed = f"cluster-{cluster}", settings.min_sites and min(settings.min_sites, len(sites))
+        name = f"cluster-{cluster}"
         params = {**_params(settings), "cluster": cluster}
         if settings.per_round is not None and settings.per_round < len(sites):
             params |= settings.selection_params()
-        written.append(export_job(_job(name, settings, params, sites, needed), folder / name))
+        written.append(export_job(_job(name, settings, params, sites), folder / name))
     return written
 
 
@@ -74,27 +71,11 @@ def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
     return {int(cluster): [site for site, own in clusters.items() if cluster in own] for cluster in found}
 
 
-def _job(
-    name: str,
-    settings: ExportSettings,
-    params: Mapping[str, object],
-    sites: Sequence[str] | None,
-    min_sites: int | None,
-) -> FedJob:
-    """Return a job for these sites, None for all that are connected."""
-    algorithm, k = (IFCA, settings.k or 1) if settings.method == "ifca" else (FEDAVG, 1)
-    executor, aggregator = algorithm.build(k, settings.seed, params)
-    needed = min_sites if sites is None else quorum(len(sites), min_sites)
-    controller = ClusteringController(algorithm.name, dict(params), min_sites=needed, assess=False, needs=__version__)
-    job = FedJob(name=name, min_clients=needed or MIN_SITES)
-    job.set_app_packages(["flareclust"])
-    add_server(job, controller, aggregator)
-    tasks = steps_of(executor, secure=False)
-    if sites is None:
-        job.to_clients(executor, tasks=tasks)
-    for site in sites or ():
-        job.to(executor, site, tasks=tasks)
-    return job
+def _job(name: str, settings: ExportSettings, params: Mapping[str, object], sites: Sequence[str] | None) -> FedJob:
+    """Return a job for these sites, at most all of which a round can need; None for all that are connected."""
+    options = settings.job_options(None if sites is None else len(sites))
+    options = options if sites is None else options.simulated(sites)
+    return build_job(job_algorithm(settings.method), params, options, job_name=name, sites=sites)
 
 
 def _params(settings: ExportSettings) -> dict[str, object]:

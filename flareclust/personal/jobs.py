@@ -16,7 +16,6 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import site_name
 from flareclust.core.client_selection import Selection
 from flareclust.data.tables import Rows, Table
-from flareclust.engines.options import JobOptions
 from flareclust.executors.kfed import site_number
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.aggregator import TESTS
@@ -47,6 +46,12 @@ IFCA = Algorithm(
     source="Ghosh et al. (2020), Algorithm 1",
 )
 
+
+def job_algorithm(method: str) -> Algorithm:
+    """Return what a job of a method runs."""
+    return IFCA if method == "ifca" else FEDAVG
+
+
 #: The column with rows held out; those that are neither this nor the class are numbered.
 _TEST = "held_out"
 
@@ -62,7 +67,7 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
 
     Raises:
         UserError: a setting does not fit, or a device has a name that no site can have.
-        JobFailed: a job failed, such as for want of sites: each needs `min_sites` of its own in every round, by default more
+        JobFailed: a job failed, such as for want of sites: each needs its own quorum in every round, by default more
             than half. Sites that are lost are left out of it from then on.
     """
     for name in split.names:
@@ -122,9 +127,7 @@ def _job(
     }
     if selection is not None and selection.m < int((parts.rows[members] > 0).sum()):
         params |= {**settings.selection_params(), "clusters": selection.clusters}
-    needed = None if settings.min_sites is None else min(settings.min_sites, len(sites))
-    algorithm, k = (IFCA, settings.k or 1) if settings.method == "ifca" else (FEDAVG, 1)
-    return run(algorithm, params, sites, JobOptions(k=k, seed=settings.seed, assess=False, min_sites=needed))
+    return run(job_algorithm(settings.method), params, sites, settings.job_options(len(sites)))
 
 
 def _table(parts: Parts, p: int) -> Table:

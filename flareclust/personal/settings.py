@@ -9,6 +9,7 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.validation import did_you_mean, site_name
 from flareclust.core.client_selection import POW_D_KFED
 from flareclust.data.partition_specs import SPECS, parse, usages
+from flareclust.engines.options import JobOptions
 from flareclust.executors.linear_evaluation import MOST_CLASSES
 from flareclust.personal.learners import Learner
 from flareclust.personal.methods import AVERAGING, METHODS
@@ -62,6 +63,12 @@ class TrainingSettings(SelectionSettings):
     def _selected_by_method(self) -> "TrainingSettings":
         check_method(self.method, self.select)
         return self
+
+    def job_options(self, m: int | None = None) -> JobOptions:
+        """Return the settings of a job of m sites, which may be fewer than a round needs elsewhere; None for any number."""
+        k = self.k if self.method == "ifca" else None
+        options = JobOptions(k=k or 1, seed=self.seed, assess=False, min_sites=self.min_sites)
+        return options if m is None else options.model_copy(update=options.for_sites(m))
 
     def _refuse(self, name: str, why: str) -> None:
         """Raise UserError where a setting is given that has no effect."""

@@ -62,6 +62,5 @@ def experiment_of(reference: Result, n_sites: int, seed: int) -> Experiment:
     params: dict[str, Any] = {name: value for name, value in reference.params.items() if name not in chosen}
     if "compare" in params:
         params["compare"] = "none"  # the sites' columns were compared in the reference run
-    fewest = None if asked.min_sites is None else min(asked.min_sites, n_sites)
-    changed = {"params": params, "seed": seed, "min_sites": fewest, "n_sites": n_sites, "profile": False}
-    return asked.model_copy(update=changed)
+    changed = {"params": params, "seed": seed, "n_sites": n_sites, "profile": False}
+    return asked.model_copy(update=changed | asked.for_sites(n_sites))

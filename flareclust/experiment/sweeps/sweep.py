@@ -374,8 +374,7 @@ def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: _Choic
 
 def _check_settings(experiment: Experiment, k: int, m: int) -> None:
     algorithm = registry.get(experiment.algorithm)
-    if experiment.min_sites is not None and experiment.min_sites > m:
-        raise UserError(f"min_sites={experiment.min_sites} is more than the {m} sites that there are")
+    experiment.check_enough(m)
     if algorithm.federated:
         algorithm.build(k, experiment.seed, experiment.params)
 
