@@ -1,6 +1,7 @@
-"""How a command line ends: with one line about what went wrong, and an exit code."""
+"""How a command line logs and ends: what others log stays off the terminal, one line says what went wrong, and an exit code."""
 
 import logging
+import os
 import signal
 import sys
 import time
@@ -18,6 +19,20 @@ INTERRUPTED = 130
 
 #: For so long after a first Ctrl-C or SIGTERM, further ones are ignored: ending a simulator takes seconds.
 CLEANUP_SECONDS = 10.0
+
+
+#: Loggers of Prefect whose lines are for the pages of its server, and not for this terminal.
+_PAGES = ("prefect.flow_runs", "prefect.task_runs")
+#: Environment variables with the levels of what others log.
+QUIET = {
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "INFO",
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "INFO",
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",  # of processes that run trials
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
+}
 
 
 def run_app(app: typer.Typer, args: list[str] | None = None, name: str | None = None) -> None:
@@ -75,6 +90,20 @@ class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         return printable(super().format(record), lines=True)
+
+
+def quieten(handler: logging.Handler) -> None:
+    """Keep what others log off the terminal; call this before Prefect and MLflow are imported.
+
+    Args:
+        handler: writes to the terminal.
+    """
+    logging.raiseExceptions = False  # handlers of a server that is gone would print so with each of their lines
+    for name in ("urllib3", "EventsWorker", "APILogWorker"):  # each of their tries, where a server is gone
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name, level in QUIET.items():
+        os.environ.setdefault(name, level)
+    handler.addFilter(lambda record: not record.name.startswith(_PAGES))
 
 
 def _complain(text: str, code: int) -> int:

@@ -17,18 +17,13 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
-from flareclust.cli.doctor import doctor
-from flareclust.cli.entry import PlainFormatter, run_app, say
-from flareclust.cli.export import export
+from flareclust.cli.entry import PlainFormatter, quieten, run_app, say
 from flareclust.cli.init import init
-from flareclust.cli.log import log
-from flareclust.cli.names import split_names
 from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
-from flareclust.cli.quiet import quieten
 from flareclust.cli.run import run
 from flareclust.cli.schema import schema_app
-from flareclust.cli.settings import AsJson, InExperiment, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, InExperiment, OfJob, Seed, parse_settings, split_names, with_tables
 from flareclust.cli.site import site_app
 from flareclust.cli.stability import stability
 from flareclust.cli.sweep import sweep
@@ -51,10 +46,60 @@ app.command()(run)
 app.command()(sweep)
 app.command()(stability)
 app.command()(personalise)
-app.command()(log)
-app.command()(doctor)
+
+
+@app.command()
+def log(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run or of a sweep.")],
+    uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
+    alias: Annotated[
+        str | None, typer.Option(help="Offer this alias of the registered model to the run's version.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="With --alias: the metric that decides.")] = None,
+) -> None:
+    """Log a finished run or sweep to MLflow that is not there, or only in part."""
+    require("tracking", "flareclust log")
+    from flareclust.tracking.run_logging import log_folder
+
+    for path, logged in log_folder(folder, uri, alias, metric).items():
+        verb = "is already in MLflow as" if logged.known else "was logged as"
+        typer.echo(f"{path} {verb} run {logged.run_id}")
+        if logged.decision:
+            typer.echo(logged.decision)
+
+
+@app.command()
+def doctor(
+    kit: Annotated[Path | None, typer.Option(help="A kit whose allow-list and rights are checked, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check versions, disk, ports, leftovers, plugins and servers, and say what to do; 1 if something will fail."""
+    from flareclust.doctor import examine
+
+    found = examine(kit)
+    if as_json:
+        typer.echo(json.dumps([finding.to_json() for finding in found]))
+    else:
+        for finding in found:
+            say(f"{finding.state:<5}{finding.check}: {finding.found}")
+            if finding.advice:
+                say(f"     to do: {finding.advice}")
+    if any(finding.state == "fail" for finding in found):
+        raise typer.Exit(1)
+
+
 app.command()(init)
-app.command()(export)
+
+
+@app.command()
+def export(
+    result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
+    to: Annotated[Path, typer.Option(help="The file to write: NAME.skops for scikit-learn, NAME.onnx for ONNX.")],
+) -> None:
+    """Write the model of a finished run, which assigns rows to the clusters, for scikit-learn or ONNX."""
+    from flareclust.experiment.results.saved import read_result
+
+    say(read_result(result).export(to))
 
 
 @app.command("list")
@@ -100,15 +145,14 @@ def data_get(
 
 
 @jobs_app.command("export")
+@with_tables
 def jobs_export(
+    *,
     algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
     folder: Annotated[Path, typer.Argument(help="The job folder to write.")],
     k: Annotated[int, typer.Option("--k", help="Number of clusters.")],
     seed: Seed = 0,
-    settings: Settings = [],  # noqa: B006
-    min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
-    task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
-    secure_sums: SecureSums = False,
+    of_job: OfJob,
     secure_sites: Annotated[
         str | None,
         typer.Option(help="With --secure-sums: the names of all sites whose sums are added up, with commas."),
@@ -125,17 +169,10 @@ def jobs_export(
     from flareclust.experiment.tables.typed_rows import exported_settings
     from flareclust.protocol import registry
 
-    options = JobOptions(
-        k=k,
-        seed=seed,
-        min_sites=min_sites,
-        task_timeout=task_timeout,
-        secure_sums=secure_sums,
-        secure_sites=split_names(secure_sites),
-    )
-    params = parse_settings(settings)
+    options = JobOptions(k=k, seed=seed, secure_sites=split_names(secure_sites), **of_job.options())
+    params = parse_settings(of_job.settings)
     if schema is not None:
-        params = exported_settings(algorithm, params, schema, secure_sums=secure_sums) | params
+        params = exported_settings(algorithm, params, schema, secure_sums=of_job.secure_sums) | params
     job = build_job(registry.get(algorithm), params, options, packaged=not byoc)
     with redirect_stdout(sys.stderr):
         path = export_job(job, folder)

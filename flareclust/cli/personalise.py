@@ -5,67 +5,74 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
-from flareclust.cli.names import split_names
-from flareclust.cli.settings import AsJson, Seed
+from flareclust.cli.settings import AsJson, Seed, split_names, with_tables
 
 if TYPE_CHECKING:
     from flareclust.personal.result import PersonalResult
 
 
-def personalise(
-    ctx: typer.Context,
-    data: Annotated[
-        str, typer.Option(help="A data set with classes from `flareclust data list`, or a file.")
-    ] = "digits",
+class Training(NamedTuple):
+    """What is trained, and where."""
+
+    data: Annotated[str, typer.Option(help="A data set with classes from `flareclust data list`, or a file.")] = (
+        "digits"
+    )
     label: Annotated[
         str | None,
         typer.Option(
             help="The column of a file, or of the sites' rows, that holds the class, an integer; `class` by default."
         ),
-    ] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed, ifca and pow-d-kfed.")] = None,
+    ] = None
+    k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed, ifca and pow-d-kfed.")] = None
     method: Annotated[
         str, typer.Option(help="kfed (one-shot clustering, then a model per cluster), ifca, global or local.")
-    ] = "kfed",
-    model: Annotated[str, typer.Option(help="mlp (the extra deep), or linear, which needs no extra.")] = "mlp",
-    devices: Annotated[int, typer.Option(help="Number of devices.")] = 10,
+    ] = "kfed"
+    model: Annotated[str, typer.Option(help="mlp (the extra deep), or linear, which needs no extra.")] = "mlp"
+    devices: Annotated[int, typer.Option(help="Number of devices.")] = 10
     partition: Annotated[
         str, typer.Option(help="How rows are assigned to devices: iid, dirichlet:0.3, clusters:2, owners ...")
-    ] = "iid",
-    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 50,
+    ] = "iid"
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 50
     select: Annotated[
         str,
         typer.Option(help="Which devices train in a round: all, or --per-round of them by random, pow-d, pow-d-kfed."),
-    ] = "all",
+    ] = "all"
     per_round: Annotated[
         int | None, typer.Option(help="With --select: how many train in a round; with kfed, in each cluster.")
-    ] = None,
+    ] = None
     candidates: Annotated[
         int | None, typer.Option(help="Of pow-d: how many are asked for their loss; twice --per-round by default.")
-    ] = None,
-    k_local: Annotated[int, typer.Option(help="k', clusters of a device, for kfed and pow-d-kfed.")] = 1,
+    ] = None
+    k_local: Annotated[int, typer.Option(help="k', clusters of a device, for kfed and pow-d-kfed.")] = 1
     scale: Annotated[
         str, typer.Option(help="none, or standard: columns have mean 0 and variance 1 over all devices.")
-    ] = "none",
-    averaging: Annotated[str, typer.Option(help="Of ifca: models or gradients.")] = "models",
-    lr: Annotated[float, typer.Option(help="Step size.")] = 0.01,
-    updates: Annotated[int, typer.Option(help="Local updates of a round; of linear, passes over the rows.")] = 10,
-    batch: Annotated[int, typer.Option(help="Rows of an update of mlp.")] = 10,
-    hidden: Annotated[int, typer.Option(help="Hidden units of mlp.")] = 200,
-    test_share: Annotated[float, typer.Option(help="Share of each device's rows held out for tests.")] = 0.2,
-    seed: Seed = 0,
+    ] = "none"
+    averaging: Annotated[str, typer.Option(help="Of ifca: models or gradients.")] = "models"
+    lr: Annotated[float, typer.Option(help="Step size.")] = 0.01
+    updates: Annotated[int, typer.Option(help="Local updates of a round; of linear, passes over the rows.")] = 10
+    batch: Annotated[int, typer.Option(help="Rows of an update of mlp.")] = 10
+    hidden: Annotated[int, typer.Option(help="Hidden units of mlp.")] = 200
+    test_share: Annotated[float, typer.Option(help="Share of each device's rows held out for tests.")] = 0.2
+    seed: Seed = 0
     engine: Annotated[
         str, typer.Option(help="inprocess; or simulator: NVFlare jobs for the clustering and for each cluster.")
-    ] = "inprocess",
+    ] = "inprocess"
     min_sites: Annotated[
         int | None, typer.Option(help="Of jobs: sites of a cluster that a round needs; more than half by default.")
-    ] = None,
+    ] = None
+
+
+@with_tables
+def personalise(
+    *,
+    ctx: typer.Context,
+    training: Training,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     export: Annotated[
         Path | None,
@@ -98,30 +105,7 @@ def personalise(
     as_json: AsJson = False,
 ) -> None:
     """Train one model per cluster of devices, and compare with one for all, one each, or IFCA."""
-    settings = {
-        "data": data,
-        "k": k,
-        "label": label,
-        "method": method,
-        "model": model,
-        "devices": devices,
-        "partition": partition,
-        "rounds": rounds,
-        "select": select,
-        "per_round": per_round,
-        "candidates": candidates,
-        "k_local": k_local,
-        "scale": scale,
-        "averaging": averaging,
-        "lr": lr,
-        "updates": updates,
-        "batch": batch,
-        "hidden": hidden,
-        "test_share": test_share,
-        "seed": seed,
-        "engine": engine,
-        "min_sites": min_sites,
-    }
+    settings = training._asdict()
     of_jobs = {"clusters": clusters and str(clusters), "sites": split_names(sites), "classes": classes}
     if finished:
         _refuse(

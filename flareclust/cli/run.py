@@ -4,39 +4,25 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli.names import split_names
-from flareclust.cli.run_options import (
+from flareclust.cli.settings import (
     AlgorithmName,
-    Cohort,
-    Columns,
-    Criterion,
-    Data,
-    Dropout,
-    DryRun,
-    Engine,
-    IdColumn,
+    AsJson,
+    InExperiment,
     K,
-    Kit,
-    MatchTo,
-    MinSites,
-    NSites,
-    Out,
-    Partition,
+    OfJob,
+    Overwrite,
     PolicyFile,
-    Profile,
-    Register,
-    Resume,
-    SchemaFile,
-    TaskTimeout,
-    Track,
-    Truth,
+    Reading,
+    Seed,
+    no_data,
+    parse_settings,
+    with_tables,
 )
-from flareclust.cli.settings import AsJson, InExperiment, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
 from flareclust.cli.sweep import Interrupted
 
 if TYPE_CHECKING:
@@ -47,35 +33,92 @@ if TYPE_CHECKING:
 OWN_DATA = ("inprocess", "devices", "simulator")
 
 
+class Rows(NamedTuple):
+    """The rows of a run, their sites, and the number of clusters to look for."""
+
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder. Not for sites that have their own."
+        ),
+    ] = None
+    k: K = None
+    criterion: Annotated[
+        str | None,
+        typer.Option(
+            "--criterion",
+            "--choose-by",
+            help="What selects k from a range: calinski-harabasz, silhouette, davies-bouldin, elbow or separation; by default calinski-harabasz.",
+        ),
+    ] = None
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            help="iid (the default), dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --n-sites is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file, or a folder of images, per site."
+        ),
+    ] = None
+    n_sites: Annotated[int | None, typer.Option("--n-sites", "--clients", help="Number of sites; 10 by default.")] = (
+        None
+    )
+
+
+class Also(NamedTuple):
+    """What a run has beside its job."""
+
+    profile: Annotated[
+        bool | None,
+        typer.Option(
+            "--profile/--no-profile",
+            help="Describe the clusters column by column; by default where up to 60 columns have names.",
+        ),
+    ] = None
+    match_to: Annotated[
+        str | None,
+        typer.Option(
+            help="Earlier result whose cluster numbers are kept: a folder, runs:/ID, or models:/NAME@champion."
+        ),
+    ] = None
+    cohort: Annotated[
+        int | None,
+        typer.Option(help="Sites drawn for each round, with the engines inprocess and devices; all by default."),
+    ] = None
+    dropout: Annotated[float, typer.Option(help="Probability that a site of these engines drops out of a round.")] = 0.0
+
+
+@with_tables
 def run(
+    *,
     algorithm: AlgorithmName,
-    data: Data = None,
-    k: K = None,
-    criterion: Criterion = None,
-    partition: Partition = None,
-    n_sites: NSites = None,
-    columns: Columns = None,
-    schema: SchemaFile = None,
-    id_column: IdColumn = None,
-    truth: Truth = None,
-    dry_run: DryRun = False,
+    rows: Rows,
+    reading: Reading,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read all tables, say what they hold or what is wrong, and train nothing.")
+    ] = False,
     seed: Seed = 0,
-    engine: Engine = "",
-    kit: Kit = None,
-    settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
-    min_sites: MinSites = None,
-    task_timeout: TaskTimeout = 600,
-    secure_sums: SecureSums = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="simulator (NVFlare; the default), inprocess, devices (many small sites), poc (see `flareclust poc`), or production."
+        ),
+    ] = "",
+    kit: Annotated[
+        str | None, typer.Option(help="For production: the kit of the admin who submits the job. For poc: its folder.")
+    ] = None,
+    job: OfJob,
     policy: PolicyFile = None,
-    profile: Profile = None,
-    match_to: MatchTo = None,
-    cohort: Cohort = None,
-    dropout: Dropout = 0.0,
-    out: Out = None,
+    also: Also,
+    out: Annotated[
+        Path | None, typer.Option(help="A new folder for the files; by default one in flareclust-runs.")
+    ] = None,
     overwrite: Overwrite = False,
-    resume: Resume = None,
-    track: Track = True,
-    register: Register = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on with an interrupted run: its folder, with the same settings; for poc and production the id of its job."
+        ),
+    ] = None,
+    track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
+    register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
     in_experiment: InExperiment = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,33 +134,21 @@ def run(
     chosen = engine or ("simulator" if registry.get(algorithm).federated else "inprocess")
     experiment = make_experiment(
         algorithm=algorithm,
-        data=data,
-        k=k,
-        criterion=criterion,
-        partition=partition,
-        n_sites=n_sites,
         seed=seed,
         engine=chosen,
         kit=kit,
-        columns=split_names(columns),
-        table_schema=None if schema is None else str(schema.absolute()),
-        id_column=id_column,
-        truth=truth,
-        params=parse_settings(settings),
-        min_sites=min_sites,
-        task_timeout=task_timeout,
-        secure_sums=secure_sums,
+        params=parse_settings(job.settings),
         policy=None if policy is None else read_policy(policy).to_json(),
-        profile=profile,
-        match_to=match_to,
-        cohort=cohort,
-        dropout=dropout,
         register_as=register,
         mlflow_experiment=in_experiment,
+        **rows._asdict(),
+        **reading.fields(),
+        **job.options(),
+        **also._asdict(),
     )
-    if criterion is not None and experiment.k_range is None:
+    if rows.criterion is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
-    if data is None and experiment.engine in OWN_DATA:
+    if rows.data is None and experiment.engine in OWN_DATA:
         raise UserError(no_data("run"))
     if dry_run:
         from flareclust.experiment.reports.tables import print_tables

@@ -45,7 +45,7 @@ def _site_init(
     ] = None,
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
-    from flareclust.cli.names import split_names
+    from flareclust.cli.settings import split_names
     from flareclust.sites.account import existing
     from flareclust.sites.check import local_of
     from flareclust.sites.config import write_site

@@ -9,7 +9,7 @@ import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
-from flareclust.cli.names import split_names
+from flareclust.cli.settings import split_names
 from flareclust.core.microaggregation import SMALLEST_GROUP
 from flareclust.privacy.policy import DP, Policy, read_policy, summary
 from flareclust.sites.account import facts

@@ -10,9 +10,21 @@ import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
-from flareclust.cli.names import split_names
-from flareclust.cli.run_options import AlgorithmName, Columns, IdColumn, K, PolicyFile, SchemaFile, Truth
-from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, no_data, parse_settings
+from flareclust.cli.settings import (
+    AlgorithmName,
+    AsJson,
+    K,
+    Overwrite,
+    PolicyFile,
+    Reading,
+    SecureSums,
+    Seed,
+    Settings,
+    no_data,
+    parse_settings,
+    split_names,
+    with_tables,
+)
 
 _Data = Annotated[
     str | None, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
@@ -36,7 +48,9 @@ _NSites = Annotated[int | None, typer.Option("--n-sites", help="Number of sites;
 Out = Annotated[Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")]
 
 
+@with_tables
 def stability(
+    *,
     algorithm: AlgorithmName,
     data: _Data = None,
     k: K = None,
@@ -46,10 +60,7 @@ def stability(
     criterion: _Criterion = None,
     partition: _Partition = None,
     n_sites: _NSites = None,
-    columns: Columns = None,
-    schema: SchemaFile = None,
-    id_column: IdColumn = None,
-    truth: Truth = None,
+    reading: Reading,
     seed: Seed = 0,
     settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
     secure_sums: SecureSums = False,
@@ -67,10 +78,8 @@ def stability(
         "criterion": criterion,
         "partition": partition,
         "n_sites": n_sites,
-        "columns": split_names(columns),
-        "schema": schema,
-        "id_column": id_column,
-        "truth": truth,
+        **reading._asdict(),
+        "columns": split_names(reading.columns),
         "policy": policy,
     }
     if out is not None and not overwrite:

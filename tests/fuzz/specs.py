@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli.names import split_names
-from flareclust.cli.settings import parse_settings
+from flareclust.cli.settings import parse_settings, split_names
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from flareclust._foundation.interrupts import ENDING
+from flareclust.cli.entry import QUIET
 from flareclust.cli.main import main
-from flareclust.cli.quiet import QUIET
 from tests.unit.cli.cli_cases import TrialRun
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.interrupts import ENDING
+from flareclust.cli.entry import QUIET
 from flareclust.cli.main import main
-from flareclust.cli.quiet import QUIET
 from flareclust.experiment.sweeps.trials import TrialResult, TrialRun
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
 
