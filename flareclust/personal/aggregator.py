@@ -1,6 +1,7 @@
-"""Federated averaging, the server's side: draw the first weights, average those that sites have trained.
+"""Federated averaging and IFCA, the server's side: draw the first weights, average those that sites have trained.
 
-Source: McMahan et al. (2017), Algorithm 1; see `flareclust.personal.executor`. Means are weighted by rows; a site
+Sources: McMahan et al. (2017), Algorithm 1; of IFCA, with k models of different first weights, each the mean of what the sites that
+chose it have trained: Ghosh et al. (2020), Algorithm 1; see `flareclust.personal.executor`. Means are weighted by rows; a site
 that is lost is left out from then on. Where sites are selected, the server draws those of the next round when a round is over, and
 asks the candidates for their losses in the same round, ahead of the training.
 """
@@ -17,7 +18,7 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.client_selection import Selection
 from flareclust.executors.kfed import site_number
-from flareclust.personal.executor import FedAvgExecutor, FedAvgParams
+from flareclust.personal.executor import FedAvgExecutor, FedAvgParams, IFCAExecutor, IFCAParams
 from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner
 from flareclust.personal.selection import make_selection
@@ -25,6 +26,9 @@ from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
 
 #: What is kept of every test, an entry for each site and round: number of the site, round of the model, and rows.
 TESTS = ("tests_site", "tests_round", "tests_correct", "tests_rows")
+
+#: The model that a site chose, an entry for each test; -1 where it had too few rows to train with, and did not say.
+CHOSEN = "tests_model"
 
 #: Where sites are selected: the names of those that can be, and their numbers of rows.
 _ABLE, _ABLE_ROWS = "selectable", "selectable_rows"
@@ -145,6 +149,45 @@ class FedAvgAggregator(ClusteringAggregator):
         """Return the replies in the order of the sites' places, or names: sums of floats depend on it in their last bits."""
         places = self.params.places or {}
         return [replies[site] for site in sorted(replies, key=lambda site: (places.get(site, 0), site))]
+
+
+class IFCAAggregator(FedAvgAggregator):
+    """The server of IFCA.
+
+    Result: as of federated averaging, with `weights` (k * s,) of all models, one after the other, and each by name, stacked
+    (k, ...); `CHOSEN` beside the tests. `centroids` (k, s) are the weights.
+    """
+
+    params: IFCAParams
+
+    steps = IFCAExecutor.steps
+
+    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        """Do as federated averaging does, and keep what the sites chose."""
+        after = super().merge(round_, replies, rng)
+        if round_.step in (SIZES, ROWS):
+            nothing = np.zeros(0, dtype=np.int64)
+            return replace(
+                after, task={**after.task, "models": np.array(self.k)}, record={**after.record, CHOSEN: nothing}
+            )
+        chosen = np.array(
+            [int(reply["counts"].argmax()) if reply["counts"].any() else -1 for reply in replies.values()],
+            dtype=np.int64,
+        )
+        return replace(after, record={**after.record, CHOSEN: np.concatenate([round_.record[CHOSEN], chosen])})
+
+    def averaged(self, before: FloatArray, sent: Sequence[Message]) -> FloatArray:
+        """Return the weights of all models after a round; those of a model that no site chose are as before."""
+        rows = in_order(reply["counts"].astype(np.float64) for reply in sent)[:, None]
+        total = in_order(reply["weights"] for reply in sent).reshape(self.k, -1)
+        means = np.divide(total, rows, out=before.reshape(self.k, -1).copy(), where=rows > 0)
+        found: FloatArray = means.ravel()
+        return found
+
+    def result(self, round_: Round) -> Message:
+        """Return the weights of all models by name, too."""
+        found = super().result(round_)
+        return {**found, **{f"weights.{name}": value for name, value in self.models(found).items()}}
 
 
 def _with_tests(round_: Round, replies: Mapping[str, Message]) -> tuple[Message, dict[str, float]]:

@@ -1,6 +1,8 @@
-"""Federated averaging, the device's side: train the server's model on own rows, and test it on rows held out.
+"""Federated averaging and IFCA, the device's side: train the server's model on own rows, and test it on rows held out.
 
-Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data" (2017), Algorithm 1.
+Sources: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data" (2017), Algorithm 1; of IFCA,
+where a device chooses the model with the smallest loss on own rows in every round, and trains that one: Ghosh et al., "An
+Efficient Framework for Clustered Federated Learning" (2020), Algorithm 1, model averaging.
 
 A site's table has a column of classes, and may have one that says which rows are held out; otherwise these are drawn.
 
@@ -10,6 +12,8 @@ Readings and deviations:
 3. A site with fewer than `min_count` rows to train with does not train, and one with fewer held out does not test.
 4. Sites with a policy refuse: means of rows have no class.
 5. Where sites are selected, one is selected by the loss of the model on the rows that it trains with.
+6. Of IFCA a site sends the weights of all k models, zeros but for the one that it has trained, so that sums over sites have
+   them by model, and secure sums mask the choice.
 """
 
 from collections import Counter
@@ -24,7 +28,7 @@ from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, Message
-from flareclust.core.client_selection import POW_D_KFED
+from flareclust.core.client_selection import POW_D_KFED, RANDOM
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
@@ -44,7 +48,7 @@ from flareclust.personal.learners import (
 )
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import CLASS_COLUMN, Labelled, drawn
-from flareclust.personal.selection import ALL, SELECTS, check_select
+from flareclust.personal.selection import ALL, NO_ONE_LOSS, SELECTS, check_select
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import against_classes
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
@@ -72,7 +76,7 @@ class _Sizes(Schema):
         }
 
 
-class Tested(Schema):
+class _Tested(Schema):
     """What was tested, and more."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
@@ -142,9 +146,9 @@ class FedAvgExecutor(ClusteringExecutor):
                 Schema(loss=real("", minimum=0)), "losses", jobs="plain"
             ),  # of rows that a crafted model singles out
             TRAIN: Step(
-                Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
+                _Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
             ),
-            TEST: Step(Tested(correct=counts(""), tested=counts("")), "test", summed=True),
+            TEST: Step(_Tested(correct=counts(""), tested=counts("")), "test", summed=True),
         }
     )
 
@@ -178,14 +182,14 @@ class FedAvgExecutor(ClusteringExecutor):
     ) -> Message:
         """Return these, and the number of rows to train with."""
         sizes = self.sizes(task, data, rng, aborted, context)
-        return {**sizes, "rows": np.array(self._trainable(halves(data)[0], context))}
+        return {**sizes, "rows": np.array(self._trainable(_halves(data)[0], context))}
 
     def losses(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the mean loss of the server's model on the rows to train with."""
         learner, model, _ = self._received(task, data, context)
-        train, _ = halves(data)
+        train, _ = _halves(data)
         if not self._trainable(train, context):
             raise Refusal(
                 "was asked for the loss of rows that it does not train with, since they are fewer than min_count"
@@ -200,7 +204,7 @@ class FedAvgExecutor(ClusteringExecutor):
     ) -> Message:
         """Test the server's model and train it."""
         learner, model, chosen = self._received(task, data, context)
-        train, _ = halves(data)
+        train, _ = _halves(data)
         n = self._trainable(train, context)
         trained = model
         if n:
@@ -233,7 +237,7 @@ class FedAvgExecutor(ClusteringExecutor):
         return {"weights": weighted, "counts": np.array(rows)}
 
     def _tested(self, learner: Learner[Any], model: Weights, data: FloatArray, context: SiteContext) -> Message:
-        _, test = halves(data)
+        _, test = _halves(data)
         if len(test) < max(context.min_count, 1):
             return {"correct": np.array(0), "tested": np.array(0)}
         right = learner.correct(model, np.zeros(1, dtype=np.int64), learner.hold([test]))
@@ -269,11 +273,56 @@ class FedAvgExecutor(ClusteringExecutor):
         size = self.k * len(flat(like, 0))
         Schema(weights="p").check({"weights": task.arrays.get("weights")}, {"p": size})  # type: ignore[dict-item]
         models = stacked_models(task.arrays["weights"], like, self.k)
-        chosen = self.chosen(learner, models, halves(data)[0])
+        chosen = self.chosen(learner, models, _halves(data)[0])
         return learner, picked(models, np.array([chosen])), chosen
 
 
-def halves(data: FloatArray) -> tuple[Labelled, Labelled]:
+class IFCAParams(FedAvgParams):
+    """Parameters of IFCA; `k` is the number of models."""
+
+    @model_validator(mode="after")
+    def _without_losses(self) -> "IFCAParams":
+        if self.select not in (ALL, RANDOM):
+            raise UserError(f"select is {self.select}, and {NO_ONE_LOSS}")
+        return self
+
+
+class IFCAExecutor(FedAvgExecutor):
+    """A site of IFCA."""
+
+    params: IFCAParams
+
+    steps = MappingProxyType(
+        {
+            **FedAvgExecutor.steps,
+            TRAIN: Step(
+                _Tested(weights="p", counts=counts("k"), correct=counts(""), tested=counts("")), "local", summed=True
+            ),
+            TEST: Step(_Tested(counts=counts("k"), correct=counts(""), tested=counts("")), "test", summed=True),
+        }
+    )
+
+    def test(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Choose once more, and test the model chosen."""
+        learner, model, chosen = self._received(task, data, context)
+        rows = len(_halves(data)[0])
+        by_model = self.sent(np.zeros(0), rows if rows >= context.min_count else 0, chosen)
+        return {"counts": by_model["counts"], **self._tested(learner, model, data, context)}
+
+    def chosen(self, learner: Learner[Any], models: Weights, train: Labelled) -> int:
+        """Return the number of the model with the smallest loss on the rows to train with."""
+        return int(learner.losses(models, learner.hold([train]))[:, 0].argmin())
+
+    def sent(self, weighted: FloatArray, rows: int, chosen: int) -> Message:
+        """Return weights times rows (k * s,) and rows (k,) by model."""
+        weights, by_model = np.zeros((self.k, len(weighted))), np.zeros(self.k, dtype=np.int64)
+        weights[chosen], by_model[chosen] = weighted, rows
+        return {"weights": weights.ravel(), "counts": by_model}
+
+
+def _halves(data: FloatArray) -> tuple[Labelled, Labelled]:
     """Return the rows to train with and those held out."""
     rows = Labelled(np.ascontiguousarray(data[:, :-2]), data[:, -2].astype(np.int64))
     held = data[:, -1] != 0

@@ -18,9 +18,8 @@ from flareclust.core.client_selection import Selection
 from flareclust.data.tables import Rows, Table
 from flareclust.executors.kfed import site_number
 from flareclust.federation.exchanges import refusal_texts
-from flareclust.personal.aggregator import TESTS
+from flareclust.personal.aggregator import CHOSEN, TESTS
 from flareclust.personal.clusters import Parts, Run
-from flareclust.personal.ifca_aggregator import CHOSEN
 from flareclust.personal.learners import WEIGHTS, shaped, stacked_models
 from flareclust.personal.methods import Course, OnRound, divided
 from flareclust.personal.rows import CLASS_COLUMN, Split
@@ -41,8 +40,8 @@ FEDAVG = Algorithm(
 IFCA = Algorithm(
     "ifca",
     "Iterative federated clustering: a model per cluster, which the sites choose",
-    "flareclust.personal.ifca_executor.IFCAExecutor",
-    "flareclust.personal.ifca_aggregator.IFCAAggregator",
+    "flareclust.personal.executor.IFCAExecutor",
+    "flareclust.personal.aggregator.IFCAAggregator",
     source="Ghosh et al. (2020), Algorithm 1",
 )
 

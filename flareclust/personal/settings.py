@@ -15,11 +15,13 @@ from flareclust.personal.learners import Learner
 from flareclust.personal.methods import AVERAGING, METHODS
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Split
-from flareclust.personal.scaling import SCALES
 from flareclust.personal.selection import SelectionSettings, check_fewer, check_method
 
 #: Where the devices are: in this process, or in NVFlare's simulator, a job for the clustering and one for each cluster.
 ENGINES = ("inprocess", "simulator")
+
+#: How columns can be scaled.
+SCALES = ("none", "standard")
 
 #: The settings of a kind of model.
 TRAINED_BY = ("hidden", "lr", "updates", "batch")

@@ -26,7 +26,7 @@ _SERVER = (
     "flareclust.aggregators.placed.PlacedAggregator",
     "flareclust.flare.client_selection.SelectiveFedAvg",
     "flareclust.personal.aggregator.FedAvgAggregator",
-    "flareclust.personal.ifca_aggregator.IFCAAggregator",
+    "flareclust.personal.aggregator.IFCAAggregator",
 )
 
 #: What a site runs beside the executors: what a job says of secure sums, and what the site puts into each job by itself where
@@ -35,7 +35,7 @@ _SITE = (
     "flareclust.privacy.job_sums.SecureSums",
     "flareclust.engines.log_streaming.LogStreamer",
     "flareclust.personal.executor.FedAvgExecutor",
-    "flareclust.personal.ifca_executor.IFCAExecutor",
+    "flareclust.personal.executor.IFCAExecutor",
 )
 
 #: What the classes of an algorithm are made from; by their names, for this module is part of what they are made of.

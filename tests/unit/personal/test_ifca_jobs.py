@@ -5,8 +5,8 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.personal.ifca_aggregator import IFCAAggregator
-from flareclust.personal.ifca_executor import IFCAExecutor
+from flareclust.personal.aggregator import IFCAAggregator
+from flareclust.personal.executor import IFCAExecutor
 from flareclust.personal.jobs import IFCA, train_in_jobs
 from flareclust.personal.methods import train_models
 from flareclust.personal.settings import PersonalSettings

@@ -5,8 +5,8 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.personal import clusters
-from flareclust.personal.linear import Linear
 from flareclust.personal.methods import METHODS, Course, train_models
+from flareclust.personal.models import Linear
 from flareclust.personal.rows import Labelled, Split, hold_out
 from tests.unit.personal.planted import planted, without_place
 

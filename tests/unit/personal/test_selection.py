@@ -12,8 +12,8 @@ from flareclust.core.client_selection import Selection
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.federation.checkpoint import Checkpoint, Progress, read, write
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
-from flareclust.personal.linear import Linear
 from flareclust.personal.methods import train_models
+from flareclust.personal.models import Linear
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.result import save
 from flareclust.personal.run import run_personal
