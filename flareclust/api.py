@@ -196,7 +196,11 @@ def run_experiment(
     else:
         kept = resume
     if not track:
-        return _run_untracked(experiment, prepared, out, on_round, kept)
+        started, reference = time.time(), reference_of(experiment)
+        prepared = prepared or prepare(experiment)
+        outcome = submit(experiment, prepared, on_round, kept=kept)
+        result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
+        return result if out is None else keep(result, out)
     assert out is not None
     from flareclust.flows.configured import server_configured
 
@@ -213,17 +217,6 @@ def _folder_to_resume(folder: Path, out: Path | None) -> Path:
         raise UserError(f"a run goes on in its own folder, {folder}; leave out --out (out=)")
     check_resume(folder)
     return folder
-
-
-def _run_untracked(
-    experiment: Experiment, prepared: Prepared | None, out: Path | None, on_round: OnRound, kept: Kept
-) -> Result:
-    started = time.time()
-    reference = reference_of(experiment)
-    prepared = prepared or prepare(experiment)
-    outcome = submit(experiment, prepared, on_round, kept=kept)
-    result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
-    return result if out is None else keep(result, out)
 
 
 def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound, kept: Kept) -> Result:

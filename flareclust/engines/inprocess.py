@@ -68,27 +68,12 @@ def run_inprocess(
     executor.hold_to(options.sums())
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
-    labels: dict[str, IntArray] = {}
     own = None if policy is None else policy.among(list(sites))
     policed = {} if own is None else {site: SimulatedSite.of(own, algorithm) for site in sites}
-    read = _Reader(sites, reading, gaps=bool(executor.gaps))
-
-    def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
-        def work(site: str) -> tuple[int, Callable[[AbortCheck], Answer | str]]:
-            try:
-                rows = read(site)
-            except (Refusal, BadMessage) as reason:
-                problem = str(reason)
-                return 0, lambda aborted: problem
-            size = rows.X.nbytes if isinstance(rows, Table) else rows.nbytes
-            return size, partial(_answer, executor, Task(step, round_, arrays, site), rows, policed.get(site))
-
-        answers = computed(map(work, asked), workers or usable_cores())
-        return {site: _reply(step, site, found, labels) for site, found in zip(asked, answers, strict=True)}
-
+    asking = _Asking(executor, sites, reading, policed, workers or usable_cores())
     outcome = run_federation(
         aggregator,
-        ask,
+        asking.ask,
         list(sites),
         FederationOptions.of(options),
         on_round=on_round,
@@ -96,23 +81,66 @@ def run_inprocess(
         resume=None if kept is None else kept.begin(),
         on_checkpoint=None if kept is None else kept.keep,
     )
-    outcome.labels.update(labels)
+    outcome.labels.update(asking.labels)
     return outcome
 
 
-class _Reader:
-    """Reads each site's file once, however many rounds ask for its rows."""
+class _Asking:
+    """Carries tasks to the sites. Each site's file is read once, however many rounds ask for its rows."""
 
-    def __init__(self, sites: Mapping[str, Rows], reading: Reading, *, gaps: bool) -> None:
-        self._sites, self._reading, self._gaps = dict(sites), reading or (None, "has"), gaps
+    def __init__(
+        self,
+        executor: ClusteringExecutor,
+        sites: Mapping[str, Rows],
+        reading: Reading,
+        policed: Mapping[str, "SimulatedSite"],
+        workers: int,
+    ) -> None:
+        self._executor, self._sites, self._policed, self._workers = executor, dict(sites), policed, workers
+        self._reading = reading or (None, "has")
+        self.labels: dict[str, IntArray] = {}
 
-    def __call__(self, site: str) -> FloatArray | Table:
+    def ask(self, step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
+        """Return the sites' replies, and keep the labels of their rows."""
+        work = (self._work(Task(step, round_, arrays, site)) for site in asked)
+        answers = computed(work, self._workers)
+        return {site: self._reply(step, site, found) for site, found in zip(asked, answers, strict=True)}
+
+    def _work(self, task: Task) -> tuple[int, Callable[[AbortCheck], Answer | str]]:
+        """Return the size of a site's rows, and what answers for it."""
+        try:
+            rows = self._read(task.site)
+        except (Refusal, BadMessage) as reason:
+            problem = str(reason)
+            return 0, lambda aborted: problem
+        return (rows.X if isinstance(rows, Table) else rows).nbytes, partial(self._answer, task, rows)
+
+    def _read(self, site: str) -> FloatArray | Table:
         rows = self._sites[site]
         if isinstance(rows, Path):
             columns, agreement = self._reading
             data = SiteData(rows, columns, agreement, memory=site_limit(len(self._sites)))
-            rows = self._sites[site] = data.table(reader_owns_them=True, gaps=self._gaps)
+            rows = self._sites[site] = data.table(reader_owns_them=True, gaps=bool(self._executor.gaps))
         return rows
+
+    def _answer(self, task: Task, rows: FloatArray | Table, aborted: AbortCheck) -> Answer | str:
+        """Return what a site answers, or why it does not."""
+        # Each site gets its own copy of the task, as it would over a network.
+        own = Task(task.step, task.round, {name: value.copy() for name, value in task.arrays.items()}, task.site)
+        try:
+            return answered(self._executor, own, rows, self._policed.get(task.site), aborted)
+        except (Refusal, BadMessage) as reason:
+            return str(reason)
+
+    def _reply(self, step: str, site: str, answer: Answer | str) -> SiteReply:
+        """Return a site's reply, and keep the labels of its rows."""
+        if isinstance(answer, str):
+            return SiteReply(problem=answer)
+        if step == ASSESS and answer.labels is not None:
+            self.labels[site] = answer.labels
+        if answer.unplaced is not None:
+            log.warning("%s: rows got no labels: %s", site, type(answer.unplaced).__name__)
+        return SiteReply(answer.arrays)
 
 
 @dataclass(frozen=True)
@@ -156,30 +184,3 @@ def answered(
     own = isinstance(executor, site.algorithm.executor_class())
     stated = site.session.statement(site.algorithm.name if own else name_of(type(executor)), private=executor.private)
     return replace(answer, arrays=site.enforcer.check_reply(request, answer.arrays, stated))
-
-
-def _answer(
-    executor: ClusteringExecutor,
-    task: Task,
-    rows: FloatArray | Table,
-    policed: SimulatedSite | None,
-    aborted: AbortCheck,
-) -> Answer | str:
-    """Return what a site answers, or why it does not."""
-    # Each site gets its own copy of the task, as it would over a network.
-    own = Task(task.step, task.round, {name: value.copy() for name, value in task.arrays.items()}, task.site)
-    try:
-        return answered(executor, own, rows, policed, aborted)
-    except (Refusal, BadMessage) as reason:
-        return str(reason)
-
-
-def _reply(step: str, site: str, answer: Answer | str, labels: dict[str, IntArray]) -> SiteReply:
-    """Return a site's reply, and keep the labels of its rows."""
-    if isinstance(answer, str):
-        return SiteReply(problem=answer)
-    if step == ASSESS and answer.labels is not None:
-        labels[site] = answer.labels
-    if answer.unplaced is not None:
-        log.warning("%s: rows got no labels: %s", site, type(answer.unplaced).__name__)
-    return SiteReply(answer.arrays)

@@ -197,21 +197,22 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
     if not rows:
         raise UserError("no sites: expected a mapping of site names to rows")
     rows = dict(sorted(rows.items()))
-    prepared = replace(_by_name(experiment, rows), schema=_read_by(experiment, rows))
+    schema = _read_by(rows, one=not registry.get(experiment.algorithm).partial)
+    prepared = replace(_by_name(experiment, rows), schema=schema)
     return _one_array(prepared) if experiment.engine == "devices" else prepared
 
 
-def _read_by(experiment: Experiment, sites: Mapping[str, Rows]) -> str:
+def _read_by(sites: Mapping[str, Rows], *, one: bool) -> str:
     """Return the fingerprint of the schema by which all sites' rows were read, "" for none.
 
-    Several are for sites with different columns, whose tables no single schema fits.
+    Several are for sites with different columns, whose tables no single schema fits; `one` is for others.
 
     Raises:
-        UserError: there are several.
+        UserError: there are several where there should be one.
     """
     schemas = {site: rows.schema for site, rows in sites.items() if isinstance(rows, Table) and rows.schema}
     first = next(iter(schemas.values()), "")
-    if not registry.get(experiment.algorithm).partial:
+    if one:
         check_read_by(schemas, first)
     return first if len(schemas) == len(sites) and set(schemas.values()) == {first} else ""
 

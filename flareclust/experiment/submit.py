@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 Kept = CheckpointFile | str | None
 
 #: Why a site of a POC is missing that had no part in the job at all.
-OFF = "was not connected when the job began; see flareclust poc status"
+_OFF = "was not connected when the job began; see flareclust poc status"
 
 
 def submit(
@@ -59,15 +59,9 @@ def submit(
         JobFailed: it started and did not reach a result.
         UserError: a setting is wrong.
     """
-    if prepared.sites:
-        experiment.check_enough(len(prepared.sites))
-    if experiment.protects_ids and prepared.sites and experiment.engine in ("inprocess", "simulator"):
-        check_ids(prepared, secure_sums=experiment.secure_sums)
-    if trouble := noise_beforehand(experiment, prepared):
-        log.warning("%s", trouble)
-    if isinstance(kept, CheckpointFile):
-        kept = kept.of(_rows_of(experiment, prepared))
-    return _chosen_and_run(experiment, prepared, on_round, token, kept)
+    submission = _Submission(experiment, prepared, on_round, token, kept)
+    submission.check()
+    return submission.run()
 
 
 def submit_again(
@@ -84,7 +78,158 @@ def submit_again(
     return submit(experiment, prepared, on_round, token, kept)
 
 
-def check_ids(prepared: Prepared, *, secure_sums: bool) -> None:
+@dataclass(frozen=True)
+class _Submission:
+    """An experiment on its way to its engine; the attributes are the arguments of `submit`."""
+
+    experiment: Experiment
+    prepared: Prepared
+    on_round: OnRound
+    token: str | None
+    kept: Kept
+
+    def check(self) -> None:
+        """Raise UserError where the sites do not fit the settings; warn where noise would cover all clusters."""
+        asked, prepared = self.experiment, self.prepared
+        if prepared.sites:
+            asked.check_enough(len(prepared.sites))
+        if asked.protects_ids and prepared.sites and asked.engine in ("inprocess", "simulator"):
+            _check_ids(prepared, secure_sums=asked.secure_sums)
+        if trouble := self._noise_beforehand():
+            log.warning("%s", trouble)
+        if self._params.get("metric") == COSINE and asked.policy is None:
+            check_directions(prepared)
+
+    def run(self) -> Outcome:
+        """Run the algorithm with its k, or with the one that is chosen first."""
+        asked, params, k = self.experiment, self._params, self.prepared.k
+        if asked.k_range is None:
+            return with_round_metrics(self._job(asked.algorithm, params, k), self.prepared)
+        if asked.policy is None and (shapes := self._shapes()):
+            choice.check_sizes(asked.k_range, asked.criterion, shapes)
+        choosing = choice.settings(asked.k_range, asked.criterion, params)
+        if asked.algorithm == choice.CHOOSER:
+            return self._job(choice.CHOOSER, {**params, **choosing}, k)
+        chosen = self._job(choice.CHOOSER, choosing, k, first=True)
+        k = choice.chosen_k(chosen.arrays) or k
+        return choice.joined(chosen, with_round_metrics(self._job(asked.algorithm, params, k), self.prepared))
+
+    @property
+    def _params(self) -> dict[str, Any]:
+        """Return the algorithm's settings, with those that follow from the data."""
+        return {**self.prepared.params, **self.experiment.params}
+
+    def _noise_beforehand(self) -> str:
+        """Return what to know of a private job before it spends anything: how many rows it needs, where they are known to be fewer."""
+        asked, shapes, algorithm = self.experiment, self._shapes(), registry.get(self.experiment.algorithm)
+        if not (algorithm.federated and shapes and "epsilon" in algorithm.parameters()):
+            return ""
+        aggregator = algorithm.build(self.prepared.k, asked.seed, self._params)[1]
+        if not isinstance(aggregator, PrivateAggregator):
+            return ""
+        aggregator = aggregator.secured() if asked.secure_sums else aggregator
+        d, m = shapes[0][1], len(shapes)
+        per_id = aggregator.params.rows_per_id
+        n = _rows_used(self.prepared, per_id) if asked.protects_ids else sum(n for n, _ in shapes)
+        needed = aggregator.rows_needed(d, m)
+        if n >= needed:
+            return ""
+        share, k = n / needed, self.prepared.k
+        helps = [f"epsilon={aggregator.epsilon_for(1 / share):.2g}"]
+        helps += [f"k={int(k * share)}"] if k * share >= 2 else []
+        helps += ["secure_sums"] if not asked.secure_sums and aggregator.shares_noise and m >= LEAST_SITES else []
+        return (
+            f"with k={k}, {d} columns, {m} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
+            f"of the noise from about {needed} rows in all, and there are {n}; what helps: {', or '.join(helps)}"
+        )
+
+    def _shapes(self) -> list[tuple[int, int]]:
+        """Return rows and columns of every site; nothing where some are in files or with the sites themselves."""
+        shapes = []
+        for rows in self.prepared.sites.values():
+            if isinstance(rows, Path):
+                return []
+            n, d = (rows.X if isinstance(rows, Table) else rows).shape
+            shapes.append((n, d))
+        return shapes
+
+    def _checkpoint(self) -> CheckpointFile | None:
+        """Return where the state is kept, with what runs must agree in that go on from each other, beside the settings of the
+        job: whose rows, and how they are seen.
+        """
+        if not isinstance(self.kept, CheckpointFile):
+            return None
+        about = self.experiment.model_dump(
+            mode="json", include={"data", "partition", "n_sites", "columns", "policy", "cohort", "dropout"}
+        )
+        sites = sorted(self.prepared.sites)
+        return self.kept.of(
+            {**about, "rows": digest_of(" ".join(sites), [self.prepared.sites[site] for site in sites])}
+        )
+
+    def _job(self, name: str, params: Mapping[str, Any], k: int, *, first: bool = False) -> Outcome:
+        """Run an algorithm in the engine; `first` is one that others follow, which is not assessed or resumed."""
+        asked, prepared, algorithm = self.experiment, self.prepared, registry.get(name)
+        shared = {name: getattr(asked, name) for name in RunSettings.model_fields}
+        deadline = max(JobOptions.model_fields["deadline"].default, 3 * asked.task_timeout)
+        profile = not first and is_profiled(asked, prepared)
+        options = JobOptions(k=k, assess=not first, profile=profile, deadline=deadline, **shared)
+        file = None if first else self._checkpoint()
+        if not algorithm.federated:
+            if file is not None and file.resume:
+                raise UserError(f"{name} is not federated and has no exchanges to resume; run it anew")
+            tables = tables_of(prepared)
+            check_fits(sum(table.X.nbytes for table in tables.values()), "the table of all sites")
+            return run_pooled(algorithm, params, tables, options, prepared.index)
+        policy = None if asked.policy is None else Policy.of(asked.policy)
+        sampling = Sampling(asked.cohort, asked.dropout, asked.seed) if asked.samples else None
+        here = algorithm, params, prepared.sites, options
+        if asked.engine == "inprocess":
+            return run_inprocess(*here, self.on_round, prepared.reading, policy, file, sampling)
+        if asked.engine == "devices":
+            if not first and self.kept is not None:
+                raise UserError("runs of the engine devices keep no checkpoint to resume from; run it anew")
+            assert prepared.devices is not None
+            return run_devices(algorithm, params, prepared.devices, options, self.on_round, sampling)
+        if asked.engine in ("poc", "production"):
+            token = None if self.token is None else f"{self.token}-{name}-{k}"
+            resume = self.kept if isinstance(self.kept, str) and not first else None
+            return self._remote_job(algorithm, params, options, token, resume)
+        # Imported here: psutil and NVFlare's job classes are not needed in-process.
+        from flareclust.engines.scratch import scratch_folder
+        from flareclust.engines.simulator import run_simulator
+
+        with scratch_folder() as scratch:
+            return run_simulator(*here, Path(scratch), self.on_round, prepared.reading, policy, file)
+
+    def _remote_job(
+        self,
+        algorithm: registry.Algorithm,
+        params: Mapping[str, Any],
+        options: JobOptions,
+        token: str | None,
+        resume: str | None,
+    ) -> Outcome:
+        """Run a job on sites that are there already; those of a POC are ours, and their labels may be read."""
+        from flareclust.engines.provisioned import run_production
+
+        if self.experiment.engine == "production":
+            kit = Path(self.experiment.kit or "")
+            return run_production(algorithm, params, options, kit, self.on_round, token=token, resume=resume)
+        from flareclust.engines.poc import federation as poc
+
+        federation = poc.find(Path(self.experiment.kit or poc.DEFAULT))
+        options, kit = options.among(list(federation.sites)), federation.admin_kit
+        outcome = run_production(algorithm, params, options, kit, self.on_round, token=token, resume=resume)
+        off = {site: _OFF for site in federation.sites if site not in outcome.sites}
+        outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))
+        for site, own in federation.kits.items():
+            if (own / outcome.job / LABELS_FILE).exists():
+                outcome.labels[site] = read_labels(own / outcome.job)
+        return outcome
+
+
+def _check_ids(prepared: Prepared, *, secure_sums: bool) -> None:
     """Raise UserError unless all rows have ids; warn where rows of one id are at several sites, refuse it with secure sums."""
     tables = [rows for rows in prepared.sites.values() if isinstance(rows, Table)]
     owners = [set(table.ids) for table in tables if table.ids is not None]
@@ -105,154 +250,7 @@ def check_ids(prepared: Prepared, *, secure_sums: bool) -> None:
         )
 
 
-def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
-    """Return what to know of a private job before it spends anything: how many rows it needs, where they are known to be fewer."""
-    shapes, algorithm = _shapes(prepared), registry.get(experiment.algorithm)
-    if not (algorithm.federated and shapes and "epsilon" in algorithm.parameters()):
-        return ""
-    aggregator = algorithm.build(prepared.k, experiment.seed, {**prepared.params, **experiment.params})[1]
-    if not isinstance(aggregator, PrivateAggregator):
-        return ""
-    aggregator = aggregator.secured() if experiment.secure_sums else aggregator
-    d, m = shapes[0][1], len(shapes)
-    n = _rows_used(prepared, aggregator.params.rows_per_id) if experiment.protects_ids else sum(n for n, _ in shapes)
-    needed = aggregator.rows_needed(d, m)
-    if n >= needed:
-        return ""
-    share = n / needed
-    helps = [f"epsilon={aggregator.epsilon_for(1 / share):.2g}"]
-    helps += [f"k={int(prepared.k * share)}"] if prepared.k * share >= 2 else []
-    helps += ["secure_sums"] if not experiment.secure_sums and aggregator.shares_noise and m >= LEAST_SITES else []
-    return (
-        f"with k={prepared.k}, {d} columns, {m} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
-        f"of the noise from about {needed} rows in all, and there are {n}; what helps: {', or '.join(helps)}"
-    )
-
-
 def _rows_used(prepared: Prepared, per_id: int) -> int:
     """Return over how many rows the sums are, where so many rows of each id are used."""
     tables = [rows for rows in prepared.sites.values() if isinstance(rows, Table)]
     return sum(int(table.ids.first(per_id).sum()) for table in tables if table.ids is not None)
-
-
-def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:
-    """Return what runs must agree in that go on from each other, beside the settings of the job: whose rows, and how they are seen."""
-    about = experiment.model_dump(
-        mode="json", include={"data", "partition", "n_sites", "columns", "policy", "cohort", "dropout"}
-    )
-    sites = sorted(prepared.sites)
-    return {**about, "rows": digest_of(" ".join(sites), [prepared.sites[site] for site in sites])}
-
-
-def _shapes(prepared: Prepared) -> list[tuple[int, int]]:
-    """Return rows and columns of every site; nothing where some are in files or with the sites themselves."""
-    shapes = []
-    for rows in prepared.sites.values():
-        if isinstance(rows, Path):
-            return []
-        n, d = (rows.X if isinstance(rows, Table) else rows).shape
-        shapes.append((n, d))
-    return shapes
-
-
-def _chosen_and_run(
-    experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None, kept: Kept
-) -> Outcome:
-    """Run the algorithm with its k, or with the one that is chosen first."""
-    params, k = prepared.settled(experiment.params)["params"], prepared.k
-    if params.get("metric") == COSINE and experiment.policy is None:
-        check_directions(prepared)
-
-    def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True, kept: Kept = kept) -> Outcome:
-        own = None if token is None else f"{token}-{name}-{k}"
-        profile = assess and is_profiled(experiment, prepared)
-        options = _options(experiment, k, assess=assess, profile=profile)
-        return _run(experiment, prepared, name, params, options, on_round, own, kept)
-
-    if experiment.k_range is None:
-        return with_round_metrics(run(experiment.algorithm, params, k), prepared)
-    if experiment.policy is None and (shapes := _shapes(prepared)):
-        choice.check_sizes(experiment.k_range, experiment.criterion, shapes)
-    choosing = choice.settings(experiment.k_range, experiment.criterion, params)
-    if experiment.algorithm == choice.CHOOSER:
-        return run(choice.CHOOSER, {**params, **choosing}, k)
-    chosen = run(choice.CHOOSER, choosing, k, assess=False, kept=None)
-    k = choice.chosen_k(chosen.arrays) or k
-    return choice.joined(chosen, with_round_metrics(run(experiment.algorithm, params, k), prepared))
-
-
-def _options(experiment: Experiment, k: int, *, assess: bool, profile: bool) -> JobOptions:
-    shared = {name: getattr(experiment, name) for name in RunSettings.model_fields}
-    usual = JobOptions.model_fields["deadline"].default
-    return JobOptions(k=k, assess=assess, profile=profile, deadline=max(usual, 3 * experiment.task_timeout), **shared)
-
-
-def _run(
-    experiment: Experiment,
-    prepared: Prepared,
-    name: str,
-    params: Mapping[str, Any],
-    options: JobOptions,
-    on_round: OnRound,
-    token: str | None,
-    kept: Kept,
-) -> Outcome:
-    algorithm = registry.get(name)
-    policy = None if experiment.policy is None else Policy.of(experiment.policy)
-    file = kept if isinstance(kept, CheckpointFile) else None
-    if not algorithm.federated:
-        if file is not None and file.resume:
-            raise UserError(f"{name} is not federated and has no exchanges to resume; run it anew")
-        tables = tables_of(prepared)
-        check_fits(sum(table.X.nbytes for table in tables.values()), "the table of all sites")
-        return run_pooled(algorithm, params, tables, options, prepared.index)
-    sampling = Sampling(experiment.cohort, experiment.dropout, experiment.seed) if experiment.samples else None
-    if experiment.engine == "inprocess":
-        return run_inprocess(
-            algorithm, params, prepared.sites, options, on_round, prepared.reading, policy, file, sampling
-        )
-    if experiment.engine == "devices":
-        if kept is not None:
-            raise UserError("runs of the engine devices keep no checkpoint to resume from; run it anew")
-        assert prepared.devices is not None
-        return run_devices(algorithm, params, prepared.devices, options, on_round, sampling)
-    if experiment.engine in ("poc", "production"):
-        resume = kept if isinstance(kept, str) else None
-        return _run_remote(experiment, algorithm, params, options, on_round, token, resume)
-    # Imported here: psutil and NVFlare's job classes are not needed in-process.
-    from flareclust.engines.scratch import scratch_folder
-    from flareclust.engines.simulator import run_simulator
-
-    with scratch_folder() as scratch:
-        return run_simulator(
-            algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading, policy, file
-        )
-
-
-def _run_remote(
-    experiment: Experiment,
-    algorithm: registry.Algorithm,
-    params: Mapping[str, Any],
-    options: JobOptions,
-    on_round: OnRound,
-    token: str | None,
-    resume: str | None,
-) -> Outcome:
-    """Run the job on sites that are there already; those of a POC are ours, and their labels may be read."""
-    from flareclust.engines.provisioned import run_production
-
-    if experiment.engine == "production":
-        return run_production(
-            algorithm, params, options, Path(experiment.kit or ""), on_round, token=token, resume=resume
-        )
-    from flareclust.engines.poc import federation as poc
-
-    federation = poc.find(Path(experiment.kit or poc.DEFAULT))
-    options = options.among(list(federation.sites))
-    outcome = run_production(algorithm, params, options, federation.admin_kit, on_round, token=token, resume=resume)
-    off = {site: OFF for site in federation.sites if site not in outcome.sites}
-    outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))
-    for site, own in federation.kits.items():
-        if (own / outcome.job / LABELS_FILE).exists():
-            outcome.labels[site] = read_labels(own / outcome.job)
-    return outcome
