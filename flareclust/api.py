@@ -37,7 +37,7 @@ class _Default(str):
     __slots__ = ()
 
 
-DEFAULT_DATA = _Default("digits")
+_DEFAULT_DATA = _Default("digits")
 
 #: The engines that run on this machine, where their checkpoints are; with others the server has them.
 LOCAL = ("inprocess", "simulator")
@@ -45,7 +45,7 @@ LOCAL = ("inprocess", "simulator")
 
 def run(
     algorithm: str,
-    data: str | Path | FloatArray | Mapping[str, Any] = DEFAULT_DATA,
+    data: str | Path | FloatArray | Mapping[str, Any] = _DEFAULT_DATA,
     k: int | str | range | tuple[int, int] | None = None,
     *,
     partition: str | None = None,
@@ -130,7 +130,7 @@ def run(
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(
         algorithm=algorithm,
-        data=None if data is DEFAULT_DATA else name,
+        data=None if data is _DEFAULT_DATA else name,
         k=k,
         partition=partition,
         n_sites=n_sites,

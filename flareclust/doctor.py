@@ -27,7 +27,7 @@ from flareclust.sites.check import local_of
 from flareclust.sites.permissions import problems
 from flareclust.tracking import store
 
-State = Literal["ok", "note", "warn", "fail"]
+_State = Literal["ok", "note", "warn", "fail"]
 
 _GIB = 1 << 30
 #: Free space below which a run may end early, and below which it surely does.
@@ -60,7 +60,7 @@ class Finding:
     """
 
     check: str
-    state: State
+    state: _State
     found: str
     advice: str = ""
 
@@ -150,7 +150,7 @@ def _version(name: str) -> str | None:
 def _disk() -> Iterator[Finding]:
     for what, folder in {"this folder": Path.cwd(), "temporary files": scratch_base()}.items():
         free = shutil.disk_usage(folder).free
-        state: State = "fail" if free < _NOTHING else "warn" if free < _LITTLE else "ok"
+        state: _State = "fail" if free < _NOTHING else "warn" if free < _LITTLE else "ok"
         advice = "" if state == "ok" else "make room, or work in another folder (TMPDIR for temporary files)"
         yield Finding("disk", state, f"{free / _GIB:.1f} GiB free for {what} in {folder}", advice)
     if scratch_base() != Path(tempfile.gettempdir()):

@@ -15,9 +15,9 @@ from flareclust.experiment.reports.terminal import progress
 from flareclust.experiment.results.result import Result
 from flareclust.tracking.store import resolve_uri
 
-FOLDER = Path("flareclust-runs") / "demo"
+_FOLDER = Path("flareclust-runs") / "demo"
 DATA, PARTITION, CLIENTS = "digits", "dirichlet:0.3", 10
-RUNS: tuple[tuple[str, str, dict[str, int]], ...] = (
+_RUNS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("central", "inprocess", {}),
     ("portfolio", "simulator", {"polish": 3}),
     ("feca", "simulator", {}),
@@ -29,7 +29,7 @@ def main() -> None:
     """Run them and print a table."""
     results = {}
     started = time.time()
-    for algorithm, engine, params in RUNS:
+    for algorithm, engine, params in _RUNS:
         experiment = make_experiment(
             algorithm=algorithm, data=DATA, partition=PARTITION, n_sites=CLIENTS, engine=engine, params=params
         )
@@ -40,14 +40,14 @@ def main() -> None:
     for result in results.values():
         for warning in result.warnings:
             console.print(f"note, {result.algorithm}: {warning}", highlight=False, soft_wrap=True)
-    console.print(f"pictures: {FOLDER}/*/picture.png", highlight=False, soft_wrap=True)
+    console.print(f"pictures: {_FOLDER}/*/picture.png", highlight=False, soft_wrap=True)
     console.print(f"MLflow store: {resolve_uri()}; see it with: flareclust ui", highlight=False, soft_wrap=True)
     console.print(f"{time.time() - started:.0f} s in all", highlight=False)
 
 
 def _run(experiment: Experiment) -> Result:
     with progress(experiment) as on_round:
-        return run_experiment(experiment, track=True, out=FOLDER / experiment.algorithm, on_round=on_round)
+        return run_experiment(experiment, track=True, out=_FOLDER / experiment.algorithm, on_round=on_round)
 
 
 def _table(results: dict[str, Result]) -> Table:

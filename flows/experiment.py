@@ -129,10 +129,10 @@ def _checked(steps: Steps, result: Result) -> Result:
         return result
     folder = Path(result.centroids_file or "").parent
     get_run_logger().error("%s; the result is in %s", PREFECT_LOST, folder)
-    return with_prefect_lost(result, steps.lost)
+    return _with_prefect_lost(result, steps.lost)
 
 
-def with_prefect_lost(result: Result, error: Exception) -> Result:
+def _with_prefect_lost(result: Result, error: Exception) -> Result:
     """Return a result with the one warning that Prefect does not know of its end."""
     if any(warning.startswith(PREFECT_LOST) for warning in result.warnings):
         return result
@@ -178,4 +178,4 @@ def run_flow(
                 raise
             if isinstance(ended[-1], Exception):
                 raise ended[-1] from None
-            return with_prefect_lost(ended[-1], error)
+            return _with_prefect_lost(ended[-1], error)

@@ -11,7 +11,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 
 
-class Kind(str, Enum):
+class _Kind(str, Enum):
     """What there are files for."""
 
     consortium = "consortium"
@@ -21,25 +21,25 @@ class Kind(str, Enum):
 
 
 #: The file of each kind, and the command that uses it.
-FILES = {
-    Kind.consortium: ("project.yml", "nvflare provision -p {file} -w kits"),
-    Kind.schedule: (
+_FILES = {
+    _Kind.consortium: ("project.yml", "nvflare provision -p {file} -w kits"),
+    _Kind.schedule: (
         "prefect.yaml",
         "prefect work-pool create flareclust --type process && prefect --no-prompt deploy --all",
     ),
-    Kind.sweep: ("sweep.toml", "flareclust sweep {file}"),
-    Kind.team: ("compose.yaml", "docker compose --file {file} up --detach"),
+    _Kind.sweep: ("sweep.toml", "flareclust sweep {file}"),
+    _Kind.team: ("compose.yaml", "docker compose --file {file} up --detach"),
 }
 
 
 def init(
     what: Annotated[
-        Kind, typer.Argument(help="A provisioned federation, Prefect's deployments, a sweep, or servers for a team.")
+        _Kind, typer.Argument(help="A provisioned federation, Prefect's deployments, a sweep, or servers for a team.")
     ],
     folder: Annotated[Path, typer.Argument(help="Where to write the file.")] = Path(),
 ) -> None:
     """Write a commented project.yml, prefect.yaml, sweep.toml or compose.yaml to start from; it overwrites nothing."""
-    name, command = FILES[what]
+    name, command = _FILES[what]
     file = folder / name
     text = files("flareclust.cli.templates").joinpath(name).read_text(encoding="utf-8")
     try:

@@ -33,10 +33,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Federated clustering for NVIDIA FLARE: recover the clusters of data that may not be pooled.",
 )
-data_app = typer.Typer(no_args_is_help=True, help="Data sets known by name.")
-jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
-app.add_typer(data_app, name="data")
-app.add_typer(jobs_app, name="jobs")
+_data_app = typer.Typer(no_args_is_help=True, help="Data sets known by name.")
+_jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
+app.add_typer(_data_app, name="data")
+app.add_typer(_jobs_app, name="jobs")
 app.add_typer(site_app, name="site")
 app.add_typer(poc_app, name="poc")
 app.add_typer(schema_app, name="schema")
@@ -124,7 +124,7 @@ def list_algorithms(
         terminal.print_algorithms(table.values())
 
 
-@data_app.command("list")
+@_data_app.command("list")
 def data_list() -> None:
     """List the data sets."""
     from flareclust.data import datasets
@@ -133,7 +133,7 @@ def data_list() -> None:
     terminal.print_pairs("data set", datasets.describe())
 
 
-@data_app.command("get")
+@_data_app.command("get")
 def data_get(
     name: Annotated[str, typer.Argument(help="A name from `flareclust data list`.")],
     folder: Annotated[Path | None, typer.Option(help="Where to put it; $FLARECLUST_DATA by default.")] = None,
@@ -144,7 +144,7 @@ def data_get(
     say(datasets.get(name, folder))
 
 
-@jobs_app.command("export")
+@_jobs_app.command("export")
 @with_tables
 def jobs_export(
     *,

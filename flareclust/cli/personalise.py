@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flareclust.personal.result import PersonalResult
 
 
-class Training(NamedTuple):
+class _Training(NamedTuple):
     """What is trained, and where."""
 
     data: Annotated[str, typer.Option(help="A data set with classes from `flareclust data list`, or a file.")] = (
@@ -72,7 +72,7 @@ class Training(NamedTuple):
 def personalise(
     *,
     ctx: typer.Context,
-    training: Training,
+    training: _Training,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     export: Annotated[
         Path | None,

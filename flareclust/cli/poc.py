@@ -13,7 +13,7 @@ from flareclust.engines.poc.state import DEFAULT, KITS, SERVER
 
 poc_app = typer.Typer(no_args_is_help=True, help="A federation on this machine: a server and sites, with certificates.")
 
-Folder = Annotated[Path, typer.Option("--dir", help="The POC's folder.")]
+_Folder = Annotated[Path, typer.Option("--dir", help="The POC's folder.")]
 
 
 @poc_app.command("up")
@@ -24,7 +24,7 @@ def poc_up(
     seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
     schema: Annotated[Path | None, typer.Option(help="As for `flareclust run`: the schema of the tables.")] = None,
     port: Annotated[int | None, typer.Option(help="The server's port; a free one by default.")] = None,
-    folder: Folder = DEFAULT,
+    folder: _Folder = DEFAULT,
     wait: Annotated[float, typer.Option(help="Seconds that the sites may take to connect.")] = 90,
 ) -> None:
     """Make kits, give each site its rows, start server and sites, and wait until all are connected."""
@@ -43,7 +43,7 @@ def poc_up(
 
 @poc_app.command("status")
 def poc_status(
-    folder: Folder = DEFAULT,
+    folder: _Folder = DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
 ) -> None:
     """Say how the server and the sites are; exit with 1 if one of them is not well."""
@@ -89,7 +89,7 @@ def poc_status(
 
 @poc_app.command("down")
 def poc_down(
-    folder: Folder = DEFAULT,
+    folder: _Folder = DEFAULT,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the folder, too.")] = False,
 ) -> None:
     """End server, sites and their jobs, whatever their state; kits and logs are kept."""

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
 
 #: The engines whose sites are made here, from the data of the run.
-OWN_DATA = ("inprocess", "devices", "simulator")
+_OWN_DATA = ("inprocess", "devices", "simulator")
 
 
-class Rows(NamedTuple):
+class _Rows(NamedTuple):
     """The rows of a run, their sites, and the number of clusters to look for."""
 
     data: Annotated[
@@ -62,7 +62,7 @@ class Rows(NamedTuple):
     )
 
 
-class Also(NamedTuple):
+class _Also(NamedTuple):
     """What a run has beside its job."""
 
     profile: Annotated[
@@ -89,7 +89,7 @@ class Also(NamedTuple):
 def run(
     *,
     algorithm: AlgorithmName,
-    rows: Rows,
+    rows: _Rows,
     reading: Reading,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read all tables, say what they hold or what is wrong, and train nothing.")
@@ -106,7 +106,7 @@ def run(
     ] = None,
     job: OfJob,
     policy: PolicyFile = None,
-    also: Also,
+    also: _Also,
     out: Annotated[
         Path | None, typer.Option(help="A new folder for the files; by default one in flareclust-runs.")
     ] = None,
@@ -148,7 +148,7 @@ def run(
     )
     if rows.criterion is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
-    if rows.data is None and experiment.engine in OWN_DATA:
+    if rows.data is None and experiment.engine in _OWN_DATA:
         raise UserError(no_data("run"))
     if dry_run:
         from flareclust.experiment.reports.tables import print_tables

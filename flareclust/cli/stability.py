@@ -33,7 +33,7 @@ _Repeats = Annotated[
     int,
     typer.Option(help="Repeats with other seeds, and again with resampled rows; at most so many sites left out."),
 ]
-Null = Annotated[int, typer.Option(help="Runs on rows without clusters to compare with, at least 19; 0 for none.")]
+_Null = Annotated[int, typer.Option(help="Runs on rows without clusters to compare with, at least 19; 0 for none.")]
 _NullReference = Annotated[
     str, typer.Option(help="These rows: box (uniform, with the covariance of the real ones) or permuted (columns).")
 ]
@@ -45,7 +45,9 @@ _Partition = Annotated[
     str | None, typer.Option(help="How rows are assigned to sites, as in `flareclust run`; iid by default.")
 ]
 _NSites = Annotated[int | None, typer.Option("--n-sites", help="Number of sites; 10 by default.")]
-Out = Annotated[Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")]
+_Out = Annotated[
+    Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")
+]
 
 
 @with_tables
@@ -55,7 +57,7 @@ def stability(
     data: _Data = None,
     k: K = None,
     repeats: _Repeats = 20,
-    null: Null = 0,
+    null: _Null = 0,
     null_reference: _NullReference = "box",
     criterion: _Criterion = None,
     partition: _Partition = None,
@@ -65,7 +67,7 @@ def stability(
     settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
     secure_sums: SecureSums = False,
     policy: PolicyFile = None,
-    out: Out = None,
+    out: _Out = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:

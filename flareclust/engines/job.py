@@ -23,14 +23,14 @@ from flareclust.protocol.task import ASSESS, KEYS
 from flareclust.sites.job_settings import braced
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
-TASK_REQUEST_INTERVAL = 0.1
+_TASK_REQUEST_INTERVAL = 0.1
 
 #: All of our code, for jobs that bring it along.
-PACKAGE = Path(flareclust.__file__).parent
+_PACKAGE = Path(flareclust.__file__).parent
 
 #: Seconds after which a round stops waiting for a site that NVFlare has reported dead, and seconds that every task has
 #: before anybody is taken for dead. NVFlare's defaults are 60 and 30.
-LOST_SITES = {"dead_client_grace_period": 10.0, "dead_client_check_lead_time": 10.0}
+_LOST_SITES = {"dead_client_grace_period": 10.0, "dead_client_check_lead_time": 10.0}
 
 
 def build_job(
@@ -77,13 +77,13 @@ def build_job(
     job = FedJob(name=job_name or algorithm.name, min_clients=options.needed())
     # What is not named here NVFlare copies into the job, by the imports that it finds; of ours that is not all.
     installed = installed_plugin(algorithm) if packaged else ()
-    job.set_app_packages(["flareclust", *(top_package(line) for line in installed)])
-    add_server(job, controller, aggregator)
+    job.set_app_packages(["flareclust", *(_top_package(line) for line in installed)])
+    _add_server(job, controller, aggregator)
     if sums is not None:
         job.to_clients(sums, id=SECURE_SUMS)
     if tasks is None:
         profiling = profiling_steps(executor.params, secure=sums is not None) if options.profile else ()
-        tasks = steps_of(executor, secure=sums is not None) + [name for name in profiling if name in executor.steps]
+        tasks = _steps_of(executor, secure=sums is not None) + [name for name in profiling if name in executor.steps]
     if sites is None:
         job.to_clients(executor, tasks=list(tasks))
     for site in sites or ():
@@ -95,7 +95,7 @@ def build_job(
     return job
 
 
-def steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
+def _steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
     """Return what a job asks the sites for, beside the placing of late rows: the names of its NVFlare tasks."""
     own = executor.own_steps()
     if not secure:
@@ -111,24 +111,24 @@ def installed_plugin(algorithm: Algorithm) -> tuple[str, ...]:
     return (algorithm.name,)
 
 
-def top_package(name: str) -> str:
+def _top_package(name: str) -> str:
     """Return the package of a registered algorithm's classes."""
     return get(name).aggregator.partition(".")[0]
 
 
-def add_server(job: FedJob, controller: ClusteringController, aggregator: ClusteringAggregator) -> None:
+def _add_server(job: FedJob, controller: ClusteringController, aggregator: ClusteringAggregator) -> None:
     """Give a job its server's side."""
     job.to_server(controller)
     job.to_server(aggregator, id=controller.aggregator_id)
-    job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}, **LOST_SITES})
+    job.to_server({"server": {"task_request_interval": _TASK_REQUEST_INTERVAL}, **_LOST_SITES})
 
 
 def _sources() -> Iterator[tuple[str, str]]:
     """Yield every module of the package with the folder that it has in a job."""
-    for folder, _, names in os.walk(PACKAGE, followlinks=True):  # in a checkout some folders are links
+    for folder, _, names in os.walk(_PACKAGE, followlinks=True):  # in a checkout some folders are links
         for name in sorted(names):
             if name.endswith(".py"):
-                yield os.path.join(folder, name), os.path.relpath(folder, PACKAGE.parent)
+                yield os.path.join(folder, name), os.path.relpath(folder, _PACKAGE.parent)
 
 
 def export_job(job: FedJob, folder: Path) -> Path:

@@ -16,7 +16,7 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.task import PLACE
 
 #: Where NVFlare's job has the server's configuration; what lies beside it travels to the server only.
-SERVER_APP = "app_server"
+_SERVER_APP = "app_server"
 
 
 def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int = 600) -> Outcome:
@@ -53,7 +53,7 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
     )
 
     def add_arrays(exported: Path) -> None:
-        np.savez(exported / SERVER_APP / "config" / FILE, allow_pickle=False, **executor.placing(finished.arrays))
+        np.savez(exported / _SERVER_APP / "config" / FILE, allow_pickle=False, **executor.placing(finished.arrays))
 
     return run_job(job, kit, 3 * task_timeout, check=lambda known: _check_connected(known, sites), amend=add_arrays)
 

@@ -38,15 +38,15 @@ from flareclust.sites.kit import allow_classes
 from flareclust.sites.policy_file import write_policy
 
 #: The simulator's own limit.
-MAX_SITES = 100
+_MAX_SITES = 100
 #: Up to so many sites per core all get a process at the start; with more, some would not connect within the 10 s that
 #: NVFlare gives them, and be lost.
-SITES_AT_ONCE_PER_CORE = 16
+_SITES_AT_ONCE_PER_CORE = 16
 #: More sites take turns, and a process is started for each task of each site.
-TURNS_PER_CORE = 6
+_TURNS_PER_CORE = 6
 
 #: A site lost twice in a row was seen with ten sites on two busy cores; the last attempt waits for it until its task times out.
-ATTEMPTS = 4
+_ATTEMPTS = 4
 
 
 #: The array with the ids in the files of simulated sites.
@@ -83,13 +83,13 @@ def run_simulator(
         UserError: a setting is wrong, or there are more sites than the simulator can hold.
         JobFailed: the job ended without a result; the text says why and holds all sites' refusals.
     """
-    if len(sites) > MAX_SITES:
-        raise UserError(f"the simulator holds at most {MAX_SITES} sites, got {len(sites)}; use the in-process engine")
+    if len(sites) > _MAX_SITES:
+        raise UserError(f"the simulator holds at most {_MAX_SITES} sites, got {len(sites)}; use the in-process engine")
     remembers = options.secure_sums or (policy is not None and policy.dp is None)
     if remembers and threads_for(len(sites)) < len(sites):
         raise UserError(
             f"{'secure_sums' if options.secure_sums else 'a policy'} needs a process of its own for each of the {len(sites)} sites, and this machine's simulator holds "
-            f"{SITES_AT_ONCE_PER_CORE} per core at a time; use the in-process engine"
+            f"{_SITES_AT_ONCE_PER_CORE} per core at a time; use the in-process engine"
         )
     sides = executor, aggregator = algorithm.build(options.k, options.seed, params)
     executor.check_sites(list(sites))
@@ -106,7 +106,7 @@ def run_simulator(
         if (state := checkpoint.begin()) is not None:
             before = len(state.progress.records)
     job = build_job(algorithm, params, options, sides=sides, **extra)
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, _ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
             _place(scratch, sites, reading, policy, with_ids=executor.used_per_id is not None)
             allow_classes(scratch / "workspace" / "local", installed_plugin(algorithm))
@@ -114,7 +114,7 @@ def run_simulator(
             if checkpoint is not None and checkpoint.resume:
                 shutil.copy2(checkpoint.path, scratch / "job" / "app" / "config" / CHECKPOINT)
             kept = None if executor.private else checkpoint
-            watch = Watch(scratch, options, on_round, kept, before, last=attempt == ATTEMPTS)
+            watch = Watch(scratch, options, on_round, kept, before, last=attempt == _ATTEMPTS)
             try:
                 _simulate(scratch, algorithm, list(sites), watch)
             except LostSite as lost:
@@ -152,7 +152,7 @@ def _place(
 def threads_for(m: int) -> int:
     """Return how many of m sites the simulator runs at once on this machine."""
     cores = usable_cores()
-    return m if m <= SITES_AT_ONCE_PER_CORE * cores else TURNS_PER_CORE * cores
+    return m if m <= _SITES_AT_ONCE_PER_CORE * cores else _TURNS_PER_CORE * cores
 
 
 def _simulate(scratch: Path, algorithm: Algorithm, sites: list[str], watch: Watch) -> None:

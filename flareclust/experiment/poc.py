@@ -28,8 +28,8 @@ from flareclust.experiment.tables.site_rows import site_files
 from flareclust.experiment.tables.typed_files import mapping_file
 from flareclust.flare.session import connected_sites, open_session
 
-CONNECT_SECONDS = 90.0
-POLL_SECONDS = 0.25
+_CONNECT_SECONDS = 90.0
+_POLL_SECONDS = 0.25
 
 #: An algorithm that takes rows with the columns that each site has; which one does not matter here.
 _ANY_COLUMNS = "masked"
@@ -45,7 +45,7 @@ def up(
     n_sites: int = 3,
     seed: int = 0,
     port: int | None = None,
-    seconds: float = CONNECT_SECONDS,
+    seconds: float = _CONNECT_SECONDS,
     schema: str | None = None,
 ) -> Poc:
     """Provision a server and sites, give each site its rows, start them, and wait until all are connected.
@@ -188,14 +188,14 @@ def _wait(poc: Poc, daemons: Mapping[str, psutil.Process], seconds: float) -> No
     missing, what = {SERVER, *poc.sites}, f"not connected after {seconds:g} s"
     while time.monotonic() < deadline and not _dead(daemons):
         if not answers(SERVER, poc.port):
-            time.sleep(POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
             continue
         with suppress(JobFailed), open_session(poc.admin_kit, timeout=10) as session:
             while time.monotonic() < deadline and not _dead(daemons):
                 missing = set(poc.sites) - set(connected_sites(session))
                 if not missing:
                     return
-                time.sleep(POLL_SECONDS)
+                time.sleep(_POLL_SECONDS)
     if dead := _dead(daemons):
         missing, what = dead, "did not start"
     names = [name for name in daemons if name in missing]

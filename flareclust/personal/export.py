@@ -36,7 +36,7 @@ def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
         params = {**_params(settings), **settings.selection_params(), "clusters": clusters}
         job = _job(settings.method, settings, params, settings.sites)
         return [export_job(job, folder / settings.method)]
-    by_cluster, written = sites_by_cluster(_found(str(settings.clusters))), []
+    by_cluster, written = _sites_by_cluster(_found(str(settings.clusters))), []
     check_fewer(settings.per_round, settings.candidates, [len(sites) for sites in by_cluster.values()])
     for cluster, sites in by_cluster.items():
         name = f"cluster-{cluster}"
@@ -55,7 +55,7 @@ def _found(folder: str) -> Outcome:
     return outcome
 
 
-def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
+def _sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
     """Return the names of the sites of each cluster.
 
     Raises:

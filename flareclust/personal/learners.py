@@ -52,7 +52,7 @@ class Learner(Protocol, Generic[D]):
         rng: np.random.Generator,
         among: Among | None = None,
     ) -> Weights:
-        """Return the models (k, ...) after a round of federated averaging: `train` of the parts, then `averaged`."""
+        """Return the models (k, ...) after a round of federated averaging: `train` of the parts, then `_averaged`."""
 
     def losses(self, models: Weights, data: D) -> FloatArray:
         """Return the mean loss of each of k models on the rows of each of p parts, (k, p)."""
@@ -104,7 +104,7 @@ def all_bounded(weights: Weights) -> bool:
     return all(bool((np.abs(value) <= LARGEST).all()) for value in weights.values())
 
 
-def averaged(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:
+def _averaged(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:
     """Return each model as the mean of what its parts have trained, weighted by their rows; others stay as they are."""
     after = {name: value.copy() for name, value in models.items()}
     for j in np.unique(group[rows > 0]):
@@ -135,7 +135,7 @@ def trained_means(
     among: Among | None = None,
 ) -> Weights:
     """Return the models after a round in its two steps; learners that know no shorter way call it from `round`."""
-    return averaged(models, learner.train(picked(models, group), data, rng, among), group, rows)
+    return _averaged(models, learner.train(picked(models, group), data, rng, among), group, rows)
 
 
 def moved(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:
@@ -144,7 +144,7 @@ def moved(models: Weights, trained: Weights, group: IntArray, rows: IntArray) ->
     `trained` holds each part's weights after one update. A model whose parts have a small share of all rows makes a
     small step, as in IFCA's gradient averaging, where the sum of gradients is divided by the number of all devices.
     """
-    means = averaged(models, trained, group, rows)
+    means = _averaged(models, trained, group, rows)
     mass = np.bincount(group, weights=rows, minlength=len(next(iter(models.values())))) / rows.sum()
     return {
         name: value + mass.astype(value.dtype).reshape(-1, *(1,) * (value.ndim - 1)) * (means[name] - value)

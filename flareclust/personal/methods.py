@@ -48,10 +48,10 @@ METHODS = ("kfed", "ifca", "global", "local")
 AVERAGING = ("models", "gradients")
 
 #: All devices train in every round.
-EVERYONE = SelectionSettings()
+_EVERYONE = SelectionSettings()
 
 #: What a loss that a device sends takes.
-LOSS_BYTES = 8
+_LOSS_BYTES = 8
 
 #: Called after each round with its number from 1, the accuracy of each device (m,) and the bytes up and down so far.
 OnRound = Callable[[int, FloatArray, int, int], None]
@@ -97,7 +97,7 @@ def train_models(
     seed: int = 0,
     k_local: int = 1,
     averaging: str = "models",
-    selecting: SelectionSettings = EVERYONE,
+    selecting: SelectionSettings = _EVERYONE,
     on_round: OnRound = lambda index, accuracy, up, down: None,
 ) -> Course:
     """Train the models of one method.
@@ -249,7 +249,7 @@ class _Loop:
             return 0, 0
         senders = int((self.parts.rows[at] > 0).sum())
         receivers = (len(at) + asked) * (k if self.method == "ifca" else 1)
-        return senders * size + asked * LOSS_BYTES, receivers * size
+        return senders * size + asked * _LOSS_BYTES, receivers * size
 
 
 def _check_bounded(models: Weights, index: int, group: IntArray, names: list[str]) -> None:

@@ -17,7 +17,7 @@ from flareclust.personal.learners import Among, Weights, picked, trained_means
 from flareclust.personal.rows import Labelled
 
 
-def perceptron(columns: int, hidden: int, classes: int, seed: int = 0) -> nn.Module:
+def _perceptron(columns: int, hidden: int, classes: int, seed: int = 0) -> nn.Module:
     """Return a network with one hidden layer of rectified units, its weights drawn by a seed."""
     with seeded(seed):
         return nn.Sequential(nn.Linear(columns, hidden), nn.ReLU(), nn.Linear(hidden, classes))
@@ -126,7 +126,7 @@ class Perceptron:
         return replace(self, updates=1, batch=None)
 
     def _network(self, seed: int = 0) -> nn.Module:
-        return perceptron(self.columns, self.hidden, self.classes, seed)
+        return _perceptron(self.columns, self.hidden, self.classes, seed)
 
 
 def _copies(models: Weights, j: int, m: int) -> dict[str, Tensor]:

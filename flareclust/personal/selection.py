@@ -21,7 +21,7 @@ SELECTS = (ALL, *METHODS)
 NO_ONE_LOSS = "ifca has k models, so a device has no one loss; use random, or the method global"
 
 #: The settings of a selection.
-SELECTED_BY = ("select", "per_round", "candidates")
+_SELECTED_BY = ("select", "per_round", "candidates")
 
 
 class SelectionSettings(Settings):
@@ -49,7 +49,7 @@ class SelectionSettings(Settings):
 
     def selection_params(self) -> dict[str, object]:
         """Return the parameters of a job that selects its sites; none where all train."""
-        return {} if self.select == ALL else {name: getattr(self, name) for name in SELECTED_BY}
+        return {} if self.select == ALL else {name: getattr(self, name) for name in _SELECTED_BY}
 
 
 def check_select(select: str, per_round: int | None, candidates: int | None) -> None:
@@ -120,7 +120,7 @@ def check_fewer(per_round: int | None, candidates: int | None, sizes: Sequence[i
 
 
 @dataclass(frozen=True)
-class Taken:
+class _Taken:
     """The devices that train in a round.
 
     Attributes:
@@ -137,7 +137,7 @@ def take(
     rows: Mapping[str, int],
     round_: int,
     losses: Callable[[Sequence[str]], Sequence[float]],
-) -> Taken:
+) -> _Taken:
     """Return the devices that train a model in a round, where their losses are at hand.
 
     Args:
@@ -149,6 +149,6 @@ def take(
     able = {name: count for name, count in rows.items() if count}
     drawn = selection.drawn(able, round_)
     if not selection.asks(len(able)):
-        return Taken(sorted(drawn))
+        return _Taken(sorted(drawn))
     found = dict(zip(drawn, losses(drawn), strict=True))
-    return Taken(sorted(selection.chosen(found)), len(drawn))
+    return _Taken(sorted(selection.chosen(found)), len(drawn))

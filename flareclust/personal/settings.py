@@ -18,19 +18,19 @@ from flareclust.personal.rows import Split
 from flareclust.personal.selection import SelectionSettings, check_fewer, check_method
 
 #: Where the devices are: in this process, or in NVFlare's simulator, a job for the clustering and one for each cluster.
-ENGINES = ("inprocess", "simulator")
+_ENGINES = ("inprocess", "simulator")
 
 #: How columns can be scaled.
-SCALES = ("none", "standard")
+_SCALES = ("none", "standard")
 
 #: The settings of a kind of model.
 TRAINED_BY = ("hidden", "lr", "updates", "batch")
 
 #: The partitions of rows that all have the same columns.
-PARTITIONS = tuple(name for name, form in SPECS.items() if name != "none" and not form.splits_columns)
+_PARTITIONS = tuple(name for name, form in SPECS.items() if name != "none" and not form.splits_columns)
 
 
-class TrainingSettings(SelectionSettings):
+class _TrainingSettings(SelectionSettings):
     """What is trained, wherever it is."""
 
     label: str | None = Field(
@@ -51,7 +51,7 @@ class TrainingSettings(SelectionSettings):
     )
 
     @model_validator(mode="after")
-    def _used_by_method_and_model(self) -> "TrainingSettings":
+    def _used_by_method_and_model(self) -> "_TrainingSettings":
         if self.method not in ("kfed", "ifca") and self.select != POW_D_KFED:
             self._refuse("k", f"{self.method} has no clusters; leave it out, or use the method kfed or ifca")
         elif self.k is None and self.method == "ifca":
@@ -62,7 +62,7 @@ class TrainingSettings(SelectionSettings):
         return self
 
     @model_validator(mode="after")
-    def _selected_by_method(self) -> "TrainingSettings":
+    def _selected_by_method(self) -> "_TrainingSettings":
         check_method(self.method, self.select)
         return self
 
@@ -82,18 +82,18 @@ class TrainingSettings(SelectionSettings):
         return bool(getattr(self, name) != type(self).model_fields[name].default)
 
 
-class PersonalSettings(TrainingSettings):
+class PersonalSettings(_TrainingSettings):
     """What to train in this process, or in NVFlare's simulator."""
 
     data: str = Field(default="digits", description="A data set with classes, or a file.")
     partition: str = Field(default="iid", description="How the rows are assigned to devices.")
     devices: int = Field(default=10, ge=1, description="Number of devices.")
     k_local: int = Field(default=1, ge=1, description="k', clusters of a device, for kfed and pow-d-kfed.")
-    scale: Annotated[str, OneOf(SCALES)] = Field(
+    scale: Annotated[str, OneOf(_SCALES)] = Field(
         default="none", description="How columns are scaled over all devices first: standard, or none."
     )
     averaging: Annotated[str, OneOf(AVERAGING)] = Field(default="models", description="Of ifca: models or gradients.")
-    engine: Annotated[str, OneOf(ENGINES)] = Field(
+    engine: Annotated[str, OneOf(_ENGINES)] = Field(
         default="inprocess", description="inprocess, or simulator for NVFlare jobs, of all methods but local."
     )
 
@@ -116,9 +116,9 @@ class PersonalSettings(TrainingSettings):
     @model_validator(mode="after")
     def _rows_split(self) -> "PersonalSettings":
         name, _, _ = self.partition.strip().partition(":")
-        if name not in PARTITIONS:
+        if name not in _PARTITIONS:
             raise UserError(
-                f"partition must be one of {usages(PARTITIONS)}; got {self.partition!r}{did_you_mean(name, PARTITIONS)}"
+                f"partition must be one of {usages(_PARTITIONS)}; got {self.partition!r}{did_you_mean(name, _PARTITIONS)}"
             )
         if SPECS[parse(self.partition).name].fixes_sites:
             self._refuse(
@@ -162,7 +162,7 @@ _NOT_EXPORTED = {
 }
 
 
-class ExportSettings(TrainingSettings):
+class ExportSettings(_TrainingSettings):
     """What jobs for provisioned sites train, and at which sites; `label` is the column of their rows with the class."""
 
     clusters: str | None = Field(
