@@ -57,30 +57,7 @@ _PUBLIC = {
     "JobFailed": "flareclust._foundation.errors",
 }
 
-__all__ = [
-    "Algorithm",
-    "Devices",
-    "FederatedKMeans",
-    "FlareclustError",
-    "JobFailed",
-    "KSelected",
-    "PersonalResult",
-    "Result",
-    "Stability",
-    "SweepResult",
-    "UserError",
-    "__version__",
-    "algorithms",
-    "load_result",
-    "memberships",
-    "personalise",
-    "read_table",
-    "recipe",
-    "run",
-    "select_k",
-    "stability",
-    "sweep",
-]
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 - names, by their modules
 
 
 def __getattr__(name: str) -> Any:

@@ -25,12 +25,7 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.task import PLACE, Task
 
 
-def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = "") -> IntArray:
-    """Return the cluster (n,) of each row of a late site's file, as `placed_file` does."""
-    return placed_file(folder, file, site, columns, salt)[0]
-
-
-def placed_file(
+def place_file(
     folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = ""
 ) -> tuple[IntArray, Table]:
     """Return the cluster (n,) of each row of a late site's file, read by the names of the federation's columns, and its rows.

@@ -14,7 +14,7 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.tables import Table
 from flareclust.data.words import DAYS
-from flareclust.engines.late_sites import place, placed_file, read_finished
+from flareclust.engines.late_sites import place, place_file, read_finished
 from flareclust.evaluation.agreement import unlike_columns
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.tables.typed_files import typed_file
@@ -61,9 +61,9 @@ def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntA
 def place_by_names(
     folder: Path, file: Path, site: str, columns: Sequence[str] | None, salt: str
 ) -> tuple[IntArray, Table]:
-    """Do as `placed_file` of the engines does; where the run had a schema, an error names it."""
+    """Do as `place_file` of the engines does; where the run had a schema, an error names it."""
     try:
-        return placed_file(folder, file, site, columns, salt)
+        return place_file(folder, file, site, columns, salt)
     except UserError as error:
         schema = None if columns is not None else _setting(read_finished(folder)[1], "table_schema")
         if schema is None:

@@ -134,7 +134,7 @@ def test_frames_of_ordinary_algorithms_keep_the_names_of_their_columns(tmp_path)
         np.testing.assert_array_equal(result.predict(frame.assign(age=1.0)), result.site_labels[site])
     data["west"].to_csv(tmp_path / "late.csv", index=False)
     np.testing.assert_array_equal(
-        place_file(tmp_path / "out", tmp_path / "late.csv", "late"), result.site_labels["west"]
+        place_file(tmp_path / "out", tmp_path / "late.csv", "late")[0], result.site_labels["west"]
     )
     numbered = {site: pd.DataFrame(frame.to_numpy()) for site, frame in data.items() if site != "west"}
     for name in ("fkm", "masked"):

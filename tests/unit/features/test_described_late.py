@@ -58,7 +58,7 @@ def test_predict_says_what_is_wrong_with_rows(X, words):
 @pytest.mark.parametrize("name", PARTIAL)
 def test_a_site_that_comes_late_with_the_rows_of_another_gets_its_labels(name, scale, folder, tmp_path):
     result = flareclust.run(name, folder, k=4, partition="none", scale=scale, out=tmp_path / "out")
-    placed = place_file(tmp_path / "out", folder / "south.csv", "late")
+    placed = place_file(tmp_path / "out", folder / "south.csv", "late")[0]
     if name == "proxy":  # whose labels are those of the merged local clusters
         assert ari(placed, result.site_labels["south"]) > 0.98
     else:
@@ -84,7 +84,7 @@ def test_a_late_site_with_a_new_column_is_placed_by_the_columns_that_are_known(n
     if name != "fkm-common":
         late = late.drop(columns="urea")
     late.to_csv(tmp_path / "late.csv", index=False)
-    placed = place_file(tmp_path / "out", tmp_path / "late.csv", "late")
+    placed = place_file(tmp_path / "out", tmp_path / "late.csv", "late")[0]
     known = flareclust.run(name, folder, k=4, partition="none").site_labels["south"]
     assert ari(placed, known) > 0.99
 
@@ -131,7 +131,7 @@ def test_a_late_site_finds_hidden_columns_by_their_codes(folder, tmp_path):
     about = {"algorithm": "masked", "k": 4, "seed": 0, "params": {}, "columns": outcome.arrays["column_names"].tolist()}
     (tmp_path / "out").mkdir()
     outcome_files.write(outcome, tmp_path / "out", about)
-    placed = place_file(tmp_path / "out", folder / "south.csv", "late", salt=salt)
+    placed = place_file(tmp_path / "out", folder / "south.csv", "late", salt=salt)[0]
     np.testing.assert_array_equal(placed, outcome.labels["south"])
     with pytest.raises(UserError, match="shares no column with the federation; if the federation hashes"):
         place_file(tmp_path / "out", folder / "south.csv", "late")
