@@ -40,6 +40,9 @@ GENERAL: Mapping[str, Any] = {
     "random_state": 0,
 }
 
+#: Those that `flareclust.run` has under another name, or for one table only.
+_OTHERWISE_GIVEN = ("n_clusters", "n_sites", "partition", "random_state")
+
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Cluster rows that are spread over sites.
@@ -93,20 +96,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         sites = _sites_of(X)
         general = {"partition": self.partition, "n_sites": self.n_sites} if sites is None else {}
         data = self._one_table(X, reset=True) if sites is None else sites
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name not in GENERAL}
-        result = run(
-            self.algorithm,
-            data,
-            self.n_clusters,
-            criterion=self.criterion,
-            seed=_seed(self.random_state),
-            engine=self.engine,
-            min_sites=self.min_sites,
-            secure_sums=self.secure_sums,
-            policy=self.policy,
-            **general,
-            **settings,
-        )
+        given = {name: value for name, value in self.get_params(deep=False).items() if name not in _OTHERWISE_GIVEN}
+        result = run(self.algorithm, data, self.n_clusters, seed=_seed(self.random_state), **general, **given)
         self._keep(result, X, sites)
         return self
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flareclust.cli.entry import say
+from flareclust.cli.settings import AsJson
 from flareclust.engines.poc.state import DEFAULT, KITS, SERVER
 
 poc_app = typer.Typer(no_args_is_help=True, help="A federation on this machine: a server and sites, with certificates.")
@@ -44,7 +45,7 @@ def poc_up(
 @poc_app.command("status")
 def poc_status(
     folder: _Folder = DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how the server and the sites are; exit with 1 if one of them is not well."""
     from rich.console import Console
@@ -58,19 +59,11 @@ def poc_status(
         found = poc.status(folder)
         lost = poc.lost(folder) if any(one.name == SERVER and one.well for one in found) else []
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    one.name: {
-                        "running": one.running,
-                        "connected": one.connected,
-                        "rows": one.rows,
-                        "log": str(one.log),
-                    }
-                    for one in found
-                }
-            )
-        )
+        states = {
+            one.name: {"running": one.running, "connected": one.connected, "rows": one.rows, "log": str(one.log)}
+            for one in found
+        }
+        typer.echo(json.dumps(states))
     else:
         table = Table(box=None)
         for heading in ("", "running", "connected", "rows"):

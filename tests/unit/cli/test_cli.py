@@ -9,13 +9,15 @@ import socket
 import subprocess
 import sys
 from importlib import import_module
+from inspect import signature
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.cli.settings import parse_settings
+from flareclust.cli.settings import parse_settings, with_tables
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms
 from tests.patience import PATIENCE
@@ -309,3 +311,19 @@ def test_ui_hands_over_to_mlflow(command, store, monkeypatch):
     assert argv[1:4] == ["-m", "mlflow", "ui"]
     assert store in argv
     assert argv[argv.index("--port") + 1] == "5055"
+
+
+def test_a_table_of_options_stands_for_its_fields():
+    class Table(NamedTuple):
+        first: int = 1
+        second: str = "b"
+
+    seen = []
+
+    @with_tables
+    def command(*, before: int, table: Table, after: int = 2) -> None:
+        seen.append((before, table, after))
+
+    assert list(signature(command).parameters) == ["before", "first", "second", "after"]
+    command(before=0, first=3, second="c", after=4)
+    assert seen == [(0, Table(3, "c"), 4)]
