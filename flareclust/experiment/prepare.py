@@ -53,20 +53,27 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
         from flareclust.engines.poc import federation as poc
 
         return prepare_poc(poc.find(Path(experiment.kit or poc.DEFAULT)), experiment)
+    if dataset is None and parse(experiment.partition).name == "none":
+        return own_sites(experiment) if experiment.typed else _own_files(experiment)
+    return _one_table(experiment, dataset)
+
+
+def _own_files(experiment: Experiment) -> Prepared:
+    """Return the sites whose files of numbers, or folders of images, are in one folder."""
+    sites = site_files(Path(experiment.data))
+    if experiment.engine == "devices":
+        raise UserError(
+            "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
+        )
+    prepared = replace(_by_name(experiment, sites), ids=ids_of_images(sites))
+    named = prepared.columns is not None and prepared.agreement != "may-lack"
+    return replace(prepared, params={**compared(experiment), **prepared.params}) if named else prepared
+
+
+def _one_table(experiment: Experiment, dataset: Dataset | None) -> Prepared:
+    """Return the sites that the rows of one table, or of a data set in memory, are assigned to."""
     ids: Sequence[str] | None = None
     if dataset is None:
-        apart = parse(experiment.partition).name == "none"
-        if experiment.typed and apart:
-            return own_sites(experiment)
-        if apart:
-            sites = site_files(Path(experiment.data))
-            if experiment.engine == "devices":
-                raise UserError(
-                    "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
-                )
-            prepared = replace(_by_name(experiment, sites), ids=ids_of_images(sites))
-            named = prepared.columns is not None and prepared.agreement != "may-lack"
-            return replace(prepared, params={**compared(experiment), **prepared.params}) if named else prepared
         if Path(experiment.data).is_dir():
             raise UserError(
                 f"{experiment.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"
