@@ -81,14 +81,17 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
             options += signature(parameter.annotation).parameters.values()
         else:
             options.append(parameter)
-    options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+    shape = Signature([option.replace(kind=Parameter.KEYWORD_ONLY) for option in options])
 
     @wraps(command)
     def run(**given: Any) -> None:
-        made = {name: table(*map(given.pop, table._fields)) for name, table in tables.items()}
-        command(**given, **made)
+        bound = shape.bind(**given)
+        bound.apply_defaults()
+        values = bound.arguments
+        made = {name: table(*map(values.pop, table._fields)) for name, table in tables.items()}
+        command(**values, **made)
 
-    run.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    run.__signature__ = shape  # type: ignore[attr-defined]
     run.__annotations__ = {option.name: option.annotation for option in options}
     return run
 

@@ -85,7 +85,7 @@ _TOML = (
     ),
 )
 SWEEPS = (
-    'name = "digits"\ndata = "iris"\nalgorithms = ["feca", "kfed"]\nseeds = 3\nclients = 5\npartitions = "iid"\n',
+    'name = "digits"\ndata = "iris"\nalgorithms = ["feca", "kfed"]\nseeds = 3\nn_sites = 5\npartitions = "iid"\n',
     (
         'name = "grid"\ndata = ["iris", "t.csv"]\nk = [3, 4]\nworkers = 2\nengine = "inprocess"\nmin_sites = 2\n'
         'partitions = ["dirichlet:0.3", "clusters:2"]\n\n[[algorithms]]\nname = "kfed"\nk_local = [2, 3]\nlabel = "k"\n'

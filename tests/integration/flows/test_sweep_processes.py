@@ -66,7 +66,7 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     from mlflow import MlflowClient
 
     (tmp_path / "s.toml").write_text(
-        'name = "s"\ndata = "iris"\nclients = 3\nseeds = 60\nalgorithms = ["kfed", "feca"]\nworkers = 1\n'
+        'name = "s"\ndata = "iris"\nn_sites = 3\nseeds = 60\nalgorithms = ["kfed", "feca"]\nworkers = 1\n'
     )
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     environment |= {"PREFECT_HOME": str(tmp_path / "prefect")}
@@ -126,7 +126,7 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
 
 
 def test_without_tracking_neither_prefect_nor_mlflow_is_imported(tmp_path):
-    (tmp_path / "s.toml").write_text('name = "s"\ndata = "iris"\nclients = 3\nseeds = 1\nalgorithms = ["kfed"]\n')
+    (tmp_path / "s.toml").write_text('name = "s"\ndata = "iris"\nn_sites = 3\nseeds = 1\nalgorithms = ["kfed"]\n')
     code = (
         "import sys\nfrom flareclust.cli.main import main\n"
         "try:\n    main(['sweep', 's.toml', '--no-track'])\nexcept SystemExit as done:\n    assert not done.code\n"

@@ -326,4 +326,5 @@ def test_a_table_of_options_stands_for_its_fields():
 
     assert list(signature(command).parameters) == ["before", "first", "second", "after"]
     command(before=0, first=3, second="c", after=4)
-    assert seen == [(0, Table(3, "c"), 4)]
+    command(before=1)
+    assert seen == [(0, Table(3, "c"), 4), (1, Table(), 2)]

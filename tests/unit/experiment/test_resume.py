@@ -169,7 +169,7 @@ def test_the_command_says_how_to_go_on(tmp_path, monkeypatch, error, kind, words
 
     monkeypatch.setattr("flareclust.api.run_experiment", stopped)
     with pytest.raises(kind, match=words):
-        run_command("lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
+        run_command(algorithm="lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
 
 
 def test_a_failure_that_would_come_again_is_no_reason_to_resume(tmp_path, monkeypatch):
@@ -179,13 +179,13 @@ def test_a_failure_that_would_come_again_is_no_reason_to_resume(tmp_path, monkey
 
     monkeypatch.setattr("flareclust.api.run_experiment", failed)
     with pytest.raises(JobFailed, match=r"^too few sites$"):
-        run_command("lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
+        run_command(algorithm="lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
     with pytest.raises(JobFailed, match="too few sites\nif its reason is gone, the same command with --resume"):
-        run_command("lloyd", data="iris", k="3", engine="simulator", out=tmp_path / "out", track=False)
+        run_command(algorithm="lloyd", data="iris", k="3", engine="simulator", out=tmp_path / "out", track=False)
 
 
 def test_the_command_resumes_a_folder(tmp_path):
     interrupted(tmp_path)
-    run_command("lloyd", data="iris", k="3", n_sites=3, engine="inprocess", resume=str(tmp_path), track=False)
+    run_command(algorithm="lloyd", data="iris", k="3", n_sites=3, engine="inprocess", resume=str(tmp_path), track=False)
     assert len(flareclust.load_result(tmp_path).centroids) == 3
     assert not (tmp_path / CHECKPOINT).exists()

@@ -23,7 +23,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(logging, "raiseExceptions", True)
     before = {number: signal.getsignal(number) for number in ENDING}
     (tmp_path / "s.toml").write_text(
-        'name = "my sweep!"\ndata = "iris"\nclients = 3\nseeds = 2\nk = [3, 60]\nalgorithms = ["feca", "central"]\n'
+        'name = "my sweep!"\ndata = "iris"\nn_sites = 3\nseeds = 2\nk = [3, 60]\nalgorithms = ["feca", "central"]\n'
     )
 
     def call(*args):
