@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -24,7 +24,7 @@ from flareclust.protocol.replies import SiteReply, accept, by_name
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, STEP
+from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, NAMES, REFUSED, ROUND, STEP
 
 
 @dataclass(frozen=True)
@@ -223,3 +223,40 @@ def _exchange(step: object, round_: object) -> str:
     if not isinstance(step, str) or not isinstance(round_, int):
         return "no step of any round"
     return f"{step[:40]} of round {round_}"
+
+
+# Conversion of a named tuple to entries of the server's record, which keep it between two steps, and back.
+
+_State = TypeVar("_State", bound=NamedTuple)
+
+
+def entries(prefix: str, state: NamedTuple) -> Message:
+    """Return the fields of a state as entries of a record, each under its name behind the prefix."""
+    return {prefix + name: np.asarray(value) for name, value in state._asdict().items()}
+
+
+def state_in(prefix: str, kind: type[_State], record: Message) -> _State:
+    """Return the state whose fields are in a record; fields without a dimension come back as plain numbers."""
+    arrays = [record[prefix + name] for name in kind._fields]
+    plain: list[Any] = [value if value.ndim else value.item() for value in arrays]
+    return kind(*plain)
+
+
+class ComparedAggregator(ClusteringAggregator):
+    """A server that compares the names of the sites' columns before the first round where the job says so.
+
+    A site whose columns are not those of most sites takes no part.
+    """
+
+    def first(self) -> Round:
+        """Return the first exchange: the columns' names, or what comes after them."""
+        compare = NAMES in self.steps and getattr(self.params, "compare", "none") != "none"
+        return Round(step=NAMES) if compare else self.after_names()
+
+    def after_names(self) -> Round:
+        """Return the first exchange about rows: that of the algorithm, unless overridden."""
+        return super().first()
+
+    def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
+        """Merge a round; the schema of the names has refused the sites at odds before."""
+        return self.after_names() if round_.step == NAMES else super().advance(round_, replies)

@@ -13,11 +13,10 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.scaled import ScaledAggregator
-from flareclust.core.directions import of_length_one
+from flareclust.core.scaling import of_length_one
 from flareclust.executors.cosine import MetricParams
 from flareclust.executors.parameters import COSINE, PARTIAL
-from flareclust.features.scaling import OPEN_GAPS
-from flareclust.features.space import LENGTH_ONE
+from flareclust.features.scaling import LENGTH_ONE, OPEN_GAPS
 
 
 class MetricAggregator(ScaledAggregator):

@@ -17,14 +17,13 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.aggregators import linear_evaluation as regression
-from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.aggregators.compared import ComparedAggregator
+from flareclust.aggregators.base import ClusteringAggregator, ComparedAggregator, Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.ffcm import FFCMAggregator
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.aggregators.mavg import MAvgAggregator
 from flareclust.aggregators.pooled import PooledAggregator
-from flareclust.core.directions import of_length_one
+from flareclust.core.scaling import of_length_one
 from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.deepfeca import SHAPE, TRAIN, DeepFeCAExecutor, DeepFeCAParams, step_name
 from flareclust.protocol.outcome import DEVICE_GPU, DEVICE_SITE
@@ -70,8 +69,7 @@ class DeepFeCAAggregator(ComparedAggregator):
 
     def _initialised(self, image: Any, replies: Mapping[str, Message]) -> Round:
         """Draw the first weights (line 2)."""
-        from flareclust.deep.networks import build
-        from flareclust.deep.weights import weights_of
+        from flareclust.deep.networks import build, weights_of
 
         network = build(self.params.network, image, self.seed)
         on_gpu = sum(int(reply["cuda"]) for reply in replies.values())
@@ -168,8 +166,7 @@ class DeepFeCAAggregator(ComparedAggregator):
 
     def result(self, round_: Round) -> Message:
         """Return the weights by name, too."""
-        from flareclust.deep.networks import build
-        from flareclust.deep.weights import load_weights, named
+        from flareclust.deep.networks import build, load_weights, named
 
         network = build(self.params.network, round_.task["image"], self.seed)
         load_weights(network, round_.task["weights"])

@@ -12,14 +12,18 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections.abc import Mapping
+from math import sqrt
 
 import numpy as np
+from scipy.spatial.distance import pdist
 
-from flareclust._foundation.typing import Message
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.core.arrays import as_count, as_labels, as_matrix
 from flareclust.core.clusterers import group, group_means
-from flareclust.core.separability import separability
+from flareclust.core.lloyd import assign
 from flareclust.executors.dkmpp import DKMPPExecutor, DKMPPParams
 from flareclust.protocol.replies import gathered
 
@@ -57,3 +61,85 @@ class DKMPPAggregator(ScaledAggregator):
             "received_site": site,
         }
         return Round({"centroids": centroids}, done=True, diagnostics=diagnostics, record=record)
+
+
+# How far apart the clusters of a set of points are, and what follows for distributed k-means++.
+#
+# Source: Armacki, Kar, "Toward Understanding the Improved Robustness to Initialization in Distributed Clustering":
+# Definitions 1 and 3, Lemma 1, Theorem 1. Their symbols: K populations with means mu_k; R, the largest distance of a row
+# to the mean of its population; r and D, the smallest and the largest distance of two means; m users.
+
+
+def separability(points: FloatArray, labels: IntArray) -> float:
+    """Return min |mu_k - mu_l| / max |mu_k - a_i| of a clustering: it is alpha-separable for every alpha below this.
+
+    Definition 1 asks for an alpha > 1. Infinite where every point is the mean of its cluster, or where there is one
+    cluster only.
+
+    Args:
+        points: (n, d), n >= 1.
+        labels: cluster of each point (n,): every number from 0 to the largest.
+
+    Raises:
+        UserError: for input that does not fit the above.
+    """
+    points = as_matrix(points, "points")
+    if len(points) == 0:
+        raise UserError("points must have at least one row, got none")
+    labels = as_labels(labels, len(points), len(points))
+    if not np.bincount(labels).all():
+        raise UserError("labels must be all numbers from 0 to the largest; some of them have no point")
+    means = group_means(points, labels)
+    radius = float(np.sqrt(((points - means[labels]) ** 2).sum(axis=1).max()))
+    if len(means) == 1 or radius == 0:
+        return float("inf")
+    return float(pdist(means).min()) / radius
+
+
+def covered(seeds: FloatArray, means: FloatArray) -> BoolArray:
+    """Return which populations (K,) have a seed among seeds (c, d): Definition 3.
+
+    A seed belongs to the population with the nearest of the means (K, d), which is its own wherever r > 2 R.
+    """
+    labels, _ = assign(seeds, means)
+    found: BoolArray = np.bincount(labels, minlength=len(means)) > 0
+    return found
+
+
+def uncovered_bound(k: int, r: float, R: float, D: float) -> float:
+    """Return Lemma 1's bound on the probability that a population is not covered by one user's k seeds.
+
+    (1 - (r^2 - 6 R^2) / (4 K (D + 2 R)^2))^K, for K populations with as many rows each. To the power m it bounds the
+    probability that none of m users covers it.
+
+    Raises:
+        UserError: unless sqrt(6) R < r <= D and R >= 0 (Assumption 2).
+    """
+    k = as_count(k, "k")
+    if not (0 <= sqrt(6) * R < r <= D < float("inf")):
+        raise UserError(f"needs sqrt(6) R < r <= D (Assumption 2), got R={R:g}, r={r:g}, D={D:g}")
+    return float((1 - (r**2 - 6 * R**2) / (4 * k * (D + 2 * R) ** 2)) ** k)
+
+
+def mse_bound(k: int, m: int, r: float, R: float, D: float, variance: float, alpha: float = 1.0) -> float:
+    """Return Theorem 1's bound on the mean squared distance of a population's mean to the nearest final centroid.
+
+    variance + 2 K (R^2 + D^2) * uncovered_bound^m, with the population's own mean squared distance to its mean.
+
+    Args:
+        k: number of populations, and of centroids.
+        m: number of users.
+        r, R, D: see above.
+        variance: sigma_k^2.
+        alpha: what the server's clusterer needs to be exact.
+
+    Raises:
+        UserError: unless r >= 2 (alpha + 1) R as well, as the theorem requires, and 0 <= variance <= R^2.
+    """
+    m = as_count(m, "m")
+    missed = uncovered_bound(k, r, R, D)
+    if not (alpha >= 1 and r >= 2 * (alpha + 1) * R):
+        raise UserError(f"needs alpha >= 1 and r >= 2 (alpha + 1) R, got alpha={alpha:g}, r={r:g}, R={R:g}")
+    if not 0 <= variance <= R**2:
+        raise UserError(f"variance must lie in 0..R^2, got {variance:g} with R={R:g}")
+    return float(variance + 2 * k * (R**2 + D**2) * missed**m)

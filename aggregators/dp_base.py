@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
-from flareclust.aggregators.compared import ComparedAggregator
+from flareclust.aggregators.base import ComparedAggregator, Round
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import CLEAR, CLIPPED, REACH_RADII, UNIT
@@ -16,7 +15,7 @@ from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.dp.accounting import MOST_EPSILON, WHOLE, epsilon_of, rho_of
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
-from flareclust.protocol.private_arrays import REACH, SIGNAL
+from flareclust.protocol.cluster_arrays import REACH, SIGNAL
 
 #: The key of the noisy number of all rows, in the record of a round.
 ALL_ROWS = "all_rows"

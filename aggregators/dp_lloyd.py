@@ -29,16 +29,18 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import (
+    MOST_COLUMNS,
+    SQUARE_UNIT,
     Grid,
     cells_for,
     cluster_cells,
     first_radii,
     grid_along,
     is_clear,
+    second_moment_sensitivity,
     settled_radii,
     spread_of,
 )
-from flareclust.core.dp.axis_sums import MOST_COLUMNS, SQUARE_UNIT, second_moment_sensitivity
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
@@ -56,7 +58,7 @@ from flareclust.executors.dp_lloyd import (
     DPLloydParams,
 )
 from flareclust.privacy.dp.mechanism import deviation_of_total
-from flareclust.protocol.private_arrays import REACH, SIGNAL
+from flareclust.protocol.cluster_arrays import REACH, SIGNAL
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
 

@@ -29,7 +29,7 @@ from flareclust.core.lloyd import sums_by_label
 from flareclust.executors.dp_base import ASSESSMENT_SHARE, update_share
 from flareclust.executors.dp_lloyd import MOST_CELLS
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor, DPOneShotParams
-from flareclust.protocol.private_arrays import REACH, SIGNAL
+from flareclust.protocol.cluster_arrays import REACH, SIGNAL
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.schema import MOST_COLUMNS
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.records import entries, state_in
+from flareclust.aggregators.base import entries, state_in
 from flareclust.core.logistic import improved
 
 _PREFIX = "linear_"

@@ -25,13 +25,20 @@ from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
-from flareclust.aggregators.lloyd_merge import lloyd_merge
-from flareclust.aggregators.refinement import State, advanced, begun, interrupted, totals, without_state
+from flareclust.aggregators.refinement import (
+    State,
+    advanced,
+    begun,
+    interrupted,
+    lloyd_merge,
+    mean_square,
+    totals,
+    without_state,
+)
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.robust import FilteredCentroids, filter_outliers, typical_totals
 from flareclust.core.seeds import farthest_first
-from flareclust.core.split_merge import mean_square
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
 from flareclust.executors.portfolio import PortfolioExecutor, PortfolioParams

@@ -2,23 +2,115 @@
 
 1. The solution gets a number of Lloyd updates. Every solution that the sites were sent is judged by the mean squared
    distance of the rows that they reported, and the best of all is kept, whatever came last.
-2. An attempt: up to four proposals (`flareclust.core.split_merge`) get three updates side by side; the best of them gets
+2. An attempt: up to four proposals (`proposals`) get three updates side by side; the best of them gets
    five more. While that lowers the mean squared distance by a ten-thousandth, and attempts are left, another one follows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
-from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
-from flareclust.aggregators.records import entries, state_in
-from flareclust.core.split_merge import Totals, mean_square, proposals
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.aggregators.base import Round, entries, state_in
+from flareclust.core.group_kernels import add_means
+from flareclust.core.robust import PLAIN, Rule, capped, site_centers
 from flareclust.evaluation.scores import unstack
-from flareclust.protocol.replies import gathered
+from flareclust.protocol.replies import gathered, piecewise
+
+# Leaving a local optimum of k-means: one cluster is split, two others are joined, and the outcome is compared.
+#
+# Source: split and merge moves as in Ball and Hall (1965), ISODATA, and Ueda, Nakano, Ghahramani, Hinton (2000), SMEM
+# algorithm for mixture models. Everything follows from totals over rows: number, mean and squared deviations by cluster.
+#
+# Readings:
+# 1. The cluster with the largest sum of squares is split along its column of largest variance, one standard deviation to
+#    either side of its mean.
+# 2. The pair is joined that adds least to the sum of squares, n_a n_b / (n_a + n_b) |mean_a - mean_b|^2 (Ward 1963), and
+#    that the split cluster is not one of. A cluster without rows costs nothing.
+# 3. Four proposals: the best move; the best two; the second best cluster split; the second best pair joined.
+
+#: Moves, rank of the first cluster that is split, and rank of the first pair that is joined, of each proposal.
+_PROPOSALS = ((1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1))
+
+#: The most solutions that `proposals` returns.
+MOST_PROPOSALS = len(_PROPOSALS)
+
+
+class Totals(NamedTuple):
+    """What is known of all rows by cluster, for one solution.
+
+    Attributes:
+        counts: rows (k,).
+        means: (k, d), the centroid itself where a cluster has no rows.
+        m2: squared deviations from the mean by column (k, d).
+    """
+
+    counts: IntArray
+    means: FloatArray
+    m2: FloatArray
+
+
+def mean_square(centroids: FloatArray, totals: Totals) -> float:
+    """Return the mean squared distance of the rows to their centroids (k, d); infinite without rows."""
+    rows = totals.counts.sum()
+    if not rows:
+        return float("inf")
+    within = totals.m2.sum() + totals.counts @ ((totals.means - centroids) ** 2).sum(axis=1)
+    return float(within / rows)
+
+
+def proposals(totals: Totals) -> list[FloatArray]:
+    """Return different solutions (k, d) one or two moves away, at most `MOST_PROPOSALS`; none where no move is possible."""
+    found: list[FloatArray] = []
+    for moves, cluster, pair in _PROPOSALS:
+        proposed = _moved(totals, moves, cluster, pair)
+        if proposed is not None and not any(np.array_equal(proposed, other) for other in found):
+            found.append(proposed)
+    return found
+
+
+def _moved(totals: Totals, moves: int, cluster: int, pair: int) -> FloatArray | None:
+    """Return the centroids after so many moves, each about clusters of its own; None where the first is not possible."""
+    counts, centroids, squares = totals.counts.astype(np.float64), totals.means.copy(), totals.m2.sum(axis=1)
+    free = np.ones(len(counts), dtype=bool)
+    for move in range(moves):
+        splittable = np.argsort(np.where(free & (squares > 0), -squares, np.inf), kind="stable")
+        splittable = splittable[: np.count_nonzero(free & (squares > 0))]
+        rank = cluster if move == 0 else 0
+        if rank >= len(splittable):
+            return centroids if move else None
+        r = int(splittable[rank])
+        free[r] = False
+        joined = _cheapest(counts, centroids, np.flatnonzero(free), pair if move == 0 else 0)
+        if joined is None:
+            return centroids if move else None
+        a, b = joined
+        free[[a, b]] = False
+        if counts[a] + counts[b]:
+            centroids[a] += counts[b] / (counts[a] + counts[b]) * (centroids[b] - centroids[a])
+        step = np.zeros(centroids.shape[1])
+        j = int(totals.m2[r].argmax())
+        step[j] = np.sqrt(totals.m2[r, j] / counts[r])
+        centroids[b] = centroids[r] + step
+        centroids[r] = centroids[r] - step
+    return centroids
+
+
+def _cheapest(
+    counts: FloatArray, centroids: FloatArray, among: Sequence[int] | IntArray, rank: int
+) -> tuple[int, int] | None:
+    """Return the pair of clusters that costs least to join, or next to least for `rank` 1; None without such a pair."""
+    points, rows = centroids[among], counts[among]
+    a, b = np.triu_indices(len(points), 1)
+    if rank >= len(a):
+        return None
+    weight = rows[a] * rows[b] / np.maximum(rows[a] + rows[b], 1)
+    cost = weight * ((points[a] - points[b]) ** 2).sum(axis=1)
+    at = int(np.argsort(cost, kind="stable")[rank])
+    return int(among[a[at]]), int(among[b[at]])
+
 
 #: Updates of the proposals side by side, and of the best of them afterwards.
 SIDE_BY_SIDE, AFTERWARDS = 3, 5
@@ -126,3 +218,41 @@ def advanced(state: State, task: Message, replies: Sequence[Message]) -> tuple[S
 def _of_solution(reply: Message, first: int, end: int) -> Message:
     own = (reply["cluster"] >= first) & (reply["cluster"] < end)
     return {name: value[own] for name, value in reply.items()} | {"cluster": reply["cluster"][own] - first}
+
+
+def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule = PLAIN) -> FloatArray:
+    """Return the centroids (k, d) after one update: the means of all rows that the replies describe.
+
+    With a rule that judges sites, the center of what they say of each cluster instead.
+
+    A cluster that no reply describes keeps its centroid. Pure, and the same bits for the same replies.
+
+    Args:
+        centroids: what the sites were sent (k, d).
+        replies: of each site `centroids` (c, d), `counts` (c,) and `cluster` (c,), which centroid each belongs to.
+        rule: how far sites are believed.
+    """
+    sent, site = gathered(replies, ("counts", "cluster"))
+    counts, cluster = capped(sent["counts"], site, rule.cap), sent["cluster"]
+    if rule.active:
+        return site_centers(centroids, gathered(replies)[0]["centroids"], counts, site, cluster, rule)
+    rows = counts.astype(np.float64)
+    total = np.bincount(cluster, weights=rows, minlength=len(centroids))
+    # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points
+    # received, so that the same replies give the same centroids and nothing moves once no row changes its cluster.
+    origin, sums, present = centroids.copy(), np.zeros_like(centroids), np.zeros(len(centroids), dtype=np.bool_)
+    end = 0
+    for points in piecewise(replies, "centroids"):
+        start, end = end, end + len(points)
+        add_means(points, rows[start:end], cluster[start:end], origin, present, sums)
+    moved = centroids.copy()
+    moved[present] = origin[present] + sums[present] / total[present, None]
+    return moved
+
+
+def rows_behind(k: int, replies: Collection[Message]) -> IntArray:
+    """Return how many rows the replies describe for each of the k centroids (k,)."""
+    behind = np.zeros(k, dtype=np.int64)
+    sent, _ = gathered(replies, ("cluster", "counts"))
+    np.add.at(behind, sent["cluster"], sent["counts"])
+    return behind

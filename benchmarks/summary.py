@@ -27,7 +27,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.core.blas import one_thread
 from flareclust.core.chunks import pieces
 from flareclust.core.lloyd import assign, kmeans
-from flareclust.core.summary import of_all_rows, summary_kmeans
+from flareclust.core.local import of_all_rows, summary_kmeans
 
 RECORD = Path(__file__).resolve().parent / "records" / "summary.json"
 

@@ -4,7 +4,7 @@
 
 Whoever has the results of jobs under both floors can learn size and mean of every group of both kinds. Where two of them are
 the same but for one row, or two unions of them, that row is the difference of their sums. It is exact where no value of these
-groups was moved to others (`flareclust.core.dominance`).
+groups was moved to others (`flareclust.core.microaggregation`).
 """
 
 import numpy as np

@@ -18,7 +18,7 @@ from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
+from flareclust.aggregators.refinement import lloyd_merge, rows_behind
 from flareclust.core.lloyd import assign, kmeans
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.partition import partition

@@ -1,7 +1,7 @@
 """The base class of all executors: how a site answers a task, in every engine."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from time import perf_counter
 from types import MappingProxyType
@@ -13,14 +13,18 @@ from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core import compiled, microaggregation
+from flareclust.core.assessment import TOTALS, assessment_sums, without_small
+from flareclust.core.devices import steps as devices_steps
+from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
+from flareclust.core.disclosure import factor
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
-from flareclust.evaluation.scores import check_candidates
+from flareclust.evaluation.scores import check_candidates, scaled, score_sums
 from flareclust.executors import partwise
-from flareclust.executors.assessing import Assessing
 from flareclust.executors.nvflare_executor import HELD, ExecutorShell
 from flareclust.executors.profiles import PROFILES, Profiling
 from flareclust.executors.stages import RowStage, SchemaStage
+from flareclust.features.alignment import NAMES_OF_COLUMNS, hashed_names
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.masking import KEY
@@ -35,6 +39,7 @@ from flareclust.protocol.task import (
     BEFORE_ROUNDS,
     CLUSTER,
     KEYS,
+    NAMES,
     PLACE,
     PLACED,
     PROFILE_TOTALS,
@@ -61,7 +66,7 @@ _OF_ALL = MappingProxyType(
 )
 
 
-class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
+class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     """An NVFlare executor around pure functions of one site's rows, one for each step of the algorithm.
 
     A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`).
@@ -148,6 +153,71 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
             seen: the rows (m, d) that `local` got: `data` itself, or at a site with a policy its microaggregated rows.
         """
         return assign(data, task.arrays["centroids"])[0]
+
+    # ---- the steps that all algorithms share: the assessment, scores of candidate solutions, placing of late rows ----
+
+    @partwise.computed_by(partwise.place)
+    def place(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how many rows (n, d) are placed in the clusters of a finished result."""
+        return {"rows": np.array(len(data))}
+
+    @partwise.computed_by(partwise.assess)
+    def assess(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the sums over the rows (n, d) by final centroid, from which label-free metrics are computed."""
+        self._check_enough(data, context)
+        sums = self.assessed(data, task.arrays["centroids"])
+        if context.grouped:
+            sums = without_small(sums, context.min_count)
+            scale = factor(sums["counts"], context.round_counts, context.min_count)
+            sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
+        return sums | {name: sums[name].sum() for name in TOTALS}
+
+    def assess_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
+        """Return the replies of many sites to `assess`; None where an algorithm computes other sums."""
+        centroids = task.arrays["centroids"]
+        usual = type(self).assessed is ClusteringExecutor.assessed and devices_steps.fits(*centroids.shape)
+        return devices_steps.assessments_of_each(devices, centroids, context.min_count) if usual else None
+
+    def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
+        """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""
+        return assessment_sums(self.compared(data, centroids), centroids)[1]
+
+    def score(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how well each of several solutions fits the rows (n, d)."""
+        fields, free = self.step(task.step).schema.fields, not context.grouped
+        limited = free and not context.secure
+        data = self.scored(task, data, context)
+        sums = score_sums(
+            task.arrays,
+            data,
+            fields,
+            context.min_count,
+            aborted,
+            limited=limited,
+            repeats=context.repeats,
+            view=self.compared,
+        )
+        return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
+
+    def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
+        """Return the rows (n, d) as they are compared with centroids (k, d); as they are, unless overridden."""
+        return data
+
+    def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
+        """Return the rows that scores cover; all rows (n, d) unless overridden."""
+        return data
+
+    def _check_enough(self, data: Sized, context: SiteContext) -> None:
+        if not self.private and len(data) < context.min_count:
+            raise Refusal(
+                f"has fewer rows than min_count={context.min_count}, so sums over them would disclose the rows"
+            )
 
     # ---- the same for every engine ----
 
@@ -301,3 +371,48 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
             raise Refusal(f"was sent {sizes['k']} centroids where the job has at most {maximum}")
         if sizes["d"] != data.shape[1]:
             raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {sizes['d']}")
+
+
+class ComparedExecutor(ClusteringExecutor):
+    """A site that reports hashes of its columns' names in their order where the job asks for them (`compare`)."""
+
+    steps = {NAMES: Step(NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
+
+    @partwise.computed_by(partwise.names)
+    def names(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return hashes of the names of the columns."""
+        return hashed_names(table)
+
+
+def batched_method(executor: type[ClusteringExecutor], step: str) -> str | None:
+    """Return the method that computes a step for many sites: that of the class which has the step's own method, or None.
+
+    Beside the method of a step, which says what one site sends, a class may have a method of that name and `_batch`, which
+    computes the same for many sites in the engine devices. It returns None for settings that it does not cover.
+    """
+    method = executor.step(step).method
+    owner = next((base for base in executor.__mro__ if method in vars(base)), None)
+    of_many = f"{method}_batch"
+    return of_many if owner is not None and of_many in vars(owner) else None
+
+
+def answers_of_many(executor: ClusteringExecutor, task: Task, devices: Ragged) -> Entries:
+    """Answer a task from the rows of many sites without policies, as `ClusteringExecutor.answer` does for each.
+
+    What `answer` checks beforehand holds for all sites computed here; the others have the size -1. Their random streams are
+    those of their `keys`; the task's `site` says nothing.
+    """
+    method, table, single = batched_method(type(executor), task.step), Table(devices.values), executor._without_rows()
+    if single.gaps:  # rows may lack cells, which the loops do not know
+        return nothing_computed(devices.m)
+    try:
+        viewed, seen = single.viewed(task, table)
+        if method is None or seen.X is not table.X or viewed.arrays.keys() != task.arrays.keys():
+            return nothing_computed(devices.m)
+        single._check_task(viewed, seen.X)
+        found: Entries | None = getattr(single, method)(viewed, devices, SiteContext(executor.min_count))
+    except (Refusal, BadMessage):  # each site says it by itself
+        found = None
+    return found or nothing_computed(devices.m)

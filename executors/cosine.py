@@ -14,7 +14,7 @@ from pydantic import model_validator
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
-from flareclust.core.directions import of_length_one, without_direction
+from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.data.tables import Table
 from flareclust.executors import partwise
 from flareclust.executors.gaps import GapsExecutor, GapsParams

@@ -26,13 +26,13 @@ from pydantic import AfterValidator, model_validator
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message
+from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
-from flareclust.core.rounding import rounded
 from flareclust.data.tables import Table
 from flareclust.deep.embedded import LastEmbeddings
 from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
 from flareclust.executors import linear_evaluation as linear
-from flareclust.executors.compared import ComparedExecutor
+from flareclust.executors.base import ComparedExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.ffcm import FFCMExecutor
 from flareclust.executors.kfed import KFedExecutor
@@ -203,8 +203,8 @@ class DeepFeCAExecutor(ComparedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Label the images by the nearest of the prototypes, and train the network on the labels (lines 7 and 8)."""
+        from flareclust.deep.networks import weights_of
         from flareclust.deep.training import Training, device_of, train
-        from flareclust.deep.weights import weights_of
 
         self._check_enough(data, context)
         if len(data) < 2:
@@ -286,8 +286,7 @@ class DeepFeCAExecutor(ComparedExecutor):
 
     def _network(self, task: Task, data: FloatArray) -> "Model":
         """Return the network that the task brings; it is built where its weights are used."""
-        from flareclust.deep.networks import build
-        from flareclust.deep.weights import load_weights
+        from flareclust.deep.networks import build, load_weights
 
         shape = self._shape(data)
         if not np.array_equal(task.arrays.get("image", ()), shape):

@@ -12,11 +12,11 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.core.disclosure import factor
 from flareclust.core.histograms import BINS, Grid, binned
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.missing.assessment import masked_sums
 from flareclust.core.missing.distances import nearest_by_known
-from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import BY_BINS, ColumnsParams

@@ -20,13 +20,13 @@ from flareclust.core.dp.grid import has_grid
 from flareclust.core.dp.sums import CLIPPED, LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
-from flareclust.executors.compared import ComparedExecutor
+from flareclust.executors.base import ComparedExecutor
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession, misfitting
 from flareclust.privacy.policy import PER_ID
-from flareclust.protocol.private_arrays import REACH
+from flareclust.protocol.cluster_arrays import REACH
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task

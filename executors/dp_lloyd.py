@@ -27,10 +27,9 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.validation import LARGEST
-from flareclust.core.dp import axis_sums
+from flareclust.core.dp import axes
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.axes import Grid
-from flareclust.core.dp.axis_sums import MOST_COLUMNS
+from flareclust.core.dp.axes import MOST_COLUMNS, Grid
 from flareclust.core.dp.sums import UNIT
 from flareclust.executors.dp_base import (
     AXES_START,
@@ -137,13 +136,13 @@ class DPLloydExecutor(PrivateExecutor):
         terms, d = self.granted_for_sums(context, aborted), data.shape[1]
         if d > MOST_COLUMNS:
             raise Refusal(f"has {d} columns, too many for second moments ({MOST_COLUMNS}); submit with start=spread")
-        sums = axis_sums.second_moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
-        sensitivity = axis_sums.second_moment_sensitivity()
+        sums = axes.second_moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
+        sensitivity = axes.second_moment_sensitivity()
         noisy = self.noisy_sums(terms, sums, sensitivity, MOMENTS_START, "second moments")
         return {
-            "rows": noisy[0] / axis_sums.ROW_UNIT,
-            "values": noisy[1 : 1 + d] / axis_sums.VALUE_UNIT,
-            "products": noisy[1 + d :] / axis_sums.SQUARE_UNIT,
+            "rows": noisy[0] / axes.ROW_UNIT,
+            "values": noisy[1 : 1 + d] / axes.VALUE_UNIT,
+            "products": noisy[1 + d :] / axes.SQUARE_UNIT,
         }
 
     def axes(
@@ -152,7 +151,7 @@ class DPLloydExecutor(PrivateExecutor):
         """Return noisy numbers of rows in cells along the main axes."""
         terms = self.granted_for_sums(context, aborted)
         grid = _grid(task.arrays, data.shape[1])
-        counted = axis_sums.axis_cell_counts(data, own_box(terms), *grid, aborted)
+        counted = axes.axis_cell_counts(data, own_box(terms), *grid, aborted)
         return self._cells(terms, counted, AXES_START, "cells along the main axes")
 
     def _cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:

@@ -20,7 +20,7 @@ Readings where the paper is open, and deviations from it:
 7. Not in the paper: a site with fewer than k rows refuses. Clusters below `min_count` rows, or whose centroid is a row,
    are not sent, and do not count as neighbours either, because twice a radius would lead to them. With
    `small_clusters="dissolve"` clusters below `min_count` rows join others before Algorithm 2 removes any. With
-   `local_kmeans="summary"` k-means runs on a summary of the rows (`flareclust.core.summary`).
+   `local_kmeans="summary"` k-means runs on a summary of the rows (`flareclust.core.local`).
 8. Not in the paper: where a cluster's rows differ in one column only, its centroid and the largest distance of its rows
    would together be a row; that distance is raised to the next number of two digits.
 """

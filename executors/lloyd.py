@@ -14,7 +14,7 @@ Readings and deviations:
 4. The start: unless the server has one of its own, each site draws k seeds by greedy k-means++ and sends the means of
    their cells (the rows nearest to each), or with `seeds="rows"` the seeds themselves, which are rows. A site with
    fewer than `min_count` rows per seed draws fewer.
-5. With secure sums no seeds are sent. The start is made from totals (`flareclust.core.splitting`), for which sites also
+5. With secure sums no seeds are sent. The start is made from totals (`flareclust.aggregators.lloyd`), for which sites also
    sum up squared deviations by cluster and column, masked as all else.
 """
 
@@ -27,10 +27,10 @@ from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Mes
 from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
+from flareclust.core.disclosure import factor
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.missing.gaps import Completed
-from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
 from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricExecutor, MetricParams

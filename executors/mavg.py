@@ -10,7 +10,7 @@ Readings and deviations:
    One with fewer than `min_count` rows per cluster looks for fewer clusters.
 3. Not in the paper: clusters below `min_count` rows, of one row repeated, or whose mean is a row, are not sent. With
    `small_clusters="dissolve"` the first join others instead. With `local_kmeans="summary"` k-means runs on a summary of the
-   rows (`flareclust.core.summary`).
+   rows (`flareclust.core.local`).
 """
 
 import numpy as np
@@ -18,8 +18,8 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.executors import partwise
-from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
 from flareclust.executors.parameters import RobustParams
+from flareclust.executors.pooled import OwnClustersExecutor, OwnClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step

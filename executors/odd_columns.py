@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import BoolArray, Message
-from flareclust.core.rounding import rounded
+from flareclust.core.disclosure import rounded
 from flareclust.core.scaling import KnownSpread
 from flareclust.data.tables import Table
 from flareclust.evaluation.agreement import own_oddities

@@ -19,7 +19,7 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core import part_kmeans, part_sums
 from flareclust.core.assessment import TOTALS
 from flareclust.core.disclosure import LEAST_ROWS, check_enough, nothing_to_send
-from flareclust.core.part_seeds import kmeans_plusplus
+from flareclust.core.part_kmeans import kmeans_plusplus
 from flareclust.core.parts import Parts, View
 from flareclust.core.scaling import Spread, rounded
 from flareclust.data.tables import Table
@@ -27,7 +27,7 @@ from flareclust.evaluation.scores import unstack
 from flareclust.executors.odd_columns import odd_columns as odd_columns_of
 from flareclust.executors.parameters import EUCLIDEAN, SCALE
 from flareclust.executors.stages import RowStage, SchemaStage
-from flareclust.features.agreement import hashed_names
+from flareclust.features.alignment import hashed_names
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.totals import check_range

@@ -15,21 +15,55 @@ from pydantic import field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits
+from flareclust.core.local import Sendable, local_clusters
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
-from flareclust.executors.parameters import CappedParams
+from flareclust.executors.parameters import CappedParams, LocalKMeansParams, SmallClustersParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import MOST_STARTS, server
+from flareclust.protocol.params import MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
+
+
+class OwnClustersParams(LocalKMeansParams, SmallClustersParams):
+    """Parameters of sites that send the clusters of their own k-means."""
+
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
+
+
+class OwnClustersExecutor(ScaledExecutor):
+    """A site that sends the clusters of its own k-means: the base of `mavg` and `pooled`."""
+
+    params: OwnClustersParams
+
+    def own_clusters(
+        self,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        known: BoolArray | None = None,
+    ) -> Sendable:
+        """Return the clusters of the rows (n, d) that may be sent; `known` is that of `local_clusters`."""
+        return local_clusters(
+            data,
+            self.k,
+            rng,
+            n_init=self.params.n_init,
+            min_count=context.min_count,
+            aborted=aborted,
+            local_kmeans=self.params.local_kmeans,
+            small_clusters=self.params.small_clusters,
+            known=known,
+        )
 
 
 class PooledParams(OwnClustersParams, CappedParams, MetricParams):

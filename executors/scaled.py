@@ -17,7 +17,7 @@ from flareclust.core.scaling import known_spread
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
 from flareclust.executors import partwise
-from flareclust.executors.compared import ComparedExecutor
+from flareclust.executors.base import ComparedExecutor
 from flareclust.executors.odd_columns import ODD, odd_columns
 from flareclust.executors.parameters import BY_BINS, ScaledParams
 from flareclust.features.columns import LEAST_DEVIATION

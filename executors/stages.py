@@ -8,7 +8,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust._foundation.validation import size_problem
-from flareclust.core.extents import extent
+from flareclust.core.arrays import extent
 from flareclust.privacy.stages import SiteExchange, Stage
 from flareclust.protocol.task import PLACE
 

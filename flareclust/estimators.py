@@ -20,8 +20,7 @@ from flareclust.data.frames import rows_of
 from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
 from flareclust.experiment.results.result import Result
-from flareclust.features.scaling import filled
-from flareclust.features.space import as_clustered
+from flareclust.features.scaling import as_clustered, filled
 from flareclust.protocol import registry
 
 #: The estimator of the first choice among the algorithms.

@@ -10,7 +10,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, algorithms
 from flareclust.testing import iid_sites
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 
 OPTIONS = JobOptions(k=5, seed=3)
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]

@@ -17,7 +17,7 @@ from benchmarks.papers.generators import bounded, bounded_variance
 from benchmarks.papers.measures import solve
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.separability import covered, mse_bound, separability, uncovered_bound
+from flareclust.aggregators.dkmpp import covered, mse_bound, separability, uncovered_bound
 from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:

@@ -116,9 +116,8 @@ def _evaluated(own: Images, state: Message) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
 
     from flareclust.deep.images import as_images
-    from flareclust.deep.networks import build
+    from flareclust.deep.networks import build, load_weights
     from flareclust.deep.training import embed
-    from flareclust.deep.weights import load_weights
 
     network = build("auto", state["image"], 0)
     load_weights(network, state["weights"])

@@ -17,7 +17,7 @@ from flareclust.core.forces import pair_forces
 from flareclust.core.lloyd import kmeans
 from flareclust.core.missing.distances import extremes
 from flareclust.core.missing.grouping import _seeds_a, method_a
-from flareclust.core.outliers import outlier_score
+from flareclust.core.robust import outlier_score
 from flareclust.core.seeds import farthest_first
 
 _MILLION = 1_000_000

@@ -2,16 +2,15 @@
 
 import numpy as np
 
+from flareclust.core.arrays import TURNED, turn
 from flareclust.core.assessment import assessment_sums
 from flareclust.core.disclosure import describable
 from flareclust.core.dp.sums import add_rows
 from flareclust.core.group_kernels import add_means, columns_that_vary, rows_unlike, squares_of_each
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
-from flareclust.core.pyramid import build
-from flareclust.core.pyramid_steps import pyramid_steps
+from flareclust.core.pyramid import build, pyramid_steps
 from flareclust.core.screen import labels_once
 from flareclust.core.seeds import farthest_first
-from flareclust.core.turning import TURNED, turn
 
 
 def warm_up() -> None:

@@ -13,9 +13,8 @@ from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
-from flareclust.core.moments import column_means, column_moments
-from flareclust.core.pyramid import Pyramid, pyramid_of
-from flareclust.core.pyramid_steps import pyramid_steps
+from flareclust.core.kernels import column_means, column_moments
+from flareclust.core.pyramid import Pyramid, pyramid_of, pyramid_steps
 from flareclust.core.screen import Screen, labels_once, once_about, screen_of
 from flareclust.core.seeds import seeds_of
 

@@ -8,17 +8,6 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.jit import kernel
-from flareclust.core.loops import (
-    argsort,
-    copy_into,
-    fill,
-    projection,
-    segment_mean,
-    segment_of,
-    squared_distance,
-    squared_norm,
-)
-from flareclust.core.microaggregation_groups import DIFFERENT, different, merge_uniform, refine
 
 #: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
 NODE = 512
@@ -218,3 +207,218 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         for j in range(d):
             axis[j] = moved[j] / size
     return axis
+
+
+# Groups of a small segment: better ones, and groups of enough different rows. A segment is `order`, row numbers of Z; `own` is
+# the group of each, -1 for none.
+
+#: Most passes of a refinement.
+_PASSES = 10
+
+#: Values of fewer different rows than this follow from their mean and spread.
+DIFFERENT = 3
+
+#: Rows of scaled columns count as the same row for a mean if the square of their distance is no larger.
+_SAME = 1e-12
+
+
+@kernel()
+def refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: int) -> None:
+    """Move rows to groups with a nearer mean, or swap them where a group would fall below the floor."""
+    m = len(order)
+    squared, means = np.empty((m, max(groups, 1))), np.empty((groups, Z.shape[1]))
+    nearest, gain, sizes = np.zeros(m, np.int64), np.zeros(m), np.zeros(groups, np.int64)
+    for _ in range(_PASSES):
+        group_means(Z, order, own, means, sizes)
+        for i in range(m):
+            gain[i] = 0.0
+            if own[i] >= 0:
+                nearest[i] = 0
+                for g in range(groups):
+                    squared[i, g] = squared_distance(Z[order[i]], means[g])
+                    if squared[i, g] < squared[i, nearest[i]]:
+                        nearest[i] = g
+                gain[i] = squared[i, nearest[i]] - squared[i, own[i]]
+        moved = False
+        for i in argsort(gain):
+            a, b = own[i], nearest[i]
+            if gain[i] >= 0:
+                break
+            if a == b or squared[i, b] >= squared[i, a]:
+                continue
+            if sizes[a] > floor:
+                own[i], moved = b, True
+                sizes[a] -= 1
+                sizes[b] += 1
+                continue
+            back, cost = -1, (squared[i, a] - squared[i, b]) * (1 - 1e-9)
+            for j in range(m):
+                if own[j] == b and squared[j, a] - squared[j, b] < cost:
+                    back, cost = j, squared[j, a] - squared[j, b]
+            if back >= 0:
+                own[i], own[back], moved = b, a, True
+        if not moved:
+            break
+
+
+@kernel()
+def merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -> None:
+    """Join groups of too few different rows to the group with the nearest mean, until none is left or all are one."""
+    means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
+    for g in range(groups):
+        while True:
+            members = members_of(order, own, g)
+            if len(members) == 0 or different(Z, members) >= DIFFERENT:
+                break
+            group_means(Z, order, own, means, sizes)
+            other, minimum = -1, np.inf
+            for h in range(groups):
+                if h != g and sizes[h] > 0:
+                    apart = squared_distance(means[h], means[g])
+                    if apart < minimum:
+                        other, minimum = h, apart
+            if other < 0:
+                break
+            for i in range(len(own)):
+                if own[i] == other:
+                    own[i] = g
+
+
+@kernel()
+def different(Z: FloatArray, members: IntArray) -> int:
+    """Return how many of these rows differ from one another where both are known, `DIFFERENT` for more."""
+    kinds, found = np.empty(DIFFERENT, np.int64), 0
+    for i in members:
+        new = True
+        for r in range(found):
+            if _apart(Z[i], Z[kinds[r]]) <= _SAME:
+                new = False
+        if new:
+            kinds[found] = i
+            found += 1
+            if found == DIFFERENT:
+                break
+    return found
+
+
+@kernel()
+def _apart(x: FloatArray, y: FloatArray) -> float:
+    """Return the square of the distance between x and y in the columns that both know; NaN is unknown."""
+    total = 0.0
+    for j in range(len(x)):
+        if not np.isnan(x[j] - y[j]):
+            total += (x[j] - y[j]) ** 2
+    return total
+
+
+# Loops that kernels share. Written out, since array expressions allocate and take long to compile.
+
+
+@kernel()
+def segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
+    """mean (d,) becomes the mean of a segment's rows."""
+    fill(mean, 0.0)
+    for i in range(lo, hi):
+        x = Z[order[i]]
+        for j in range(len(mean)):
+            mean[j] += x[j]
+    for j in range(len(mean)):
+        mean[j] /= hi - lo
+
+
+@kernel()
+def projection(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
+    """Return the coordinate of x along an axis, from a centre."""
+    total = 0.0
+    for j in range(len(axis)):
+        total += (x[j] - centre[j]) * axis[j]
+    return total
+
+
+@kernel()
+def squared_distance(x: FloatArray, y: FloatArray) -> float:
+    """Return the square of the distance between x and y."""
+    total = 0.0
+    for j in range(len(x)):
+        total += (x[j] - y[j]) ** 2
+    return total
+
+
+@kernel()
+def squared_norm(x: FloatArray) -> float:
+    """Return the square of the length of x."""
+    total = 0.0
+    for value in x:
+        total += value * value
+    return total
+
+
+@kernel()
+def argsort(values: FloatArray) -> IntArray:
+    """Return `np.argsort(values, kind="stable")` by a bottom-up merge sort, which compiles in a third of its time."""
+    n, width = len(values), 1
+    ranked, merged = np.arange(n), np.empty(n, np.int64)
+    while width < n:
+        for lo in range(0, n, 2 * width):
+            middle, hi = min(lo + width, n), min(lo + 2 * width, n)
+            a, b = lo, middle
+            for at in range(lo, hi):
+                if a < middle and (b == hi or values[ranked[a]] <= values[ranked[b]]):
+                    merged[at] = ranked[a]
+                    a += 1
+                else:
+                    merged[at] = ranked[b]
+                    b += 1
+        ranked, merged = merged, ranked
+        width *= 2
+    return ranked
+
+
+@kernel()
+def copy_into(source: FloatArray, target: FloatArray) -> None:
+    """target becomes source."""
+    for j in range(len(source)):
+        target[j] = source[j]
+
+
+@kernel()
+def fill(target: FloatArray, value: float) -> None:
+    """Every entry of target becomes value."""
+    for j in range(len(target)):
+        target[j] = value
+
+
+@kernel()
+def segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
+    """Return a copy of `order[lo:hi]`."""
+    found = np.empty(hi - lo, np.int64)
+    for i in range(lo, hi):
+        found[i - lo] = order[i]
+    return found
+
+
+@kernel()
+def members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
+    """Return which rows of a segment belong to a group."""
+    members, size = np.empty(len(order), np.int64), 0
+    for i in range(len(order)):
+        if own[i] == group:
+            members[size] = order[i]
+            size += 1
+    return members[:size]
+
+
+@kernel()
+def group_means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
+    """means (groups, d) and sizes become those of the groups `own` of a segment's rows."""
+    for g in range(len(sizes)):
+        sizes[g] = 0
+        fill(means[g], 0.0)
+    for i in range(len(order)):
+        if own[i] >= 0:
+            sizes[own[i]] += 1
+            for j in range(Z.shape[1]):
+                means[own[i], j] += Z[order[i], j]
+    for g in range(len(sizes)):
+        for j in range(Z.shape[1]):
+            means[g, j] /= max(sizes[g], 1)

@@ -1,5 +1,6 @@
 """k-means of rows in parts: the iterations of `flareclust.core.lloyd`, each of them a pass over the parts."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,9 +9,9 @@ from flareclust._foundation.errors import Aborted
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core import kernels
 from flareclust.core.disclosure import check_enough
-from flareclust.core.part_seeds import kmeans_plusplus
 from flareclust.core.part_sums import Groups, groups_about, may_be_described, nearest
 from flareclust.core.parts import Parts
+from flareclust.core.seeds import TILE, TILED, Uniforms, rows_drawn, seeds_with
 
 #: Iterations at most, and the shift to stop at, as shares of the mean variance: those of `flareclust.core.lloyd.kmeans`.
 _MAX_ITER, _TOL = 300, 1e-4
@@ -119,3 +120,124 @@ def _moved(X: FloatArray, labels: IntArray, moves: dict[int, int]) -> IntArray:
     labels = labels.copy()
     labels[list(moves)] = list(moves.values())
     return labels
+
+
+# Greedy k-means++ over rows in parts: the rows that `flareclust.core.seeds` draws of all rows with the same random numbers.
+#
+# Sums are added part by part, so another row is drawn where rounding decides: a random number at the border of two rows, or two
+# candidates that serve equally well.
+
+#: Rows whose shares are added up at once.
+_AT_ONCE = 1 << 20
+
+
+def kmeans_plusplus(parts: Parts, k: int, rng: Uniforms, *, n_candidates: int | None = None) -> FloatArray:
+    """Return at most k rows as seeds (k, d), 1 <= k <= n; see `flareclust.core.seeds.kmeans_plusplus`.
+
+    Raises:
+        Aborted: when the parts' `aborted` says so.
+    """
+    n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
+    seeds = [parts.row(first_row(len(parts), rng))]
+    passes = _Passes(parts)
+    ends = np.cumsum(passes.sums_with(np.array(seeds))[0])
+    while len(seeds) < k and ends[-1] > 0:
+        if parts.aborted():
+            raise Aborted(f"stopped while choosing seed {len(seeds) + 1} of {k}")
+        uniforms = np.asarray(rng.random(n_candidates)) * ends[-1]
+        candidates = passes.drawn(seeds[-1], ends, uniforms)
+        sums = np.cumsum(passes.sums_with(np.array([seeds[-1], *candidates]))[1:], axis=1)
+        best = int(np.argmin(sums[:, -1]))
+        seeds.append(candidates[best])
+        ends = sums[best]
+    return np.array(seeds)
+
+
+def first_row(n: int, rng: Uniforms) -> int:
+    """Draw one of n rows, the one that `kmeans_plusplus` for an array draws of rows that weigh the same, in little memory."""
+    share, last = 1.0 / n, 0.0
+    for start in range(0, n, _AT_ONCE):
+        last = float(_shares(n, start, share, last)[-1])
+    uniform, up_to, number = rng.random(1), 0.0, 0
+    for start in range(0, n, _AT_ONCE):
+        shares = _shares(n, start, share, up_to)
+        up_to = float(shares[-1])
+        number += int(np.searchsorted(shares / last, uniform, side="right")[0])
+        if number < start + len(shares):
+            break
+    return min(number, n - 1)
+
+
+def _shares(n: int, start: int, share: float, before: float) -> FloatArray:
+    """Return the sums of the shares up to each of the rows from `start`, added one after the other."""
+    shares = np.full(1 + min(_AT_ONCE, n - start), share)
+    shares[0] = before
+    return np.cumsum(shares)[1:]
+
+
+class _Passes:
+    """Passes over rows in parts, which keep the squared distance of each row to the closest seed so far."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._passed: list[Any] = [None] * len(parts.extents)
+        tiles = np.cumsum([0, *(-(-extent.rows // TILE) for extent in parts.extents)])
+        self._starts = tiles[:-1]
+
+    def drawn(self, latest: FloatArray, ends: FloatArray, at: FloatArray) -> list[FloatArray]:
+        """Return the rows up to which the sums are more than each of `at`; `latest` is a seed that distances lack yet."""
+        # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
+        tiles = np.minimum(np.searchsorted(ends, at, side="right"), np.searchsorted(ends, ends[-1]))
+        owner = np.searchsorted(self._starts, tiles, side="right") - 1
+        borders = [*self._starts, len(ends)]
+        own = []
+        for part, (start, end) in enumerate(itertools.pairwise(borders)):
+            before = ends[start - 1] if start else 0.0
+            mine = np.flatnonzero(owner == part)
+            own.append((mine, ends[start:end] - before, at[mine] - before, tiles[mine] - start) if len(mine) else None)
+        rows: list[FloatArray] = [latest] * len(at)
+        for found in self._parts.each(_drawn, self._passed, own, shared=(latest,)):
+            for number, row in found:
+                rows[number] = row
+        return rows
+
+    def sums_with(self, points: FloatArray) -> FloatArray:
+        """Take the first of the points as a seed; return each tile's sum of distances to the closest seed, with each point."""
+        self._passed = self._parts.keep(_passed, self._passed, shared=(points,))
+        return np.concatenate(self._parts.each(_sums, self._passed), axis=1)
+
+
+class _Pass(NamedTuple):
+    """Of one part: distances of rows to the closest seed (n,), and the sums over tiles with each point (points, tiles)."""
+
+    closest: FloatArray
+    sums: FloatArray
+
+
+def _passed(X: FloatArray, before: _Pass | None, points: FloatArray) -> _Pass:
+    """Return the distances to the closest seed, the first of the points among them, and the sums over each tile."""
+    closest = np.full(len(X), np.inf) if before is None else before.closest.copy()
+    sums = np.empty((len(points), -(-len(X) // TILE)))
+    tiles = np.zeros((0, min(X.shape[1], TILED), TILE))
+    seeds_with(X, np.ones(len(X)), tiles, points, closest, sums)
+    return _Pass(closest, sums)
+
+
+def _sums(X: FloatArray, passed: _Pass) -> FloatArray:
+    return passed.sums
+
+
+def _drawn(
+    X: FloatArray,
+    passed: _Pass,
+    own: tuple[IntArray, FloatArray, FloatArray, IntArray] | None,
+    latest: FloatArray,
+) -> list[tuple[int, FloatArray]]:
+    """Return which of the draws fall into this part, each with its row."""
+    if own is None:
+        return []
+    numbers, ends, at, tiles = own
+    rows = np.zeros(len(numbers), np.int64)
+    closest = np.require(passed.closest, requirements=["C", "A", "W"])
+    rows_drawn(X, np.ones(len(X)), latest, closest, ends, at, tiles, rows)
+    return [(int(number), X[row].copy()) for number, row in zip(numbers, rows, strict=True)]

@@ -24,7 +24,7 @@ from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.arrays import as_count, as_matrix
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.triangular import triangular
+from flareclust.core.spectral import triangular
 
 #: Estimates of a covariance.
 COVARIANCES = ("mle", "ledoit-wolf", "diagonal")

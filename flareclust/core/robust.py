@@ -10,14 +10,13 @@ All of it commutes with translations and does not depend on the order of the sit
 changed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.core.location import center, trimmed_mean, weighted_median
-from flareclust.core.outliers import outlier_score
+from flareclust.core.jit import kernel
 
 NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
 ROBUST = (NONE, TRIMMED, MEDIAN)
@@ -252,3 +251,191 @@ def _median_where(values: FloatArray, there: BoolArray) -> FloatArray:
     """Return the median of each column's values that are there; each has one."""
     found: FloatArray = np.nanmedian(np.where(there, values, np.nan), axis=0)
     return found
+
+
+# The middle of weighted points, some of which may lie anywhere: weighted median, trimmed mean, geometric median.
+
+#: The geometric median is found to this share of the points' median distance from their coordinatewise median.
+TOLERANCE = 1e-9
+
+#: Steps of Weiszfeld's algorithm, at the most; it slows down where the median lies next to a point.
+STEPS = 1000
+
+#: Points farther than this many times the median distance are drawn in to it, on the line to the coordinatewise median:
+#: what they pull depends on their direction, and squares of larger numbers would not be finite.
+REACH = 1e6
+
+#: In a group of at least three sites, those farther than this many times the median distance are left out.
+FAR = 4.0
+
+
+def center(points: FloatArray, weights: FloatArray, trim: float | None) -> FloatArray:
+    """Return the middle (d,) of what s sites say of one cluster, points (s, d) with weights (s,) above 0.
+
+    Of three sites or more, those are left out that lie farther than `FAR` times the median distance from the coordinates'
+    medians; here all sites count equally. Of the others the trimmed mean is taken, or for `trim=None` the geometric median.
+    """
+    if len(points) > 2:
+        distance = _norms(points - np.median(points, axis=0))
+        near = distance <= FAR * np.median(distance)
+        points, weights = points[near], weights[near]
+    return geometric_median(points, weights) if trim is None else trimmed_mean(points, weights, trim)
+
+
+def weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the median of each column of values (s, d) with weights (s,): the middle between two where both are one."""
+    order = np.argsort(values, axis=0, kind="stable")
+    sums = np.cumsum(weights[order], axis=0)
+    half = 0.5 * sums[-1]
+    slack = 1e-12 * sums[-1]
+    low = np.take_along_axis(values, _at(order, (sums >= half - slack).argmax(axis=0)), axis=0)[0]
+    high = np.take_along_axis(values, _at(order, (sums > half + slack).argmax(axis=0)), axis=0)[0]
+    middle: FloatArray = low + 0.5 * (high - low)
+    return middle
+
+
+def trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> FloatArray:
+    """Return the mean of each column of values (s, d) without the share `trim` of the weight (s,) at either end.
+
+    A value at the edge counts with the part of its weight that is inside.
+    """
+    order = np.argsort(values, axis=0, kind="stable")
+    sorted_, own = np.take_along_axis(values, order, axis=0), weights[order]
+    upper = np.cumsum(own, axis=0)
+    total = upper[-1]
+    inside = np.minimum(upper, (1 - trim) * total) - np.maximum(upper - own, trim * total)
+    # What rounding leaves of a value outside must not count: it may be huge.
+    inside = np.where(inside > 1e-9 * total, inside, 0.0)
+    origin = weighted_median(values, weights)
+    mean: FloatArray = origin + (inside / inside.sum(axis=0) * (sorted_ - origin)).sum(axis=0)
+    return mean
+
+
+def geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the point (d,) with the smallest weighted sum of distances to points (s, d), to `TOLERANCE`.
+
+    Weiszfeld's algorithm from the coordinates' medians, with the step of Vardi and Zhang (2000), The multivariate
+    L1-median and associated data depth, where it hits a point: it goes on unless that point is the median. Where the
+    points lie on a line and several would do, it is the one nearest to the start.
+    """
+    start = weighted_median(points, weights)
+    distance = _norms(points - start)
+    scale = float(np.median(distance)) or float(distance[distance > 0].min(initial=np.inf))
+    if not np.isfinite(scale):
+        return start
+    offsets = (points - start) / scale
+    offsets *= np.minimum(1.0, REACH / np.maximum(distance / scale, 1.0))[:, None]
+    weights = weights / weights.max()
+    here = np.zeros_like(start)
+    for _ in range(STEPS):
+        moved = _step(here, offsets, weights)
+        done = float(_norms((moved - here)[None])[0]) <= TOLERANCE
+        here = moved
+        if done:
+            break
+    found: FloatArray = start + scale * here
+    return found
+
+
+def _step(here: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the next point of Weiszfeld's algorithm."""
+    distance = _norms(points - here)
+    hit = distance <= 1e-14
+    if hit.all():
+        return here
+    pull = weights[~hit] / distance[~hit]
+    target: FloatArray = (pull[:, None] * points[~hit]).sum(axis=0) / pull.sum()
+    if not hit.any():
+        return target
+    force = float(_norms((pull[:, None] * (points[~hit] - here)).sum(axis=0)[None])[0])
+    weight = float(weights[hit].sum())
+    if force <= weight:
+        return here
+    part: FloatArray = here + (1 - weight / force) * (target - here)
+    return part
+
+
+def _norms(vectors: FloatArray) -> FloatArray:
+    lengths: FloatArray = np.sqrt((vectors**2).sum(axis=1))
+    return lengths
+
+
+def _at(order: IntArray, row: IntArray) -> IntArray:
+    return np.take_along_axis(order, row[None], axis=0)
+
+
+# How unlike the centroids of one site are those of the others, in blocks: no table of sites times centroids is kept.
+
+#: Distances that are kept at once: 16 MiB, beside what is made of them.
+_BLOCK = 1 << 21
+
+
+def outlier_score(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolArray]:
+    """Return how far each centroid of three sites or more lies from those of the others.
+
+    A centroid's distance is the median, over the other sites, of that to their nearest centroid. It is divided by the same
+    figure of those nearest centroids (the median over the other sites, too), so that the centroids of a wide cluster may
+    lie farther apart than those of a narrow one. Time O(c^2 d) for c centroids; memory O(c d + m) beside some blocks.
+
+    Returns:
+        The quotient (c,), about 1 for centroids that all sites have; and which distances (c,) are larger than the
+        largest one between two sites' centroids usually is (the median, over the sites, of the median over the others).
+    """
+    of = np.unique(site, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(of, kind="stable")
+    rows, ends = points[order], np.cumsum(np.bincount(of))
+    own, usual, extent = np.empty(len(rows)), np.empty(len(rows)), np.empty(len(ends))
+    for sites, block, (nearest, _, farthest) in _blocks(rows, ends):
+        own[block] = _median_of_others(nearest, of[order[block]])
+        first = ends[sites] - np.diff(ends, prepend=0)[sites] - block.start
+        extent[sites] = _median_of_others(np.maximum.reduceat(farthest, first, axis=0), np.arange(len(ends))[sites])
+    for _, block, (_, matches, _) in _blocks(rows, ends):
+        usual[block] = _median_of_others(own[matches], of[order[block]])
+    with np.errstate(over="ignore"):  # what is beyond all numbers is strange enough
+        quotient = np.divide(own, usual, out=np.where(own > 0, np.inf, 1.0), where=usual > 0)
+    back = np.argsort(order)
+    return quotient[back], (own > np.median(extent))[back]
+
+
+def _blocks(rows: FloatArray, ends: IntArray) -> Iterator[tuple[slice, slice, tuple[FloatArray, IntArray, FloatArray]]]:
+    """Give sites, their rows (b,), and to each site the nearest distance, the row it is to, and the farthest one (b, m)."""
+    from scipy.spatial.distance import cdist
+
+    first, m = 0, len(ends)
+    while first < m:
+        start = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, start + _BLOCK // len(rows), side="right")))
+        block = slice(start, int(ends[last - 1]))
+        shape = (block.stop - start, m)
+        found = np.empty(shape), np.empty(shape, np.int64), np.empty(shape)
+        _nearest_and_farthest(cdist(rows[block], rows), ends, *found)
+        yield slice(first, last), block, found
+        first = last
+
+
+@kernel()
+def _nearest_and_farthest(
+    distances: FloatArray, ends: IntArray, nearest: FloatArray, matches: IntArray, farthest: FloatArray
+) -> None:
+    """Find the least distance (b, m) among those to each site's rows, the first of equals, and the largest one."""
+    for i in range(distances.shape[0]):
+        start = 0
+        for s in range(ends.shape[0]):
+            least, at, most = distances[i, start], start, distances[i, start]
+            for j in range(start + 1, ends[s]):
+                value = distances[i, j]
+                most = max(most, value)
+                if value < least:
+                    least, at = value, j
+            nearest[i, s], matches[i, s], farthest[i, s] = least, at, most
+            start = ends[s]
+
+
+def _median_of_others(values: FloatArray, own: IntArray) -> FloatArray:
+    """Return the median of each row's values (b, m) but for the one at its own place (b,); spoils the values."""
+    others = values.shape[1] - 1
+    values[np.arange(len(values)), own] = np.inf  # behind all others
+    low, high = (others - 1) // 2, others // 2
+    values.partition(sorted({low, high}), axis=1)
+    middle: FloatArray = (values[:, low] + values[:, high]) / 2 if low < high else values[:, low].copy()
+    return middle

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 
 #: The grid is at least this part of a deviation, and at least so many deviations over the number of rows.
 _FINEST, _HIDDEN = 1 / 64, 4.0
@@ -118,3 +118,23 @@ def pooled_spread(rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Spread:
     center = rows @ mean / total
     within = m2.sum(axis=0) + rows @ (mean - center) ** 2
     return Spread(int(total), center, np.sqrt(within / total))
+
+
+# Rows by their direction: of length 1, the squared Euclidean distance of two is 2 (1 - cos) of the angle between them.
+
+#: Lengths that are 1 but for rounding, so that rows of length 1 stay what they are.
+_ROUNDING = 1e-14
+
+
+def of_length_one(X: FloatArray) -> FloatArray:
+    """Return rows (n, d) brought to length 1; one at the origin stays there, and one of length 1 keeps its bits."""
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    done = (lengths == 0) | (np.abs(lengths - 1.0) < _ROUNDING)
+    scaled: FloatArray = X / np.where(done, 1.0, lengths)
+    return scaled
+
+
+def without_direction(X: FloatArray) -> BoolArray:
+    """Return which of the rows (n, d) are at the origin (n,), or so near that they have no length."""
+    none: BoolArray = np.linalg.norm(X, axis=1) == 0
+    return none

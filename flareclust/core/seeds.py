@@ -9,17 +9,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import is_mapped
-from flareclust.core.seed_kernels import (
-    FEW,
-    TILE,
-    TILED,
-    farthest_of_tiles,
-    farthest_rows,
-    more_seeds,
-    row_at,
-    seed_tiles,
-    seeds_with,
-)
+from flareclust.core.jit import kernel
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000
@@ -159,3 +149,257 @@ def _start_indices(start: ArrayLike, n: int, k: int) -> IntArray:
     if indices.min() < 0 or indices.max() >= n or len(np.unique(indices)) < len(indices):
         raise UserError(f"start must name different points in 0..{n - 1}, got {indices.tolist()}")
     return indices.astype(np.int64)
+
+
+# Numba kernels that choose rows to start from: distances to several candidates in one pass over the rows.
+#
+# Every row is read once for the latest seed and all candidates. Up to `TILED` columns rows lie in tiles, feature by feature,
+# so that rows are independent lanes; beyond, each row is compared with two points at a time. Sums may be added in any order,
+# which differs between processors only in their last bits, and is 0 exactly for equal rows.
+
+#: Rows per tile, and per partial sum of the weights that rows are drawn by.
+TILE = 256
+
+#: Most columns for which tiles are faster; and for which all distances are, where the triangle inequality rules out most.
+TILED, FEW = 16, 4
+
+#: The triangle inequality has 4: a row is no closer to a point that is at least twice as far from its closest one as the row is.
+#: Rounding makes squared distances wrong by less than 1e-9 of them up to a million columns, but for subnormal numbers.
+TWICE_SQUARED, NORMAL = 4 * (1 + 1e-9), 1e-290
+
+_FAST = {"contract", "nsz", "nnan", "reassoc"}
+
+
+@kernel()
+def row_at(mass: FloatArray, total: float, drawn: float) -> int:
+    """Return the row that a number in [0, 1) draws in proportion to `mass`, which adds up to `total`, as `searchsorted` does."""
+    cumulative = np.cumsum(mass / total)
+    return int(np.searchsorted(cumulative / cumulative[-1], drawn, side="right"))
+
+
+@kernel()
+def seed_tiles(X: FloatArray, first: int, tiles: Array) -> None:
+    """tiles[t, j, i] = X[first + 256 t + i, j], as far as there are rows."""
+    for start in range(first, min(X.shape[0], first + TILE * tiles.shape[0])):
+        t, i = (start - first) // TILE, (start - first) % TILE
+        for j in range(X.shape[1]):
+            tiles[t, j, i] = X[start, j]
+
+
+@kernel()
+def _tile_distances(tile: Array, point: FloatArray, out: FloatArray) -> None:
+    """out[i] = |tile[:, i] - point|^2, feature after feature, two at a time."""
+    d = tile.shape[0]
+    first, p = tile[0], point[0]
+    if d % 2 == 1:
+        for i in range(TILE):
+            out[i] = (first[i] - p) * (first[i] - p)
+    else:
+        second, q = tile[1], point[1]
+        for i in range(TILE):
+            a, b = first[i] - p, second[i] - q
+            out[i] = a * a + b * b
+    for j in range(2 - d % 2, d, 2):
+        u, v, r, s = tile[j], tile[j + 1], point[j], point[j + 1]
+        for i in range(TILE):
+            a, b = u[i] - r, v[i] - s
+            out[i] = out[i] + a * a + b * b
+
+
+@kernel(fastmath=_FAST)
+def _distance(x: FloatArray, point: FloatArray) -> float:
+    """Return |x - point|^2."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += (x[j] - point[j]) * (x[j] - point[j])
+    return total
+
+
+@kernel(fastmath=_FAST)
+def _two_distances(x: FloatArray, p: FloatArray, q: FloatArray) -> tuple[float, float]:
+    """Return |x - p|^2 and |x - q|^2: x is read once."""
+    a, b = 0.0, 0.0
+    for j in range(x.shape[0]):
+        a += (x[j] - p[j]) * (x[j] - p[j])
+        b += (x[j] - q[j]) * (x[j] - q[j])
+    return a, b
+
+
+@kernel(fastmath=_FAST)
+def _weighted_sum(weights: FloatArray, values: FloatArray, closest: FloatArray) -> float:
+    """Return the sum of weights[i] min(closest[i], values[i])."""
+    total = 0.0
+    for i in range(closest.shape[0]):
+        least = values[i] if values[i] < closest[i] else closest[i]  # noqa: FURB136
+        total += weights[i] * least
+    return total
+
+
+@kernel()
+def seeds_with(
+    X: FloatArray, weights: FloatArray, tiles: Array, points: FloatArray, closest: FloatArray, sums: FloatArray
+) -> None:
+    """Take points[0] as a seed: closest[i] becomes min(closest[i], |X_i - points_0|^2). Try the others.
+
+    sums[p, t] = sum over tile t of weights[i] min(closest[i], |X_i - points_p|^2), for the seed and the candidates. Tiles
+    are made here where `tiles` has none.
+    """
+    rows, d = X.shape
+    n = points.shape[0]
+    own = np.zeros((1, min(d, TILED), TILE))
+    distances = np.empty((n, TILE))
+    for start in range(0, rows, TILE):
+        t, size = start // TILE, min(TILE, rows - start)
+        if d > TILED:
+            for i in range(size):
+                x = X[start + i]
+                for p in range(0, n - 1, 2):
+                    distances[p, i], distances[p + 1, i] = _two_distances(x, points[p], points[p + 1])
+                if n % 2 == 1:
+                    distances[n - 1, i] = _distance(x, points[n - 1])
+        elif tiles.shape[0] > 0:
+            for p in range(n):
+                _tile_distances(tiles[t], points[p], distances[p])
+        else:
+            seed_tiles(X[: start + size], start, own)
+            for p in range(n):
+                _tile_distances(own[0], points[p], distances[p])
+        least, mass = closest[start : start + size], weights[start : start + size]
+        seed = distances[0]
+        for i in range(size):
+            least[i] = min(least[i], seed[i])
+        for p in range(n):
+            sums[p, t] = _weighted_sum(mass, distances[p], least)
+
+
+@kernel()
+def farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
+    """Fill `chosen` from its entry `given` on with the row farthest from those before; return how many rows are different.
+
+    A row is not read where the triangle inequality tells that a new one is no closer to it than its closest one so far.
+    """
+    n, k = X.shape[0], len(chosen)
+    closest, owner = np.full(n, np.inf), np.zeros(n, np.int32)
+    unread, farthest, most = np.full(k, -1.0), 0, np.inf
+    for c in range(k):
+        if c >= given:
+            if most == 0.0:
+                return c
+            chosen[c] = farthest
+        point = X[chosen[c]].copy()
+        for s in range(c):
+            apart = _distance(X[chosen[s]], point)
+            unread[s] = apart / TWICE_SQUARED if NORMAL < apart < np.inf else -1.0
+        most = -1.0
+        for i in range(n):
+            least = closest[i]
+            if least > unread[owner[i]]:
+                distance = _distance(X[i], point)
+                if distance < least:
+                    least, closest[i], owner[i] = distance, distance, c
+            if least > most:
+                farthest, most = i, least
+    return k
+
+
+@kernel()
+def farthest_of_tiles(tiles: Array, n: int, chosen: IntArray, given: int) -> int:
+    """Do what `farthest_rows` does, for n rows in tiles, without the triangle inequality: a jump takes longer than a distance.
+
+    Lanes have no order in which the compiler could keep the largest of floating-point numbers; the bits of those that are not
+    negative are integers in the same order.
+    """
+    closest, distances = np.full((tiles.shape[0], TILE), np.inf), np.empty(TILE)
+    closest[-1, (n - 1) % TILE + 1 :] = 0.0
+    bits, most, at = closest.view(np.int64), np.int64(1), 0
+    for c in range(len(chosen)):
+        if c >= given:
+            if most == 0:
+                return c
+            chosen[c] = at * TILE + (bits[at] == most).argmax()
+        point = tiles[chosen[c] // TILE, :, chosen[c] % TILE].copy()
+        most = np.int64(-1)
+        for t in range(tiles.shape[0]):
+            _tile_distances(tiles[t], point, distances)
+            least, own, largest = closest[t], bits[t], np.int64(0)
+            for i in range(TILE):
+                least[i] = min(least[i], distances[i])
+            for i in range(TILE):
+                largest = max(largest, own[i])
+            if largest > most:
+                most, at = largest, t
+    return len(chosen)
+
+
+@kernel()
+def rows_drawn(
+    X: FloatArray,
+    weights: FloatArray,
+    seed: FloatArray,
+    closest: FloatArray,
+    ends: FloatArray,
+    at: FloatArray,
+    tiles: IntArray,
+    rows: IntArray,
+) -> None:
+    """rows[t] = the first row up to which weights[i] min(closest[i], |X_i - seed|^2) add up to more than at[t].
+
+    `ends` are the sums up to the end of each tile, and tiles[t] is the one to look in. Where rounding leaves no such row,
+    it is the last of the tile that adds anything.
+    """
+    for t in range(at.shape[0]):
+        tile = tiles[t]
+        total = ends[tile - 1] if tile > 0 else 0.0
+        for i in range(tile * TILE, min((tile + 1) * TILE, X.shape[0])):
+            added = weights[i] * min(closest[i], _distance(X[i], seed))
+            total += added
+            if added > 0.0:
+                rows[t] = i
+                if total > at[t]:
+                    break
+
+
+@kernel()
+def more_seeds(
+    X: FloatArray,
+    weights: FloatArray,
+    tiles: Array,
+    uniforms: FloatArray,
+    closest: FloatArray,
+    sums: FloatArray,
+    ends: FloatArray,
+    chosen: IntArray,
+    found: int,
+) -> int:
+    """Choose a seed for each line of `uniforms`, after the `found` rows in `chosen`; return how many there are then.
+
+    Fewer than that where every row of positive weight coincides with a seed. `sums` has room for the seed and the candidates
+    of each tile; `ends` are the sums of weights times squared distances to the closest seed, up to the end of each tile.
+    """
+    lines, candidates = uniforms.shape
+    at, into, rows = np.empty(candidates), np.empty(candidates, np.int64), np.empty(candidates, np.int64)
+    points = np.empty((1 + candidates, X.shape[1]))
+    for line in range(lines):
+        if ends[-1] == 0.0:
+            break
+        points[0] = X[chosen[found - 1]]
+        last = np.searchsorted(ends, ends[-1])
+        for t in range(candidates):
+            at[t] = uniforms[line, t] * ends[-1]
+            # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
+            into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
+        rows_drawn(X, weights, points[0], closest, ends, at, into, rows)
+        for t in range(candidates):
+            points[1 + t] = X[rows[t]]
+        seeds_with(X, weights, tiles, points, closest, sums)
+        best, least = 0, np.inf
+        for t in range(candidates):
+            total = 0.0
+            for part in sums[1 + t]:
+                total += part
+            if total < least:
+                best, least = t, total
+        chosen[found] = rows[best]
+        ends[:] = np.cumsum(sums[1 + best])
+        found += 1
+    return found

@@ -23,7 +23,6 @@ from flareclust.core.chunks import means_of, pieces
 from flareclust.core.devices.site_kernels import MOST_SUMMED, trusted_means
 from flareclust.core.lloyd import Clustering, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.core.triangular import triangular
 
 
 def local_kmeans(data: FloatArray, k: int, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
@@ -84,3 +83,20 @@ def _from_centers(data: FloatArray, projected: FloatArray, centers: FloatArray, 
     else:
         starts = np.stack([means_of(data, row) for row in trusted_rows(projected, centers)])
     return recompute_centroids(data, lloyd(data, starts, tol=0.0, aborted=aborted))
+
+
+#: A piece has so many times as many rows as columns.
+_TIMES = 16
+
+
+def triangular(rows: FloatArray) -> FloatArray:
+    """Return R (..., d, d) with R'R = X'X for rows X (..., n, d), n >= d, as precise as NumPy's `qr(X, mode="r")`.
+
+    From that of pieces of many rows, which stay in the cache, so that its rows may have other signs; three times as fast as of all rows at once.
+    """
+    n, d = rows.shape[-2:]
+    step = _TIMES * d
+    if n >= 2 * step:
+        pieces = [np.asarray(np.linalg.qr(rows[..., first : first + step, :], mode="r")) for first in range(0, n, step)]
+        rows = np.concatenate(pieces, axis=-2)
+    return np.asarray(np.linalg.qr(rows, mode="r"))

@@ -151,7 +151,7 @@ def _not_numeric(name: str, kind: Any, batches: Iterator[Any], place: str) -> Us
 
 def stack(columns: Sequence[Any]) -> FloatArray:
     """Return Arrow arrays of numbers, one per column, as (c, d); a null becomes NaN."""
-    from flareclust.core.turning import TURNED, turn  # not before rows are read: it loads numba
+    from flareclust.core.arrays import TURNED, turn  # not before rows are read: it loads numba
 
     last = len(columns) - 1
     result = np.empty((len(columns[0]) if columns else 0, len(columns)))

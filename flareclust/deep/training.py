@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
-from flareclust.deep.randomness import seeded
-from flareclust.deep.threads import one_torch_thread
+from flareclust.deep.threads import one_torch_thread, seeded
 
 #: Rows and numbers that go through a network at a time where it is not trained; at least 16 rows.
 _CHUNK, _CHUNK_NUMBERS = 1024, 2**20

@@ -20,8 +20,7 @@ from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.data.devices import Devices
 from flareclust.data.memory import usable_cores
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.batched import answers_of_many, batched_method
+from flareclust.executors.base import ClusteringExecutor, answers_of_many, batched_method
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
 from flareclust.federation.exchanges import Sampling

@@ -16,8 +16,7 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.lloyd import half_way
 from flareclust.core.dp.sums import CLEAR
-from flareclust.protocol.private_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL
-from flareclust.protocol.profile_arrays import UNITS, unit_of
+from flareclust.protocol.cluster_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL, UNITS, unit_of
 
 #: What a reader of such profiles must know.
 FREE = (
@@ -45,7 +44,7 @@ class NoisyProfiles:
     Attributes:
         columns: names (d,).
         mean: the released centroids (k, d).
-        arrays: of the result, as `flareclust.protocol.private_arrays` names them.
+        arrays: of the result, as `flareclust.protocol.cluster_arrays` names them.
     """
 
     columns: tuple[str, ...]

@@ -10,7 +10,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.profiles import are_shares, is_binary, quantiles
 from flareclust.core.shallow_tree import SPLITS, Tree
-from flareclust.protocol.profile_arrays import (
+from flareclust.protocol.cluster_arrays import (
     BIN_COUNTS,
     BIN_EDGES,
     CELLS,
@@ -39,7 +39,7 @@ class Profiles:
 
     Attributes:
         columns: names (d,).
-        arrays: of the result, as `flareclust.protocol.profile_arrays` names them.
+        arrays: of the result, as `flareclust.protocol.cluster_arrays` names them.
     """
 
     columns: tuple[str, ...]

@@ -17,10 +17,10 @@ import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
+from flareclust.core.arrays import extent
 from flareclust.core.assessment import assessment_sums, cells_index
 from flareclust.core.blas import one_thread
-from flareclust.core.extents import extent
-from flareclust.core.rounding import factor, rounded
+from flareclust.core.disclosure import factor, rounded
 from flareclust.protocol.schema import Field, Schema, counts
 from flareclust.protocol.task import SCORE, SCORE_INERTIA, SCORE_SILHOUETTE
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Reading
-from flareclust.core.directions import without_direction
+from flareclust.core.scaling import without_direction
 from flareclust.data.datasets import Dataset
 from flareclust.data.devices import Devices
 from flareclust.data.memory import site_limit

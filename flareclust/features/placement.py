@@ -11,9 +11,8 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.kernels import two_nearest
-from flareclust.features.scaling import FILL, OPEN_GAPS, scaling_of
-from flareclust.features.space import as_clustered, nearest, of_directions
-from flareclust.protocol.profile_arrays import CELLS, MEANS, ROWS, SQUARES
+from flareclust.features.scaling import FILL, OPEN_GAPS, as_clustered, nearest, of_directions, scaling_of
+from flareclust.protocol.cluster_arrays import CELLS, MEANS, ROWS, SQUARES
 
 #: A row is far from a centroid beyond so many root mean square distances of its cluster. At most 1/9 of a cluster's rows are,
 #: whatever their distribution (Markov's inequality of the squared distances).

@@ -19,7 +19,7 @@ from flareclust.executors.profiles import MOST_NUMBERS, profiling_steps
 from flareclust.features.scaling import FILL
 from flareclust.federation.exchanges import Exchanges, refusal_texts
 from flareclust.privacy.secure_aggregation.server import ALL
-from flareclust.protocol.profile_arrays import (
+from flareclust.protocol.cluster_arrays import (
     BIN_COUNTS,
     BIN_EDGES,
     CELLS,

@@ -24,8 +24,8 @@ from flareclust.personal.learners import WEIGHTS, shaped, stacked_models
 from flareclust.personal.methods import Course, OnRound, divided
 from flareclust.personal.rows import CLASS_COLUMN, Split
 from flareclust.personal.settings import TRAINED_BY, PersonalSettings
-from flareclust.protocol.algorithm import Algorithm
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import LOSSES, TRAIN
 
 #: Neither is an algorithm of the registry, since they make no clusters.

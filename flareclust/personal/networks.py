@@ -9,10 +9,8 @@ from torch import Tensor, nn
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.deep.devices import Devices, make_devices
-from flareclust.deep.local_training import correct, losses, train
-from flareclust.deep.randomness import seeded
-from flareclust.deep.shared_start import averaged_round
-from flareclust.deep.threads import one_torch_thread
+from flareclust.deep.local_training import averaged_round, correct, losses, train
+from flareclust.deep.threads import one_torch_thread, seeded
 from flareclust.personal.learners import Among, Weights, picked, trained_means
 from flareclust.personal.rows import Labelled
 

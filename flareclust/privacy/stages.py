@@ -11,7 +11,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Message
-from flareclust.core.rounding import rounded
+from flareclust.core.disclosure import rounded
 from flareclust.data.tables import Table
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.masking import KeyTable

@@ -1,12 +1,42 @@
-"""Which arrays of a result are about single clusters, and how they follow when the clusters get other numbers."""
+"""The arrays of a result that are about its clusters: their names, and how they follow when the clusters get other numbers."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.typing import Array, IntArray, Message
-from flareclust.protocol import profile_arrays as profile
+
+# Names of the arrays of a result that describe its clusters, in the units of the columns.
+#
+# `profile_rows` (k,): rows that are described; `profile_means` and `profile_m2` (k, d): means and squared deviations from them;
+# `profile_cells` (k, d): known cells that are described, only where cells are missing: moments and counts in bins are of these;
+# `profile_edges` (d, h - 1) and `profile_bins` (k, d, h): rows in bins, not with secure sums; `profile_sites` (m,) and
+# `profile_site_rows` (m, k): rows of each site, likewise; `profile_tree_*`: a tree's columns (15,) with -1 for none, edges (15,), and
+# rows (31, k), as `flareclust.core.shallow_tree` numbers nodes; `profile_units` (d,): units of the columns, "" for none, where a schema
+# has some. Results under differential privacy have only the last.
+
+ROWS, MEANS, SQUARES = "profile_rows", "profile_means", "profile_m2"
+CELLS = "profile_cells"
+BIN_EDGES, BIN_COUNTS = "profile_edges", "profile_bins"
+SITES, SITE_ROWS = "profile_sites", "profile_site_rows"
+UNITS = "profile_units"
+TREE_COLUMN, TREE_EDGE, TREE_ROWS = "profile_tree_column", "profile_tree_edge", "profile_tree_rows"
+
+
+def unit_of(arrays: Mapping[str, Any], column: int) -> str:
+    """Return the unit of a column, "" where it has none."""
+    return str(arrays[UNITS][column]) if UNITS in arrays else ""
+
+
+# Names of the arrays of a result under differential privacy. All of them hold noise, or are public.
+#
+# `counts` (k,): noisy rows of each cluster; `signal_to_noise` (k,): radius of a cluster over the distance by which noise moves its
+# centroid; `reach`: distance at which a row's part of the inertia is cut off, from the clusters' radii; `low` and `high` (d,): bounds of
+# the columns, as the sites' policies declare them.
+
+COUNTS, SIGNAL, REACH, LOW, HIGH = "counts", "signal_to_noise", "reach", "low", "high"
 
 #: The axis of each array along which its clusters are.
 AXES: Mapping[str, int] = MappingProxyType(
@@ -14,8 +44,8 @@ AXES: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(("centroids", "mask", "anchors", "counts", "radii", "votes", "support", "seen"), 0),
         **dict.fromkeys(("polish_start", "signal_to_noise"), 0),
         "history": 1,
-        **dict.fromkeys((profile.ROWS, profile.CELLS, profile.MEANS, profile.SQUARES, profile.BIN_COUNTS), 0),
-        **dict.fromkeys((profile.SITE_ROWS, profile.TREE_ROWS), 1),
+        **dict.fromkeys((ROWS, CELLS, MEANS, SQUARES, BIN_COUNTS), 0),
+        **dict.fromkeys((SITE_ROWS, TREE_ROWS), 1),
     }
 )
 

@@ -3,12 +3,335 @@
 Other packages add lines through the entry point group `flareclust.algorithms`: each entry names an `Algorithm`.
 """
 
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.protocol.algorithm import Algorithm
-from flareclust.protocol.built_in import BUILT_IN
+from flareclust.protocol.params import Params
+from flareclust.protocol.task import PROFILE_TOTALS
+
+if TYPE_CHECKING:
+    from flareclust.aggregators.base import ClusteringAggregator
+    from flareclust.executors.base import ClusteringExecutor
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One line of the registry.
+
+    Attributes:
+        name: what a user types.
+        title: one line for tables.
+        executor: import path of the `ClusteringExecutor`; None for a baseline that is not federated.
+        aggregator: import path of the `ClusteringAggregator`, or of the function (X, k, seed, **params) -> centroids
+            of a baseline.
+        promises: names of the promises in `flareclust.testing` beyond those that hold for all.
+        source: paper and algorithm numbers.
+        baseline_params: import path of a baseline's parameters, where `aggregator` is a function.
+        when: when to use it, for tables.
+    """
+
+    name: str
+    title: str
+    executor: str | None
+    aggregator: str
+    promises: frozenset[str] = frozenset()
+    source: str = ""
+    baseline_params: str = "flareclust.protocol.params.Params"
+    when: str = ""
+
+    @property
+    def federated(self) -> bool:
+        """Return whether the algorithm works without pooling the rows."""
+        return self.executor is not None
+
+    @property
+    def partial(self) -> bool:
+        """Return whether the sites may have different columns."""
+        return "partial-features" in self.promises
+
+    def why_no_profile(self, params: Mapping[str, Any], *, secure_sums: bool = False) -> str:
+        """Return why the clusters of a result are not described, in words; empty where they are.
+
+        A profile is of the clusters that a site may describe, an update of other rows: their difference would be a row or two.
+        Differentially private results have one of what they have released, whatever the settings.
+        """
+        if not self.federated:
+            return f"{self.name} is not federated and describes no clusters"
+        if "differentially-private" in self.promises:
+            return ""
+        if self.partial:
+            return f"{self.name} is for sites with different columns, and profiles need the same ones"
+        if secure_sums and PROFILE_TOTALS not in self.executor_class().steps:
+            return (
+                f"with secure_sums, profiles are totals over all rows, and of {self.name} sites also send local clusters, which leave "
+                "out rows: the difference would disclose these"
+            )
+        if secure_sums and params.get("missing", "refuse") != "refuse":
+            return f"with secure_sums and missing={params['missing']}, a profile would count filled cells as known ones"
+        if params.get("trim_rows"):
+            return "with trim_rows, a profile less the sums of the rounds would disclose the rows that are trimmed"
+        return ""
+
+    def executor_class(self) -> "type[ClusteringExecutor]":
+        """Import and return the executor."""
+        if self.executor is None:
+            raise UserError(f"{self.name} is not federated: it runs on pooled rows, in the in-process engine only")
+        return _import(self.executor)  # type: ignore[no-any-return]
+
+    def aggregator_class(self) -> "type[ClusteringAggregator]":
+        """Import and return the aggregator."""
+        return _import(self.aggregator)  # type: ignore[no-any-return]
+
+    def function(self) -> Callable[..., FloatArray]:
+        """Import and return the function of a baseline."""
+        return _import(self.aggregator)  # type: ignore[no-any-return]
+
+    def params_class(self) -> type[Params]:
+        """Import and return the class of the algorithm's parameters."""
+        return self.executor_class().params_class() if self.federated else _import(self.baseline_params)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the algorithm's own parameters (without k and seed) with their defaults, sites' side first."""
+        return {name: field.default for name, field in self.params_class().own().items()}
+
+    def check(self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None) -> Params:
+        """Return the parameters with these values.
+
+        Raises:
+            UserError: a parameter is unknown (with the nearest known one), has a value that it cannot have, or does not go
+                with another one.
+        """
+        self.check_names(params or {})
+        return self.params_class()(k=k, seed=seed, **(params or {}))
+
+    def build(
+        self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None
+    ) -> "tuple[ClusteringExecutor, ClusteringAggregator]":
+        """Return both sides, each with the parameters that it reads.
+
+        Raises:
+            UserError: as `check`.
+        """
+        own = self.check(k, seed, params).own
+        executor, aggregator = (
+            side(k=k, seed=seed, **{name: value for name, value in (params or {}).items() if name in own(side.side)})
+            for side in (self.executor_class(), self.aggregator_class())
+        )
+        return executor, aggregator
+
+    def check_names(self, params: Iterable[str], others: Collection[str] = ()) -> None:
+        """Raise UserError for parameters that the algorithm does not have; the nearest name may be one of `others`."""
+        self.params_class().check_names(self.name, params, others)
+
+
+def _import(path: str) -> Any:
+    module, _, attribute = path.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{path} needs the package {error.name!r}, which is not installed") from error
+
+
+BUILT_IN = (
+    Algorithm(
+        "portfolio",
+        "Portfolio: one upload, several merges, the one with the smallest inertia",
+        "flareclust.executors.portfolio.PortfolioExecutor",
+        "flareclust.aggregators.portfolio.PortfolioAggregator",
+        frozenset({"never-worse", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "flareclust; members after Xu et al. 2024, Dennis et al. 2021, Garst and Reinders 2024",
+        when="first choice; about 20 exchanges, or two with polish=0",
+    ),
+    Algorithm(
+        "feca",
+        "FeCA: one-shot aggregation of refined centroids with radii",
+        "flareclust.executors.feca.FeCAExecutor",
+        "flareclust.aggregators.feca.FeCAAggregator",
+        frozenset({"one-shot", "recovers-iid", "translation"}),
+        "Xu et al. 2024, Jigsaw Game: Federated Clustering, Algorithms 1-5",
+        when="one message per site; each site has rows of most clusters",
+    ),
+    Algorithm(
+        "kfed",
+        "k-FED: one-shot clustering where each site sees few clusters",
+        "flareclust.executors.kfed.KFedExecutor",
+        "flareclust.aggregators.kfed.KFedAggregator",
+        frozenset({"one-shot", "recovers-non-iid", "uneven-k", "small-sites"}),
+        "Dennis et al. 2021, Heterogeneity for the Win, Algorithms 1-2",
+        when="one message per site; each site has rows of few clusters, well apart",
+    ),
+    Algorithm(
+        "fkm",
+        "FKM: federated k-means in rounds, with clusters that sites may lack",
+        "flareclust.executors.fkm.FKMExecutor",
+        "flareclust.aggregators.fkm.FKMAggregator",
+        frozenset({"iterative", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Garst and Reinders 2024, Federated K-Means Clustering, Algorithm 1",
+        when="several rounds; sites may lack clusters",
+    ),
+    Algorithm(
+        "lloyd",
+        "Distributed Lloyd: sums and counts per cluster, as on the pooled rows",
+        "flareclust.executors.lloyd.LloydExecutor",
+        "flareclust.aggregators.lloyd.LloydAggregator",
+        frozenset({"iterative", "equals-central", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Lloyd 1982; in rounds as in Dennis et al. 2021, section 4.2",
+        when="many rounds; the result of Lloyd's algorithm on the pooled rows",
+    ),
+    Algorithm(
+        "kprototypes",
+        "k-prototypes: numbers and categories, in rounds; k-modes where all columns are categories",
+        "flareclust.executors.kprototypes.KPrototypesExecutor",
+        "flareclust.aggregators.kprototypes.KPrototypesAggregator",
+        frozenset({"iterative", "equals-central", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Huang 1997; Huang 1998, sections 3 and 4",
+        when="tables with categories",
+    ),
+    Algorithm(
+        "dkmpp",
+        "Distributed k-means++: seeds of all sites, clustered at the server",
+        "flareclust.executors.dkmpp.DKMPPExecutor",
+        "flareclust.aggregators.dkmpp.DKMPPAggregator",
+        frozenset({"one-shot", "recovers-iid", "small-sites", "translation"}),
+        "Armacki and Kar, Toward Understanding the Improved Robustness to Initialization, Algorithm 2",
+        when="one small message per site; a start for an iterative algorithm",
+    ),
+    Algorithm(
+        "pooled",
+        "Pooled centroids: k-means on all sites' centroids, weighted by their rows",
+        "flareclust.executors.pooled.PooledExecutor",
+        "flareclust.aggregators.pooled.PooledAggregator",
+        frozenset({"one-shot", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "the plain baseline of one-shot methods",
+        when="one message per site; any mix of clusters",
+    ),
+    Algorithm(
+        "mavg",
+        "Match averaging: sites' centroids matched to the first site's and averaged",
+        "flareclust.executors.mavg.MAvgExecutor",
+        "flareclust.aggregators.mavg.MAvgAggregator",
+        frozenset({"one-shot", "recovers-iid", "translation"}),
+        "baseline of Xu et al. 2024, section 6",
+        when="baseline",
+    ),
+    Algorithm(
+        "ffcm",
+        "Federated fuzzy c-means, averaged (v1) or clustered again (v2)",
+        "flareclust.executors.ffcm.FFCMExecutor",
+        "flareclust.aggregators.ffcm.FFCMAggregator",
+        frozenset({"iterative", "recovers-iid", "recovers-non-iid", "translation"}),
+        "Stallmann and Wilbik 2022, Towards Federated Clustering; baseline of Xu et al. 2024",
+        when="graded memberships, overlapping clusters",
+    ),
+    Algorithm(
+        "minibatch",
+        "Mini-batch k-means as NVFlare's own recipe does it",
+        "flareclust.executors.minibatch.MiniBatchExecutor",
+        "flareclust.aggregators.minibatch.MiniBatchAggregator",
+        frozenset({"iterative", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "nvflare.app_opt.sklearn, KMeansAssembler",
+        when="baseline: NVFlare's own recipe",
+    ),
+    Algorithm(
+        "masked",
+        "Masked: federated k-means where sites have different columns",
+        "flareclust.executors.masked.MaskedExecutor",
+        "flareclust.aggregators.masked.MaskedAggregator",
+        frozenset({"partial-features", "recovers-partial", "recovers-iid", "small-sites", "translation", "uneven-k"}),
+        "Maritan and Schenato, Distributed Clustering in Partially Overlapping Feature Spaces, Algorithm 1",
+        when="sites with different columns, a few rounds",
+    ),
+    Algorithm(
+        "proxy",
+        "Proxy: one-shot merging of synthetic clusters where sites have different columns",
+        "flareclust.executors.proxy.ProxyExecutor",
+        "flareclust.aggregators.proxy.ProxyAggregator",
+        frozenset(
+            {
+                "one-shot",
+                "partial-features",
+                "recovers-partial",
+                "recovers-iid",
+                "small-sites",
+                "translation",
+                "uneven-k",
+            }
+        ),
+        "Maritan and Schenato, Distributed Clustering in Partially Overlapping Feature Spaces, Algorithm 2",
+        when="sites with different columns, one message per site",
+    ),
+    Algorithm(
+        "fkm-common",
+        "FKM on the columns that all sites have: a baseline for masked and proxy",
+        "flareclust.executors.fkm_partial.FKMCommonExecutor",
+        "flareclust.aggregators.fkm_partial.FKMCommonAggregator",
+        frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Garst and Reinders 2024, Algorithm 1, on common columns",
+        when="baseline for `masked` and `proxy`",
+    ),
+    Algorithm(
+        "fkm-imputed",
+        "FKM with means in place of the columns that a site lacks: a baseline for masked and proxy",
+        "flareclust.executors.fkm_partial.FKMImputedExecutor",
+        "flareclust.aggregators.fkm_partial.FKMImputedAggregator",
+        frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Garst and Reinders 2024, Algorithm 1, after imputation of means",
+        when="baseline for `masked` and `proxy`",
+    ),
+    Algorithm(
+        "dp-lloyd",
+        "DP Lloyd: few rounds of noisy sums and counts, differentially private at every site",
+        "flareclust.executors.dp_lloyd.DPLloydExecutor",
+        "flareclust.aggregators.dp_lloyd.DPLloydAggregator",
+        frozenset({"differentially-private"}),
+        "Blum et al. 2005, section 5; start after Su et al. 2016, section 4",
+        when="differential privacy, a few rounds, also with many columns; needs the extra dp",
+    ),
+    Algorithm(
+        "dp-oneshot",
+        "DP one-shot: one message of noisy counts on a grid, or of noisy centroids",
+        "flareclust.executors.dp_oneshot.DPOneShotExecutor",
+        "flareclust.aggregators.dp_oneshot.DPOneShotAggregator",
+        frozenset({"differentially-private", "one-shot"}),
+        "grid after Su et al. 2016, section 4; centroids after Blum et al. 2005, section 5",
+        when="differential privacy, one message per site, few columns; needs the extra dp",
+    ),
+    Algorithm(
+        "deepfeca",
+        "DeepFeCA: a network learned from clusters of its embeddings, for images",
+        "flareclust.executors.deepfeca.DeepFeCAExecutor",
+        "flareclust.aggregators.deepfeca.DeepFeCAAggregator",
+        frozenset({"embeds"}),
+        "Xu et al. 2024, Jigsaw Game: Federated Clustering, Algorithm 6; training after Caron et al. 2020",
+        when="images; needs the extra deep",
+    ),
+    Algorithm(
+        "kpod",
+        "k-POD on the pooled rows with their gaps: the baseline for different columns, not federated",
+        None,
+        "flareclust.core.kpod.kpod",
+        frozenset({"partial-features"}),
+        "Chi, Chi and Baraniuk 2016, k-POD: A Method for k-Means Clustering of Missing Data",
+        "flareclust.engines.pooled.KPodParams",
+        when="baseline for `masked` and `proxy`; not federated",
+    ),
+    Algorithm(
+        "central",
+        "k-means on the pooled rows: the baseline, not federated",
+        None,
+        "flareclust.core.central.central_kmeans",
+        source="scikit-learn KMeans",
+        baseline_params="flareclust.engines.pooled.CentralParams",
+        when="baseline; not federated",
+    ),
+)
+
 
 __all__ = ["BUILT_IN", "Algorithm", "algorithms", "get", "name_of"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
 from flareclust._foundation.validation import LARGEST
-from flareclust.core.extents import extent
+from flareclust.core.arrays import extent
 
 #: Added to every reply: wall seconds of the site's own computation, a float64 without axes.
 SECONDS = "seconds"

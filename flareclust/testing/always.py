@@ -1,17 +1,20 @@
 """The promises of all federated algorithms."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from inspect import signature
+from inspect import getattr_static, signature
 from itertools import product
 from typing import Any
 
 import numpy as np
+from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust._foundation.errors import Aborted
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, Message
-from flareclust.aggregators.base import Round
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.evaluation.metrics import pooled_label_free
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.nvflare_executor import ExecutorShell
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import SPREAD
 from flareclust.protocol.registry import Algorithm
@@ -21,10 +24,54 @@ from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import ASSESS, CLUSTER, SCORING, Task
 from flareclust.testing.constructors import check_constructors_do_nothing
 from flareclust.testing.groups import check_answers_follow_the_groups
-from flareclust.testing.platform import check_nvflare_calls_ours
 from flareclust.testing.policies import check_policies_hold
 from flareclust.testing.purity import check_local_is_pure
 from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by
+
+# The promise that what NVFlare calls, and what holds a job to a site's policy, is ours in every algorithm.
+#
+# NVFlare does more with a component than to construct it: it notifies it of events, hands it tasks, copies it. At a site the
+# shell of all executors answers these, and so it is what reads the rows and sees to the policy. An algorithm is `local`,
+# `labels` and what else the base classes leave open.
+
+#: What Python calls by itself, at any time.
+_UNASKED = frozenset({"__getattr__", "__del__", "__copy__", "__deepcopy__", "__getstate__", "__setstate__", "__call__"})
+
+#: What a class of every kind may say of itself.
+_OPEN = frozenset({"__init__", "__doc__", "__module__", "__class__", "__repr__", "__str__", "__eq__", "__hash__"})
+
+#: What makes an executor's reply what a site's policy lets out.
+_POLICY = frozenset({"answer", "compute", "_stages", "_without_rows", "_key", "_placed"})
+
+#: What keeps to the smallest cluster and to rounded numbers of rows, unless noise hides them; `assessed` is what may be overridden.
+_FLOORED = frozenset({"assess", "place", "score"})
+
+
+def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
+    """Neither side takes the place of what NVFlare calls, events among it, or of what holds a job to a site's policy."""
+    executor, aggregator = algorithm.build(3)
+    floored = set() if getattr(executor, "private", False) else _FLOORED
+    sides = (
+        (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY | floored),
+        (aggregator, ClusteringAggregator, _code(Aggregator)),
+    )
+    for side, base, names in sides:
+        kind = type(side)
+        ensure(isinstance(side, base), algorithm, f"{kind.__name__} is no {base.__name__}")
+        for name in sorted((names | _UNASKED) - _OPEN):
+            own = name in vars(side) or getattr_static(kind, name, None) is not getattr_static(base, name, None)
+            ensure(not own, algorithm, f"{kind.__name__} has its own {name} in the place of {base.__name__}'s")
+        ensure(not vars(side).get("_event_handlers"), algorithm, f"{kind.__name__} listens to events")
+    unheld = executor.private and "differentially-private" not in algorithm.promises
+    ensure(not unheld, algorithm, "says that it is private, and does not promise to be differentially-private")
+
+
+def _code(kind: type) -> set[str]:
+    """Return the names of a class's functions and properties, and of those of the classes that it is made of."""
+    members = ((name, value) for one in kind.__mro__ for name, value in vars(one).items())
+    return {
+        name for name, value in members if callable(value) or isinstance(value, property | classmethod | staticmethod)
+    }
 
 
 def check_arguments_survive(algorithm: Algorithm) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray
+from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
 from flareclust.core.microaggregation import microaggregate
-from flareclust.core.rounding import rounded
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import ASSESS

@@ -26,8 +26,7 @@ from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
 from flareclust.experiment.sweeps.folder import all_trials
 from flareclust.features import result as partial
-from flareclust.features.scaling import filling_of, scaling_of
-from flareclust.features.space import of_directions
+from flareclust.features.scaling import filling_of, of_directions, scaling_of
 from flareclust.personal.result import PersonalResult
 from flareclust.protocol.outcome import SUMMARY, is_round
 from flareclust.tracking.note import NOTE_TAG, describe

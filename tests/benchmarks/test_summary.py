@@ -10,7 +10,7 @@ from flareclust.core.chunks import is_mapped
 
 
 def test_each_way_has_a_line_and_the_summary_is_within_a_twentieth(tmp_path, monkeypatch):
-    monkeypatch.setattr("flareclust.core.summary.PIECE", 1 << 18)  # several pieces
+    monkeypatch.setattr("flareclust.core.local.PIECE", 1 << 18)  # several pieces
     monkeypatch.setattr(summary, "SAMPLE", 2000)
     summary.write_rows(tmp_path / "rows.npy", 16_000, "sorted, far")
     X = np.load(tmp_path / "rows.npy", mmap_mode="r")

@@ -12,7 +12,7 @@ from flareclust.core import local, microaggregation
 from flareclust.core.microaggregation import groups_of, released
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors import assessing, feca
+from flareclust.executors import base, feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.privacy import stages
@@ -184,7 +184,7 @@ def does_not_count(self, step, round_, arrays):
 )
 def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
     for attribute, fault in faults.items():
-        owners = (PolicyEnforcer, SiteSession, SiteContext, assessing, stages)
+        owners = (PolicyEnforcer, SiteSession, SiteContext, base, stages)
         where = next(owner for owner in owners if hasattr(owner, attribute))
         monkeypatch.setattr(where, attribute, fault)
     with pytest.raises(ContractViolation, match=words):

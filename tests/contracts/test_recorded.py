@@ -31,7 +31,7 @@ from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, Task
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 from flareclust.testing.tools import GRANTED
 
 RECORDS = Path(__file__).with_name("recorded.json")

@@ -18,7 +18,7 @@ from flareclust.executors.lloyd import update
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol import algorithm as definition
+from flareclust.protocol import registry as definition
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step

@@ -5,9 +5,22 @@ from typing import Literal
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.devices import loops
+from flareclust.core import kernels
 from flareclust.core.devices.ragged import Entries, Ragged
-from flareclust.core.devices.site_kernels import MOST_SUMMED
+from flareclust.core.devices.site_kernels import (
+    MOST_SUMMED,
+    computable,
+    lloyd_from,
+    may_be_described,
+    means_by_label,
+    pairwise_sum,
+    plusplus,
+    start_stream,
+    trusted_means,
+)
+from flareclust.core.group_kernels import assessed_of_each
+from flareclust.core.jit import kernel
+from flareclust.core.pyramid import FEWEST_ROWS
 from flareclust.core.spectral import projected
 
 #: How sites find their clusters: `seed_cells`, `local_clusters` or `spectral.local_kmeans`.
@@ -30,7 +43,7 @@ def clusters_of_each(devices: Ragged, way: Way, seed: int, round_: int, k: int, 
         flat, at = _projections(devices, k, min_count)
     else:
         flat, at = np.empty(0), np.zeros(devices.m + 1, np.int64)
-    loops.clusters_of_each(
+    _cluster_each(
         devices.values,
         flat,
         devices.starts,
@@ -53,9 +66,7 @@ def updates_of_each(devices: Ragged, centers: FloatArray, min_count: int) -> Ent
     m, (k, d) = devices.m, centers.shape
     centroids, counts, cluster = np.empty((m * k, d)), np.empty(m * k, np.int64), np.empty(m * k, np.int64)
     inertia, sizes = np.zeros(m), np.empty(m, np.int64)
-    loops.updates_of_each(
-        devices.values, devices.starts, centers, min_count, centroids, counts, cluster, inertia, sizes
-    )
+    _update_each(devices.values, devices.starts, centers, min_count, centroids, counts, cluster, inertia, sizes)
     return _cut({"centroids": centroids, "counts": counts, "cluster": cluster}, {"inertia": inertia}, sizes)
 
 
@@ -64,9 +75,7 @@ def assessments_of_each(devices: Ragged, centers: FloatArray, min_count: int) ->
     m, k = devices.m, len(centers)
     counts, scatter = np.empty((m, k), np.int64), np.empty((m, k))
     sse, silhouette, sizes = np.zeros(m), np.zeros(m), np.empty(m, np.int64)
-    loops.assessments_of_each(
-        devices.values, devices.starts, centers, min_count, counts, scatter, sse, silhouette, sizes
-    )
+    _assess_each(devices.values, devices.starts, centers, min_count, counts, scatter, sse, silhouette, sizes)
     there = sizes >= 0
     fields = {"counts": counts[there].ravel(), "scatter": scatter[there].ravel()}
     return Entries(fields, {"sse": sse, "silhouette": silhouette}, sizes)
@@ -98,3 +107,164 @@ def _projections(devices: Ragged, k: int, min_count: int) -> tuple[FloatArray, I
         found[usable] = projected(block[usable], w)
         flat[at[own][:, None] + np.arange(n * w)] = found.reshape(len(own), n * w)
     return flat, at
+
+
+# Compiled loops over many small sites: what each would send, end to end in one array.
+#
+# Arrays that are filled here: `centroids` (at least m k, d), `counts` and the like (at least m k,), and `sizes` (m,): how many of
+# them are of each site, or -1 for a site that is not computed here and is asked by itself. A site is computed here where
+# nothing is out of the ordinary: its numbers can be computed with, it has `min_count` rows, and it has something to send or
+# may send nothing.
+
+#: Iterations of Lloyd's algorithm, as `flareclust.core.lloyd.kmeans` and `lloyd` have them by default.
+_MOST_ITERATIONS = 300
+
+#: What `kmeans` stops at.
+_TOL = 1e-4
+
+
+@kernel()
+def _ordinary(X: FloatArray, min_count: int) -> bool:
+    """Return whether a site's rows are computed here."""
+    return bool(max(min_count, 1) <= X.shape[0] < FEWEST_ROWS and computable(X))
+
+
+@kernel()
+def _cluster_each(
+    values: FloatArray,
+    projected: FloatArray,
+    starts: IntArray,
+    at: IntArray,
+    sites: IntArray,
+    seed: int,
+    round_: int,
+    k: int,
+    min_count: int,
+    way: int,
+    centroids: FloatArray,
+    counts: IntArray,
+    sizes: IntArray,
+) -> None:
+    """Cluster the rows of each site, values[starts[i]:starts[i + 1]] (n_i, d), from seeds of k-means++.
+
+    Ways: 0, the means of the seeds' cells (`seed_cells`); 1, k-means (`local_clusters`); 2, k-means from the rows that are
+    trusted to seeds of the projected rows (`local_kmeans`), which lie in projected[at[i]:at[i + 1]].
+    """
+    d, end = values.shape[1], 0
+    state = np.empty(4, np.uint64)
+    for i in range(sizes.shape[0]):
+        X = values[starts[i] : starts[i + 1]]
+        sizes[i] = -1
+        if not _ordinary(X, min_count):
+            continue
+        n = X.shape[0]
+        start_stream(seed, round_, sites[i], state)
+        most = min(k, n // max(min_count, 1))
+        labels, squared = np.empty(n, np.int64), np.empty(n)
+        if way == 2:
+            P = projected[at[i] : at[i + 1]].reshape(n, (at[i + 1] - at[i]) // n)
+            seeds = np.empty((most, P.shape[1]))
+            found = plusplus(P, most, state, seeds)
+            centers = np.empty((found, d))
+            trusted_means(X, P, seeds[:found], centers)
+            found = lloyd_from(X, centers, _MOST_ITERATIONS, 0.0, labels)
+        else:
+            seeds = np.empty((most, d))
+            found = plusplus(X, most, state, seeds)
+            if way == 1:
+                found = lloyd_from(X, seeds[:found], _MOST_ITERATIONS, _TOL, labels)
+            else:
+                kernels.nearest_centroids(X, seeds[:found], labels, squared)
+        end = _kept(X, labels, found, min_count, centroids, counts, sizes[i : i + 1], end)
+
+
+@kernel()
+def _kept(
+    X: FloatArray,
+    labels: IntArray,
+    k: int,
+    min_count: int,
+    centroids: FloatArray,
+    counts: IntArray,
+    size: IntArray,
+    end: int,
+) -> int:
+    """Write down the clusters that may be described, behind the first `end`; return where they end; none: size stays -1."""
+    means, rows, keep = np.empty((k, X.shape[1])), np.empty(k, np.int64), np.empty(k, np.bool_)
+    means_by_label(X, labels, means, rows)
+    kept = may_be_described(X, labels, means, rows, min_count, keep)
+    if kept > 0:
+        size[0] = kept
+    for c in range(k):
+        if keep[c]:
+            centroids[end], counts[end] = means[c], rows[c]
+            end += 1
+    return end
+
+
+@kernel()
+def _update_each(
+    values: FloatArray,
+    starts: IntArray,
+    centers: FloatArray,
+    min_count: int,
+    centroids: FloatArray,
+    counts: IntArray,
+    cluster: IntArray,
+    inertia: FloatArray,
+    sizes: IntArray,
+) -> None:
+    """Compute each site's part of one update of centers (k, d): `lloyd_update`, and the squared distances to the centers.
+
+    cluster[e] says which center entry e is of, and inertia (m,) is of the rows behind a site's entries.
+    """
+    k, d = centers.shape
+    end = 0
+    means, rows = np.empty((k, d)), np.empty(k, np.int64)
+    keep, sse = np.empty(k, np.bool_), np.empty(k)
+    for i in range(sizes.shape[0]):
+        X = values[starts[i] : starts[i + 1]]
+        sizes[i] = -1
+        if not _ordinary(X, min_count):
+            continue
+        labels, squared = np.empty(X.shape[0], np.int64), np.empty(X.shape[0])
+        kernels.nearest_centroids(X, centers, labels, squared)
+        means_by_label(X, labels, means, rows)
+        sizes[i] = may_be_described(X, labels, means, rows, min_count, keep)
+        kernels.own_distances(X, centers, labels, squared)
+        sse[:] = 0.0
+        for row in range(X.shape[0]):
+            if keep[labels[row]]:
+                sse[labels[row]] += squared[row]
+        inertia[i] = pairwise_sum(sse)
+        for c in range(k):
+            if keep[c]:
+                centroids[end], counts[end], cluster[end] = means[c], rows[c], c
+                end += 1
+
+
+@kernel()
+def _assess_each(
+    values: FloatArray,
+    starts: IntArray,
+    centers: FloatArray,
+    min_count: int,
+    counts: IntArray,
+    scatter: FloatArray,
+    sse: FloatArray,
+    silhouette: FloatArray,
+    sizes: IntArray,
+) -> None:
+    """Add up the rows nearest to each of the centers (k, d) as `assessment_sums` does: counts and scatter (m, k), and totals (m,)."""
+    k = centers.shape[0]
+    for i in range(sizes.shape[0]):
+        X = values[starts[i] : starts[i + 1]]
+        counts[i], scatter[i], sizes[i] = 0, 0.0, -1
+        if not _ordinary(X, min_count):
+            continue
+        n = X.shape[0]
+        labels, squared, second = np.empty(n, np.int64), np.empty(n), np.empty(n)
+        kernels.two_nearest(X, centers, labels, squared, second)
+        counts[i], squares, silhouettes, scatter[i] = assessed_of_each(labels, squared, second, k)
+        sizes[i] = k
+        sse[i], silhouette[i] = pairwise_sum(squares), pairwise_sum(silhouettes)

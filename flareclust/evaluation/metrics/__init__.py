@@ -9,10 +9,17 @@ from flareclust.evaluation.metrics.centroids import (
     relative_distance,
     sigma,
 )
-from flareclust.evaluation.metrics.labels import accuracy, ari, correct_aggregation, majority_class, nmi, purity
+from flareclust.evaluation.metrics.labels import (
+    accuracy,
+    ari,
+    correct_aggregation,
+    majority_class,
+    nmi,
+    pooled_label_free,
+    purity,
+    truth_metrics,
+)
 from flareclust.evaluation.metrics.masking import assumption_8_rate
-from flareclust.evaluation.metrics.pooled import pooled_label_free
-from flareclust.evaluation.metrics.truth import truth_metrics
 
 __all__ = [
     "accuracy",

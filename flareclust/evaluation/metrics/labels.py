@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, IntArray
-from flareclust.evaluation.metrics._arrays import as_whole
+from flareclust.evaluation.metrics._arrays import as_whole, distances, same_width
+from flareclust.evaluation.metrics.centroids import l2_distance, mse_matched
 
 
 def purity(labels: ArrayLike, y: ArrayLike) -> float:
@@ -211,3 +212,77 @@ def _codes(values: Array) -> IntArray:
     if values.dtype.kind in "iu" and values.min() >= 0 and values.max() < len(values):
         return np.asarray((np.cumsum(np.bincount(values) > 0) - 1)[values], dtype=np.int64)  # without sorting
     return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+
+
+def truth_metrics(
+    centroids: ArrayLike, labels: ArrayLike | None, y: ArrayLike | None = None, true_centroids: ArrayLike | None = None
+) -> dict[str, float]:
+    """Every measure that the truth at hand allows.
+
+    Args:
+        centroids: (k, d) recovered centroids.
+        labels: (n,) cluster numbers >= 0 of the rows, or None if no rows were labelled.
+        y: (n,) true classes, if known.
+        true_centroids: (k*, d), if known.
+
+    Returns:
+        `l2` and `mse_matched` with true centroids; `ari`, `nmi`, `purity`, `accuracy` with labels and y. Values are floats.
+
+    Raises:
+        UserError: as `l2_distance` and `purity`.
+    """
+    result: dict[str, float] = {}
+    if true_centroids is not None:
+        result["l2"] = l2_distance(centroids, true_centroids)
+        result["mse_matched"] = mse_matched(centroids, true_centroids)
+    if labels is not None and y is not None:
+        result |= class_metrics(labels, y)
+    return result
+
+
+def pooled_label_free(X: ArrayLike, centroids: ArrayLike) -> dict[str, float | None]:
+    """Inertia, simplified silhouette and Davies-Bouldin index, computed plainly on pooled rows.
+
+    This is the reference that a federation's own figures, added up from sums of its sites, must equal. It shares no code with them.
+    Each row belongs to its nearest centroid, the first of equally near ones.
+
+    Args:
+        X: (n, d) rows of all sites together.
+        centroids: (k, d); they need not be the means of their rows.
+
+    Returns:
+        `inertia`: sum of squared distances to the own centroid.
+        `simplified_silhouette`: mean of (b - a) / max(a, b), a the distance to the own centroid and b to the nearest
+        other one, empty ones included; a row with a = b = 0 counts 0.
+        `davies_bouldin`: mean over clusters r with rows of the largest (S_r + S_s) / ||c_r - c_s|| over the other clusters s with
+        rows, S the mean distance to the centroid (Davies and Bouldin 1979).
+        The last two are None with fewer than two clusters that have rows; Davies-Bouldin also where two of their centroids coincide.
+
+    Raises:
+        UserError: as `l2_distance`.
+    """
+    X, centroids = same_width("X", X, "centroids", centroids)
+    distance = distances(X, centroids)
+    labels = distance.argmin(axis=1)
+    own = distance.min(axis=1)
+    present = np.unique(labels)
+    result: dict[str, float | None] = {
+        "inertia": float(np.sum(own**2)),
+        "simplified_silhouette": None,
+        "davies_bouldin": None,
+    }
+    if len(present) < 2:
+        return result
+    others = distance.copy()
+    others[np.arange(len(X)), labels] = np.inf
+    other = others.min(axis=1)
+    silhouette = np.zeros(len(X))
+    np.divide(other - own, other, out=silhouette, where=other > 0)  # own <= other, so other is the larger
+    result["simplified_silhouette"] = float(silhouette.mean())
+
+    between = distances(centroids, centroids)
+    if all(between[r, s] > 0 for r in present for s in present if s != r):
+        scatter = {int(r): own[labels == r].mean() for r in present}
+        worst = [max((scatter[r] + scatter[s]) / between[r, s] for s in scatter if s != r) for r in scatter]
+        result["davies_bouldin"] = float(np.mean(worst))
+    return result

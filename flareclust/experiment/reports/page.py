@@ -31,7 +31,7 @@ from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
 from flareclust.plotting.style import cluster_colour, png
 from flareclust.protocol import registry
-from flareclust.protocol.profile_arrays import CELLS
+from flareclust.protocol.cluster_arrays import CELLS
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result

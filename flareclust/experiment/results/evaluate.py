@@ -52,15 +52,14 @@ from flareclust.experiment.results.picture import is_embedded, shown_images
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 from flareclust.features.columns import decides_distances, outweighing
-from flareclust.features.scaling import OPEN_GAPS, filled, scaling_of
-from flareclust.features.space import as_clustered, of_directions
+from flareclust.features.scaling import OPEN_GAPS, as_clustered, filled, of_directions, scaling_of
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry
+from flareclust.protocol.cluster_arrays import MEANS, UNITS
 from flareclust.protocol.outcome import Outcome, is_round
-from flareclust.protocol.profile_arrays import MEANS, UNITS
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 _OVERLAP = 10.0

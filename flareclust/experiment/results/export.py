@@ -9,8 +9,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.features import result as partial
-from flareclust.features.scaling import FILL, OPEN_GAPS, Scaling, scaling_of
-from flareclust.features.space import as_clustered, of_directions
+from flareclust.features.scaling import FILL, OPEN_GAPS, Scaling, as_clustered, of_directions, scaling_of
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result

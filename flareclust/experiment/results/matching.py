@@ -13,7 +13,7 @@ from flareclust.evaluation.continuity_words import changes, drift
 from flareclust.experiment.results.picture import is_embedded
 from flareclust.features import result as partial
 from flareclust.features.placement import thresholds_of
-from flareclust.features.space import as_clustered, of_directions
+from flareclust.features.scaling import as_clustered, of_directions
 from flareclust.protocol.cluster_arrays import inverse, renumbered_arrays, renumbered_labels
 
 if TYPE_CHECKING:

@@ -26,10 +26,9 @@ from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
-from flareclust.features.scaling import FILL, filled
-from flareclust.features.space import nearest
+from flareclust.features.scaling import FILL, filled, nearest
+from flareclust.protocol.cluster_arrays import ROWS
 from flareclust.protocol.outcome import Outcome, devices
-from flareclust.protocol.profile_arrays import ROWS
 from flareclust.schema.reading import check_read_by
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from flareclust.features import result as partial
 from flareclust.features.placement import placements, thresholds_of
 from flareclust.features.scaling import filled
 from flareclust.protocol import registry
-from flareclust.protocol.profile_arrays import UNITS
+from flareclust.protocol.cluster_arrays import UNITS
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.reading import TypedTable, without
 

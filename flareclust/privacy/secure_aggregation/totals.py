@@ -12,7 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.rounding import factor
+from flareclust.core.disclosure import factor
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
 from flareclust.protocol.schema import MOST_ROWS, Schema, counts, index, real

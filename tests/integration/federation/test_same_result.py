@@ -16,7 +16,7 @@ from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import get
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 
 pytestmark = pytest.mark.slow
 

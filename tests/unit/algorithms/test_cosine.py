@@ -9,7 +9,7 @@ import flareclust
 from flareclust import UserError
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.core.directions import of_length_one, without_direction
+from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.engines.late_sites import place
 from flareclust.evaluation.metrics import ari
 from flareclust.executors.lloyd import UPDATE, LloydExecutor

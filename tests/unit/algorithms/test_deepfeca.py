@@ -13,7 +13,7 @@ from flareclust.aggregators import deepfeca as server
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.aggregators.feca import FeCAAggregator
-from flareclust.core.directions import of_length_one
+from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca as client
 from flareclust.executors.cosine import MetricExecutor
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
-from flareclust.core.separability import covered, mse_bound, separability, uncovered_bound
+from flareclust.aggregators.dkmpp import covered, mse_bound, separability, uncovered_bound
 from tests.examples import examples
 from tests.unit.algorithms.dkmpp_cases import LETTER, line, merge, sent
 

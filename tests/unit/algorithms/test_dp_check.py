@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from flareclust.core.dp import axis_sums
+from flareclust.core.dp import axes
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, UNIT
@@ -35,7 +35,7 @@ def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, m
     ("name", "module", "place", "wrong"),
     [
         ("dp-oneshot", dp_sums, "moment_sensitivity", UNIT),
-        ("dp-lloyd", axis_sums, "second_moment_sensitivity", 0.98 * axis_sums.second_moment_sensitivity()),
+        ("dp-lloyd", axes, "second_moment_sensitivity", 0.98 * axes.second_moment_sensitivity()),
     ],
 )
 def test_the_check_notices_moments_with_too_small_a_sensitivity(name, module, place, wrong, monkeypatch):

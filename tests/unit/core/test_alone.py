@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from flareclust.core.missing.alone import enough_alone, left_alone
+from flareclust.aggregators.described import enough_alone, left_alone
 
 
 def clusters_of(X, labels):

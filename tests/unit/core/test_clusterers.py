@@ -8,11 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Aborted, UserError
+from flareclust.aggregators.dkmpp import separability
 from flareclust.core import convex
 from flareclust.core.clusterers import CLUSTERERS, cluster_means, group
 from flareclust.core.convex import convex_clustering
 from flareclust.core.lloyd import kmeans
-from flareclust.core.separability import separability
 from flareclust.core.spectral import project, spectral_kmeans
 from tests import twins
 from tests.examples import examples

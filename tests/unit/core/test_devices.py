@@ -12,8 +12,7 @@ from flareclust.core.assessment import assessment_sums
 from flareclust.core.blas import one_thread
 from flareclust.core.devices import steps
 from flareclust.core.devices.ragged import Ragged, keys_of
-from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum
-from flareclust.core.devices.streams import start_stream, uniform
+from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum, start_stream, uniform
 from flareclust.core.disclosure import check_enough, disclosable_clusters
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters, seed_cells

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flareclust.core.dominance import SHARE, without_dominant
-from flareclust.core.microaggregation import groups_of, microaggregate, released
+from flareclust.core.microaggregation import SHARE, groups_of, microaggregate, released, without_dominant
 
 FLOOR = 10
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.typing import never_abort
-from flareclust.core.dp import axes, axis_sums
+from flareclust.core.dp import axes
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import ClusterSums
 
@@ -16,9 +16,9 @@ def ball(d: int, radius: float = 1.0) -> Box:
 
 
 def spread(rows: np.ndarray, box: Box) -> axes.Spread:
-    d, sums = rows.shape[1], axis_sums.second_moment_sums(rows, box, box, never_abort)
-    values, products = sums[1 : 1 + d] / axis_sums.VALUE_UNIT, sums[1 + d :] / axis_sums.SQUARE_UNIT
-    return axes.spread_of(sums[0] / axis_sums.ROW_UNIT, values, products, 0.0)
+    d, sums = rows.shape[1], axes.second_moment_sums(rows, box, box, never_abort)
+    values, products = sums[1 : 1 + d] / axes.VALUE_UNIT, sums[1 + d :] / axes.SQUARE_UNIT
+    return axes.spread_of(sums[0] / axes.ROW_UNIT, values, products, 0.0)
 
 
 def test_second_moments_give_the_mean_and_the_covariance(rng):
@@ -35,13 +35,13 @@ def test_a_row_changes_second_moments_by_their_sensitivity_at_most(rng):
     for d in (1, 2, 3, 8, 40):
         box = ball(d, 3.0)
         before = rng.normal(size=(7, d))
-        here = axis_sums.second_moment_sums(before, box, box, never_abort)
+        here = axes.second_moment_sums(before, box, box, never_abort)
         for i in range(800):
             row = rng.normal(size=d) * 10 ** rng.uniform(-2, 3)
             row = np.where(rng.uniform(size=d) < (i % 4) / 4, 0.0, row)
-            there = axis_sums.second_moment_sums(np.vstack([before, row]), box, box, never_abort)
+            there = axes.second_moment_sums(np.vstack([before, row]), box, box, never_abort)
             largest = max(largest, float(np.sqrt(((there - here).astype(float) ** 2).sum())))
-    assert 0.98 * axis_sums.second_moment_sensitivity() < largest <= axis_sums.second_moment_sensitivity()
+    assert 0.98 * axes.second_moment_sensitivity() < largest <= axes.second_moment_sensitivity()
 
 
 def test_a_row_changes_one_cell_by_one(rng):
@@ -49,16 +49,16 @@ def test_a_row_changes_one_cell_by_one(rng):
     directions = np.linalg.qr(rng.normal(size=(6, 6)))[0][:3]
     asked = (rng.normal(size=6) * 0.1, directions, rng.uniform(0.5, 2, size=3), (3, 2, 4))
     rows = rng.normal(size=(4000, 6)) * 10 ** rng.uniform(-2, 2, size=(4000, 1))
-    counts = axis_sums.axis_cell_counts(rows, box, *asked, never_abort)
+    counts = axes.axis_cell_counts(rows, box, *asked, never_abort)
     assert counts.sum() == 4000
-    alone = sum(axis_sums.axis_cell_counts(row[None], box, *asked, never_abort) for row in rows[:300])
-    np.testing.assert_array_equal(alone, axis_sums.axis_cell_counts(rows[:300], box, *asked, never_abort))
+    alone = sum(axes.axis_cell_counts(row[None], box, *asked, never_abort) for row in rows[:300])
+    np.testing.assert_array_equal(alone, axes.axis_cell_counts(rows[:300], box, *asked, never_abort))
 
 
 def test_cells_are_where_the_rows_are(rng):
     rows = rng.normal(size=(500, 4)) * 0.3
     axis = np.array([[0.6, 0.8, 0.0, 0.0]])
-    counts = axis_sums.axis_cell_counts(rows, ball(4, 9.0), np.zeros(4), axis, np.array([1.0]), (4,), never_abort)
+    counts = axes.axis_cell_counts(rows, ball(4, 9.0), np.zeros(4), axis, np.array([1.0]), (4,), never_abort)
     expected = np.histogram(np.clip(rows @ axis[0], -1, 0.999), bins=4, range=(-1, 1))[0]
     np.testing.assert_array_equal(counts, expected)
 
@@ -68,7 +68,7 @@ def test_clusters_in_many_columns_are_found_without_noise(rng):
     rows, box = np.repeat(centers, 200, axis=0) + rng.normal(size=(1200, 30)) * 0.004, ball(30)
     found = spread(rows, box)
     grid = axes.grid_along(found, box, 500, 6)
-    counts = axis_sums.axis_cell_counts(rows, box, *grid, never_abort)
+    counts = axes.axis_cell_counts(rows, box, *grid, never_abort)
     centroids = axes.cluster_cells(counts.astype(float), 0.0, grid, 6, rng)
     nearest = ((centers[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
     assert len(set(nearest)) == 6
@@ -94,9 +94,9 @@ def test_cells_are_finer_where_rows_are_many_and_noise_is_small():
 def test_noise_of_second_moments_has_the_eigenvalues_that_are_expected(rng):
     """Wigner: the largest eigenvalue of symmetric noise is twice the deviation of an entry times the root of d."""
     d, noise = 60, 1e9
-    drawn = rng.normal(0, noise, size=d * (d + 1) // 2) / axis_sums.SQUARE_UNIT
-    largest = np.linalg.eigvalsh(axis_sums.matrix_of(drawn, d)).max()
-    assert largest == pytest.approx(2 * math.sqrt(d) * axis_sums.product_noise(noise), rel=0.15)
+    drawn = rng.normal(0, noise, size=d * (d + 1) // 2) / axes.SQUARE_UNIT
+    largest = np.linalg.eigvalsh(axes.matrix_of(drawn, d)).max()
+    assert largest == pytest.approx(2 * math.sqrt(d) * axes.product_noise(noise), rel=0.15)
 
 
 def test_radii_settle_on_the_distance_of_rows_from_their_centroids():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.seeding import owner_key, stream
 from flareclust.core import group_kernels as kernels
-from flareclust.core.extents import extent, finite
+from flareclust.core.arrays import extent, finite
 from flareclust.evaluation.metrics.labels import _codes
 from flareclust.evaluation.scores import stack, unstack
 

@@ -5,18 +5,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.typing import never_abort
-from flareclust.core import (
-    assessment,
-    compiled,
-    kernels,
-    lloyd,
-    moments,
-    pyramid,
-    pyramid_steps,
-    screen,
-    seed_kernels,
-    seeds,
-)
+from flareclust.core import assessment, compiled, kernels, lloyd, pyramid, screen, seeds
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from tests.patience import PATIENCE
@@ -28,17 +17,17 @@ KERNELS = (
     kernels.own_distances,
     kernels.label_rows,
     kernels.lloyd_steps,
-    moments.column_moments,
+    kernels.column_moments,
     screen.fill_tiles,
     pyramid.count_cells,
     pyramid.fill_cells,
-    pyramid_steps.pyramid_steps,
-    seed_kernels.seed_tiles,
-    seed_kernels.seeds_with,
-    seed_kernels.rows_drawn,
-    seed_kernels.more_seeds,
-    seed_kernels.farthest_rows,
-    seed_kernels.farthest_of_tiles,
+    pyramid.pyramid_steps,
+    seeds.seed_tiles,
+    seeds.seeds_with,
+    seeds.rows_drawn,
+    seeds.more_seeds,
+    seeds.farthest_rows,
+    seeds.farthest_of_tiles,
     dp_sums.add_rows,
 )
 
@@ -128,18 +117,18 @@ def test_distances_far_from_the_origin_keep_their_precision():
 def test_a_pass_takes_a_seed_and_adds_up_what_each_candidate_would_leave(n, d, points, tiled):
     rng = np.random.default_rng(n)
     X, weights, closest = rng.normal(size=(n, d)), rng.random(n), rng.random(n) * d
-    P, tiles = rng.normal(size=(points, d)), -(-n // seed_kernels.TILE)
-    own = np.zeros((tiles if tiled else 0, min(d, seed_kernels.TILED), seed_kernels.TILE))
-    if tiled and d <= seed_kernels.TILED:
-        seed_kernels.seed_tiles(X, 0, own)
+    P, tiles = rng.normal(size=(points, d)), -(-n // seeds.TILE)
+    own = np.zeros((tiles if tiled else 0, min(d, seeds.TILED), seeds.TILE))
+    if tiled and d <= seeds.TILED:
+        seeds.seed_tiles(X, 0, own)
     squared = literal_squared_distances(X, P).T
     after = np.minimum(closest, squared[0])
     sums = np.empty((points, tiles))
 
-    seed_kernels.seeds_with(X, weights, own, P, closest, sums)
+    seeds.seeds_with(X, weights, own, P, closest, sums)
 
     np.testing.assert_allclose(closest, after, rtol=1e-12)
-    expected = np.add.reduceat(weights * np.minimum(after, squared), np.arange(0, n, seed_kernels.TILE), axis=1)
+    expected = np.add.reduceat(weights * np.minimum(after, squared), np.arange(0, n, seeds.TILE), axis=1)
     np.testing.assert_allclose(sums, expected, rtol=1e-12)
 
 
@@ -151,7 +140,7 @@ def test_rows_are_drawn_where_the_running_sum_exceeds_a_number_and_rows_that_add
     ends, rows = np.array([1.0, 6.0, 6.0, 7.0]), np.empty(8, np.int64)
     at = np.array([0.0, 0.99, 1.0, 4.99, 5.0, 6.0, 6.99, 7.0])
     tiles = np.array([0, 0, 1, 1, 1, 3, 3, 3])
-    seed_kernels.rows_drawn(X, weights, np.zeros(1), np.full(n, np.inf), ends, at, tiles, rows)
+    seeds.rows_drawn(X, weights, np.zeros(1), np.full(n, np.inf), ends, at, tiles, rows)
     assert rows.tolist() == [3, 3, 300, 300, 301, 999, 999, 999]
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from flareclust.core.location import FAR, center, geometric_median, trimmed_mean, weighted_median
+from flareclust.core.robust import FAR, center, geometric_median, trimmed_mean, weighted_median
 from flareclust.protocol.schema import MOST_ROWS
 from tests.examples import examples
 

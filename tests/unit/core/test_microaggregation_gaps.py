@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust.core import microaggregation
-from flareclust.core.dominance import without_dominant
-from flareclust.core.microaggregation import microaggregate, released
+from flareclust.core.microaggregation import microaggregate, released, without_dominant
 
 FLOOR, GAP = 10, np.nan
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from flareclust.core import microaggregation_groups as grouping
 from flareclust.core import microaggregation_kernels as kernels
 
 SHAPES = [(12, 1), (30, 2), (60, 3), (200, 5)]
@@ -78,7 +77,7 @@ def plain_means(Y, own, groups):
 def plain_refine(Y, own, groups, floor):
     """Return the groups after moves to nearer means, and swaps where a group would be too small."""
     own = own.copy()
-    for _ in range(grouping._PASSES):
+    for _ in range(kernels._PASSES):
         before, sizes = own.copy(), np.bincount(own[own >= 0], minlength=groups)
         squared = ((Y[:, None] - plain_means(Y, own, groups)) ** 2).sum(axis=2)
         nearest, rows = squared.argmin(axis=1), np.arange(len(Y))
@@ -105,16 +104,16 @@ def plain_different(Y):
     """Return the number of different rows, three for more."""
     kinds = []
     for y in Y:
-        if all(((y - kind) ** 2).sum() > grouping._SAME for kind in kinds):
+        if all(((y - kind) ** 2).sum() > kernels._SAME for kind in kinds):
             kinds.append(y)
-    return min(len(kinds), grouping.DIFFERENT)
+    return min(len(kinds), kernels.DIFFERENT)
 
 
 def plain_merge_uniform(Y, own, groups):
     """Return the groups with those of too few different rows joined to the nearest ones."""
     own = own.copy()
     for g in range(groups):
-        while (own == g).any() and plain_different(Y[own == g]) < grouping.DIFFERENT:
+        while (own == g).any() and plain_different(Y[own == g]) < kernels.DIFFERENT:
             others = [h for h in range(groups) if h != g and (own == h).any()]
             if not others:
                 break
@@ -172,7 +171,7 @@ def test_refinement_moves_and_swaps_the_same_rows(rng, n, d):
     own = rng.permutation(np.arange(n) % groups)
     own[own == 0] = np.where(rng.random((own == 0).sum()) < 0.3, -1, 0)
     expected = plain_refine(Z[order], own, groups, FLOOR)
-    grouping.refine(Z, order, own, groups, FLOOR)
+    kernels.refine(Z, order, own, groups, FLOOR)
     np.testing.assert_array_equal(own, expected)
 
 
@@ -182,7 +181,7 @@ def test_groups_of_too_few_different_rows_are_joined(rng, n, d):
     order, own = rng.permutation(n), rng.integers(-1, n // 4, n)
     expected = plain_merge_uniform(Z[order], own, n // 4)
     assert (expected != own).any()
-    grouping.merge_uniform(Z, order, own, n // 4)
+    kernels.merge_uniform(Z, order, own, n // 4)
     np.testing.assert_array_equal(own, expected)
 
 
@@ -191,4 +190,4 @@ def test_different_rows_are_counted_up_to_three(rng, kinds):
     Z = rng.normal(size=(kinds, 2))[rng.integers(kinds, size=20)]
     Z += 1e-9 * rng.normal(size=Z.shape)
     members = rng.permutation(20)[:9]
-    assert grouping.different(Z, members) == plain_different(Z[members])
+    assert kernels.different(Z, members) == plain_different(Z[members])

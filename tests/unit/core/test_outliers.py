@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from flareclust.core import outliers
-from flareclust.core.outliers import outlier_score
+from flareclust.core import robust
+from flareclust.core.robust import outlier_score
 from tests.examples import examples
 from tests.memory import peak_of
 
@@ -40,18 +40,18 @@ def problems(draw):
 @settings(max_examples=examples(200), deadline=None)
 @given(problems(), st.sampled_from([1, 40, 1 << 21]))
 def test_blocks_give_the_scores_of_the_definition(problem, block):
-    before, outliers._BLOCK = outliers._BLOCK, block
+    before, robust._BLOCK = robust._BLOCK, block
     try:
         quotient, absurd = outlier_score(*problem)
     finally:
-        outliers._BLOCK = before
+        robust._BLOCK = before
     expected = plain_score(*problem)
     np.testing.assert_array_equal(quotient, expected[0])
     np.testing.assert_array_equal(absurd, expected[1])
 
 
 def test_no_table_of_sites_times_centroids_is_kept(monkeypatch, rng):
-    monkeypatch.setattr(outliers, "_BLOCK", 1 << 14)
+    monkeypatch.setattr(robust, "_BLOCK", 1 << 14)
     m, k = 400, 4
     points, site = rng.normal(size=(m * k, 2)), np.repeat(np.arange(m), k)
     outlier_score(points[:40], site[:40])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Aborted, Refusal
-from flareclust.core import local, part_kmeans, part_seeds, part_sums
+from flareclust.core import local, part_kmeans, part_sums
 from flareclust.core.assessment import assessment_sums
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, kmeans, recompute_centroids
@@ -47,7 +47,7 @@ def test_a_row_is_found_in_its_part(number):
 @pytest.mark.parametrize("n", [1, 2, 7, 1000, (1 << 20) + 3])
 def test_the_first_seed_is_drawn_as_of_an_array(n):
     for seed in range(20):
-        drawn = part_seeds.first_row(n, np.random.default_rng(seed))
+        drawn = part_kmeans.first_row(n, np.random.default_rng(seed))
         assert drawn == _draw_row(np.ones(n), np.random.default_rng(seed))
 
 
@@ -55,13 +55,13 @@ def test_the_first_seed_is_drawn_as_of_an_array(n):
 @settings(max_examples=25, deadline=None)
 def test_seeds_are_the_same_rows_however_rows_are_cut(places, k, seed):
     alone, _ = kmeans_plusplus(X, k, np.random.default_rng(seed))
-    found = part_seeds.kmeans_plusplus(cut(X, *sorted(set(places))), k, np.random.default_rng(seed))
+    found = part_kmeans.kmeans_plusplus(cut(X, *sorted(set(places))), k, np.random.default_rng(seed))
     np.testing.assert_array_equal(found, alone)
 
 
 def test_fewer_seeds_where_there_are_fewer_different_rows():
     rows = np.repeat([[1.0, 2.0], [3.0, 4.0]], 5, axis=0)
-    assert len(part_seeds.kmeans_plusplus(cut(rows, 3, 6), 4, np.random.default_rng(0))) == 2
+    assert len(part_kmeans.kmeans_plusplus(cut(rows, 3, 6), 4, np.random.default_rng(0))) == 2
 
 
 @given(places=st.lists(st.integers(1, len(X) - 1), max_size=6), k=st.integers(1, 12), seed=st.integers(0, 99))
@@ -178,6 +178,6 @@ def test_a_site_with_too_few_rows_refuses():
 def test_a_stopped_job_ends_between_passes():
     stopped = PARTS.until(lambda: True)
     with pytest.raises(Aborted):
-        part_seeds.kmeans_plusplus(stopped, 3, np.random.default_rng(0))
+        part_kmeans.kmeans_plusplus(stopped, 3, np.random.default_rng(0))
     with pytest.raises(Aborted):
         part_kmeans._lloyd(stopped, X[:3], 0.0)

@@ -10,8 +10,8 @@ from flareclust.core import compiled
 from flareclust.core.arrays import as_matrix
 from flareclust.core.chunks import all_finite, is_mapped, means_of, variances
 from flareclust.core.disclosure import describable, varies_in_one_feature
+from flareclust.core.kernels import column_moments
 from flareclust.core.lloyd import Clustering, cluster_statistics, member_statistics, recompute_centroids
-from flareclust.core.moments import column_moments
 from flareclust.core.spectral import trusted_rows
 
 SHAPES = st.tuples(st.integers(1, 400), st.integers(1, 9), st.integers(0, 2**32 - 1))

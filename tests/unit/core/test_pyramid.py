@@ -7,8 +7,7 @@ from flareclust._foundation.errors import Aborted
 from flareclust.core import lloyd as module
 from flareclust.core import pyramid
 from flareclust.core.lloyd import lloyd
-from flareclust.core.pyramid import pyramid_of
-from flareclust.core.pyramid_steps import pyramid_steps
+from flareclust.core.pyramid import pyramid_of, pyramid_steps
 from tests.unit.algorithms.lloyd_cases import mixture
 
 N = 2000

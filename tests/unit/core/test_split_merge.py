@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flareclust.aggregators.refinement import MOST_PROPOSALS, Totals, mean_square, proposals
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.split_merge import MOST_PROPOSALS, Totals, mean_square, proposals
 from tests.examples import examples
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flareclust.core.splitting import split
+from flareclust.aggregators.lloyd import split
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.refinement import SPREAD

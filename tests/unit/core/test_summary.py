@@ -10,8 +10,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.core.chunks import is_mapped
 from flareclust.core.lloyd import assign, kmeans
-from flareclust.core.local import local_clusters
-from flareclust.core.summary import ROUNDS, summary_kmeans, summary_of, weighted_means
+from flareclust.core.local import ROUNDS, local_clusters, summary_kmeans, summary_of, weighted_means
 from flareclust.evaluation import selection
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
@@ -233,9 +232,7 @@ def test_the_setting_reaches_the_k_means_of_every_algorithm_that_has_it(name, mo
 def test_random_starts_are_those_on_the_summary(monkeypatch):
     executor, _ = get("feca").build(3, 0, {"local_kmeans": "summary", "init": "random"})
     calls = []
-    monkeypatch.setattr(
-        "flareclust.core.summary.kmeans", lambda *args, **own: calls.append(own) or kmeans(*args, **own)
-    )
+    monkeypatch.setattr("flareclust.core.local.kmeans", lambda *args, **own: calls.append(own) or kmeans(*args, **own))
     computed(executor, Task(CLUSTER, 0, {}, "a"), mixture(400, k=3), generator(), never_abort)
     assert [call["init"] for call in calls] == ["random"]
 

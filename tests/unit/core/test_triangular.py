@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flareclust.core.triangular import triangular
+from flareclust.core.spectral import triangular
 
 
 @pytest.mark.parametrize(("n", "d"), [(5, 5), (40, 3), (95, 3), (96, 3), (97, 3), (500, 7), (3, 1)])

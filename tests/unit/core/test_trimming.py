@@ -8,9 +8,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.executors.refinement import nearest_rows, trimmed_rows
 from flareclust.protocol.registry import get
 from tests.examples import examples
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flareclust._foundation.errors import UserError
-from flareclust.core.turning import turn
+from flareclust.core.arrays import turn
 from flareclust.data.arrow_files import stack
 from flareclust.data.cells import check_rows
 from flareclust.data.tables import read_table

@@ -6,8 +6,7 @@ import torch
 
 from flareclust._foundation.errors import BadMessage, UserError
 from flareclust.deep.images import EMBEDDED
-from flareclust.deep.networks import build
-from flareclust.deep.weights import load_weights, named, weights_of
+from flareclust.deep.networks import build, load_weights, named, weights_of
 
 DIGITS, TABLE = np.array([8, 8, 1]), np.array([0, 0, 5])
 

@@ -8,9 +8,8 @@ import torch
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.deep.networks import build
+from flareclust.deep.networks import build, weights_of
 from flareclust.deep.training import AUGMENTATIONS, Training, augmentation, device_of, embed, train
-from flareclust.deep.weights import weights_of
 
 SHAPE, CPU = np.array([8, 8, 1]), torch.device("cpu")
 RNG = np.random.default_rng(0)

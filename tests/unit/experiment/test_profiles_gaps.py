@@ -14,7 +14,7 @@ from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry
-from flareclust.protocol.profile_arrays import CELLS, MEANS, ROWS
+from flareclust.protocol.cluster_arrays import CELLS, MEANS, ROWS
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import KNOWN_SCALES, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILED_KNOWN, Task
 from tests.unit.experiment.test_profiles import COLUMNS, patients

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from flareclust.protocol import registry
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 
 PARTIAL = [a.name for a in registry.algorithms().values() if a.partial]
 

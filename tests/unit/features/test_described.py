@@ -14,7 +14,7 @@ from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.protocol import registry
 from flareclust.sites.rows import SiteData
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 from flareclust.testing.tools import run
 from tests.unit.features.described_cases import FEDERATED, PARTIAL, frames
 

@@ -10,7 +10,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.protocol import registry
 from flareclust.protocol.task import BINNED, DESCRIBE, KNOWN_MOMENTS, Task
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 from flareclust.testing.tools import exchanges
 from tests.unit.features.described_cases import FEDERATED, frames
 

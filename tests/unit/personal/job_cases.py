@@ -9,7 +9,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.personal.jobs import FEDAVG, IFCA
 from flareclust.personal.rows import Split
 from flareclust.personal.settings import PersonalSettings
-from flareclust.protocol.algorithm import Algorithm
+from flareclust.protocol.registry import Algorithm
 from tests.unit.personal.planted import planted
 
 ONE = JobOptions(k=1, seed=5, assess=False)

@@ -15,8 +15,8 @@ from flareclust.personal.export import export_jobs
 from flareclust.personal.finished import read_jobs
 from flareclust.personal.jobs import FEDAVG, IFCA
 from flareclust.personal.settings import ExportSettings
-from flareclust.protocol.algorithm import Algorithm
 from flareclust.protocol.outcome import write
+from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
 from flareclust.sites.class_list import of_server, of_sites
 from tests.command_line import call

@@ -8,7 +8,7 @@ import pytest
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.dp.axis_sums import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
+from flareclust.core.dp.axes import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
 from flareclust.executors.dp_base import AXES_START, MOMENTS_START, PrivateExecutor

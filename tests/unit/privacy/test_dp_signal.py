@@ -15,7 +15,7 @@ from flareclust.experiment.reports import terminal
 from flareclust.experiment.reports.summary import budget_split
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol.private_arrays import REACH, SIGNAL
+from flareclust.protocol.cluster_arrays import REACH, SIGNAL
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy

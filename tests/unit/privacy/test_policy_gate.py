@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.core.assessment import assessment_sums, without_small
-from flareclust.core.rounding import factor, rounded
+from flareclust.core.disclosure import factor, rounded
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
@@ -24,7 +24,7 @@ from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, OF_CLASSES, PLACE, SCORE, Task
 from flareclust.testing import iid_sites
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 
 TWO = {"centroids": np.zeros((2, 3))}
 SUMS = {"counts": np.array([12, 0]), "scatter": np.ones(2), "sse": np.array(3.0), "silhouette": np.array(1.0)}

@@ -38,7 +38,7 @@ from flareclust.protocol.task import (
     SCORE,
 )
 from flareclust.testing import iid_sites
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
 
 COLUMNS = {SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED}

@@ -18,7 +18,7 @@ from flareclust.federation.profiles import added_up
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
-from flareclust.protocol.profile_arrays import MEANS, ROWS, SQUARES
+from flareclust.protocol.cluster_arrays import MEANS, ROWS, SQUARES
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, PROFILE_TOTALS, PROFILE_TOTALS_COUNTS, PROFILING, Task

@@ -24,7 +24,7 @@ from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, DESCRIBE, KEYS, MOMENTS, Task
 from flareclust.testing import iid_sites
-from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.promised import overlapping_sites
 from tests.examples import examples
 from tests.unit.privacy.secure_cases import OPTIONS, PLAIN, asker
 

@@ -19,8 +19,7 @@ def model(tmp_path):
     import mlflow
 
     def load(result):
-        from flareclust.features.scaling import filling_of, scaling_of
-        from flareclust.features.space import of_directions
+        from flareclust.features.scaling import filling_of, of_directions, scaling_of
 
         folder = tmp_path / "model"
         metric = "cosine" if of_directions(result.arrays) else "euclidean"
