@@ -16,7 +16,8 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -29,7 +30,6 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
-from flareclust.deep.embedded import LastEmbeddings
 from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
 from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.base import ComparedExecutor
@@ -47,6 +47,7 @@ from flareclust.protocol.task import SCORING, Task
 
 if TYPE_CHECKING:
     from flareclust.deep.networks import Model
+
 
 #: What sites are asked for beside the steps of the centroids: the shape of their images, and training.
 SHAPE, TRAIN = "shape", "train"
@@ -298,3 +299,38 @@ class DeepFeCAExecutor(ComparedExecutor):
             raise Refusal(f"cannot build the network: {error}") from error
         load_weights(network, task.arrays["weights"])
         return network
+
+
+# What a network made of a site's rows, kept while network and rows stay the same.
+#
+# The exchanges of a round share a network: its embeddings give the centroids and then the pseudo-labels, and every step of a
+# linear evaluation takes the same features.
+
+
+class LastEmbeddings:
+    """The last embeddings of each site; those of one that computes on two threads at once may be computed twice."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[bytes, FloatArray]] = {}
+
+    def of(
+        self, site: str, part: str, weights: FloatArray, rows: FloatArray, compute: Callable[[], FloatArray]
+    ) -> FloatArray:
+        """Return what `compute` returns, finite numbers of float32 in float64 (n, f); it is called where anything is new.
+
+        Args:
+            site: whose rows they are.
+            part: of the network, such as its backbone.
+            weights: of the network (p,).
+            rows: what goes into the network (n, ...).
+            compute: embeds the rows.
+        """
+        digest = blake2b(part.encode())
+        for array in (weights, rows):
+            digest.update(repr((array.shape, array.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        before = self._kept.get(site)
+        if before is None or before[0] != digest.digest():
+            before = digest.digest(), compute().astype(np.float32)  # exact, and half the memory
+            self._kept[site] = before
+        return before[1].astype(np.float64)

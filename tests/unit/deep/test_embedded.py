@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from flareclust.deep import training
-from flareclust.deep.embedded import LastEmbeddings
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.executors.deepfeca import LastEmbeddings
 from flareclust.protocol.registry import get
 
 
