@@ -157,6 +157,16 @@ def test_rounded_spread_is_near_and_hides_single_rows(rows):
     np.testing.assert_array_equal(deviation[true > 0] / grid, np.round(deviation[true > 0] / grid))
 
 
+@pytest.mark.parametrize("value", [0.1, -0.1, 5e4 + 1 / 3, -(2.0**20), 0.0])
+def test_the_mean_of_a_constant_column_is_rounded_on_a_grid_of_its_own_size(value):
+    """The power of two at or above a millionth (2^-20) of the value, whatever its sign and the number of rows."""
+    for n in (2, 3, 50):
+        _, mean, deviation = rounded_spread(np.full((n, 1), value))
+        grid = 2.0 ** np.ceil(np.log2(abs(value) * 2.0**-20)) if value else 1.0
+        np.testing.assert_array_equal(mean, [np.round(value / grid) * grid])
+        np.testing.assert_array_equal(deviation, [0.0])
+
+
 def test_spread_of_sites_is_that_of_their_rows():
     parts = list(SITES.values())
     n = np.array([float(len(part)) for part in parts])
