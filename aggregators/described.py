@@ -31,13 +31,13 @@ from flareclust.protocol.schema import MOST_COLUMNS
 from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, MOMENTS
 
 #: Key of the sites' squared deviations (m,), in scaled units.
-SITE_SPREAD = "site_spread"
+_SITE_SPREAD = "site_spread"
 
 #: With `missing` other than refuse, the rows of the sites that take part (m,).
 ROWS_BY_SITE = "rows_by_site"
 
 #: What every round keeps.
-_KEPT = (SITE_SPREAD, ROWS_BY_SITE, MISSING_CELLS, *OF_SITES)
+_KEPT = (_SITE_SPREAD, ROWS_BY_SITE, MISSING_CELLS, *OF_SITES)
 
 
 class DescribedAggregator(ClusteringAggregator):
@@ -90,7 +90,7 @@ class DescribedAggregator(ClusteringAggregator):
                 record |= self._compared(columns, of_described(columns, replies))
             columns = self._of_one_category(columns)
             if self.params.scale == "standard" and self.view == "own":
-                record[SITE_SPREAD] = spreads(columns, replies)
+                record[_SITE_SPREAD] = spreads(columns, replies)
             return Round(columns.sent(), diagnostics=numbers, record=record)
         columns = restored({**round_.record, **round_.task})
         if round_.step in (MOMENTS, KNOWN_MOMENTS):
@@ -216,16 +216,16 @@ class DescribedAggregator(ClusteringAggregator):
         record, found = round_.record, []
         # Squared distances are not what is made small then.
         by_direction = getattr(self.params, "phi", "euclidean") != "euclidean"
-        if by_direction or SITE_SPREAD not in record or "received_centroids" not in record:
+        if by_direction or _SITE_SPREAD not in record or "received_centroids" not in record:
             return []
         for i, site in enumerate(record["column_sites"].tolist()):
             own = record["received_site"] == i
             used = int((assessed[site]["counts"] > 0).sum()) if site in assessed else 0
-            if used < 2 or not own.any() or np.isnan(record[SITE_SPREAD][i]):
+            if used < 2 or not own.any() or np.isnan(record[_SITE_SPREAD][i]):
                 continue
-            clusters, left = enough_alone(used), float(assessed[site]["sse"])
+            clusters, left = _enough_alone(used), float(assessed[site]["sse"])
             centroids = record["received_centroids"][own][:, record["column_masks"][i]]
-            alone = left_alone(float(record[SITE_SPREAD][i]), centroids, record["received_counts"][own], clusters)
+            alone = _left_alone(float(record[_SITE_SPREAD][i]), centroids, record["received_counts"][own], clusters)
             if alone < left:
                 found.append(
                     f"{site} is better off alone: {clusters} clusters of its own leave squared distances of {alone:,.0f} on its "
@@ -262,12 +262,12 @@ class DescribedAggregator(ClusteringAggregator):
 _SHARE = 0.75
 
 
-def enough_alone(used: int) -> int:
+def _enough_alone(used: int) -> int:
     """Return how many clusters of its own must do for a site instead of `used` federated ones (reading 1), at least 1."""
     return max(1, int(_SHARE * used))
 
 
-def left_alone(spread: float, centroids: FloatArray, counts: IntArray, clusters: int) -> float:
+def _left_alone(spread: float, centroids: FloatArray, counts: IntArray, clusters: int) -> float:
     """Return the sum of squared distances that at most `clusters` clusters of a site leave (reading 2).
 
     Args:

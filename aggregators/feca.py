@@ -20,7 +20,7 @@ from flareclust.executors.feca import FeCAExecutor, FeCAParams
 from flareclust.protocol.replies import gathered
 
 #: More centroids are looked for in a compiled tree, with the same result.
-MANY = 50
+_MANY = 50
 
 
 class FeCAAggregator(MetricAggregator):
@@ -59,7 +59,7 @@ def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray,
         The group of each centroid (c,), numbered in the order of forming, and the centroid picked for each group.
     """
     order = np.argsort(-radii, kind="stable")
-    if len(centroids) > MANY:
+    if len(centroids) > _MANY:
         return group_around(np.ascontiguousarray(centroids), radii, order)
     return group_in_turn(centroids, radii, order)
 

@@ -54,14 +54,14 @@ class FFCMAggregator(ScaledAggregator):
         sent, site = gathered(replies.values())
         centers = sent["centroids"]
         if round_.step != FUZZY:
-            start = draw_start(centers, sent["counts"], self.k, str(self.params.start), rng)
+            start = _draw_start(centers, sent["counts"], self.k, str(self.params.start), rng)
             return Round({"centroids": start}, record=remember({}, start, self.k), step=FUZZY)
 
         before = round_.task["centroids"]
         support = sent["support"]
         if self.params.version == "v1":
             labels = sent["cluster"]
-            centroids = average(before, centers, support, labels)
+            centroids = _average(before, centers, support, labels)
         else:
             weights = support if self.params.weighted and support.any() else np.ones(len(support))
             centroids, labels = weighted_kmeans(centers, weights, self.k, self.params.n_init, rng)
@@ -81,7 +81,7 @@ class FFCMAggregator(ScaledAggregator):
         return Round({"centroids": centroids}, done, diagnostics, record, FUZZY)
 
 
-def draw_start(centers: FloatArray, cells: IntArray, k: int, start: str, rng: np.random.Generator) -> FloatArray:
+def _draw_start(centers: FloatArray, cells: IntArray, k: int, start: str, rng: np.random.Generator) -> FloatArray:
     """Draw at most k of the cells' means (c, d) in proportion to their rows (c,), at "random" or by "k-means++"."""
     points, group = np.unique(centers, axis=0, return_inverse=True)
     rows = np.bincount(group.ravel(), weights=cells)
@@ -93,7 +93,7 @@ def draw_start(centers: FloatArray, cells: IntArray, k: int, start: str, rng: np
     return drawn
 
 
-def average(before: FloatArray, centers: FloatArray, support: FloatArray, cluster: IntArray) -> FloatArray:
+def _average(before: FloatArray, centers: FloatArray, support: FloatArray, cluster: IntArray) -> FloatArray:
     """Return the supported mean of the centers (c, d) of each cluster, v1; without any, the centroid `before` (k, d)."""
     total = np.bincount(cluster, weights=support, minlength=len(before))
     shifts = np.zeros_like(before)

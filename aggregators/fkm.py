@@ -66,7 +66,7 @@ class FKMAggregator(ScaledAggregator):
         diagnostics = {
             "received": float(len(means)),
             "centroids": float(len(centroids)),
-            "objective": objective(filtered.points, filtered.weights, centroids),
+            "objective": _objective(filtered.points, filtered.weights, centroids),
             **numbers,
         }
         if np.isfinite(shift):
@@ -94,6 +94,6 @@ class FKMAggregator(ScaledAggregator):
         return Round({"centroids": centroids}, True, diagnostics, remember(round_.record, centroids, self.k))
 
 
-def objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:
+def _objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:
     """Return equation 1: the squared distances of the means (c, d) to their nearest centroid, times their rows (c,)."""
     return float((sizes * assign(means, centroids)[1]).sum())

@@ -22,7 +22,7 @@ from flareclust.core.rounds import HISTORY
 from flareclust.executors.kprototypes import KPrototypesExecutor, KPrototypesParams
 
 #: Key of what a category that differs adds to the squared distance.
-GAMMA = "gamma"
+_GAMMA = "gamma"
 
 #: Rounding of a share that was scaled and scaled back.
 _ROUNDING = 1e-9
@@ -51,13 +51,13 @@ class KPrototypesAggregator(UpdatesAggregator):
         divisors = carried.get("deviation", np.ones_like(mean)).copy()
         gamma = self.params.gamma or huang_gamma((deviation / divisors)[~categories])
         divisors[categories] = divisor(gamma)
-        return {**carried, "mean": location, "deviation": divisors}, {**record, GAMMA: np.array(gamma)}
+        return {**carried, "mean": location, "deviation": divisors}, {**record, _GAMMA: np.array(gamma)}
 
     def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
         """Return the means of the numbers (k, d), and the modes of the categories."""
-        if GAMMA not in record:
+        if _GAMMA not in record:
             return means
-        return with_modes(means, self.params.categories or [], 1.0 / divisor(float(record[GAMMA])))
+        return with_modes(means, self.params.categories or [], 1.0 / divisor(float(record[_GAMMA])))
 
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, its modes exactly 0 and 1."""

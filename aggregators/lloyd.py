@@ -132,7 +132,7 @@ class UpdatesAggregator(ScaledAggregator):
         numbers = {"found": float(len(found)), "inertia": float(total["m2"].sum())}
         lacking = self.k - len(found)
         grows = len(found) > int(round_.record.get("split", 0))
-        centroids = split(found, total["counts"], total["m2"], min(at_once(self.k), lacking) if grows else lacking)
+        centroids = split(found, total["counts"], total["m2"], min(_at_once(self.k), lacking) if grows else lacking)
         record = {**round_.record, "split": np.array(len(found))}
         if grows and len(centroids) > len(found):
             return Round(stack([centroids]), False, numbers, record, SPREAD)
@@ -201,12 +201,12 @@ def check_judges_nobody(rule: Rule) -> None:
 # variance in it, one standard deviation to either side.
 
 #: About so many splits in a row give k clusters, however large k is.
-SPLITS = 15
+_SPLITS = 15
 
 
-def at_once(k: int) -> int:
-    """Return how many clusters are split before the rows are looked at again; up to `SPLITS` clusters, one."""
-    return ceil(k / SPLITS)
+def _at_once(k: int) -> int:
+    """Return how many clusters are split before the rows are looked at again; up to `_SPLITS` clusters, one."""
+    return ceil(k / _SPLITS)
 
 
 def split(centroids: FloatArray, counts: IntArray, m2: FloatArray, times: int) -> FloatArray:

@@ -35,7 +35,7 @@ from flareclust.core.rounds import remember
 from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.features.columns import Columns
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class MaskedAggregator(DescribedAggregator):
@@ -65,11 +65,11 @@ class MaskedAggregator(DescribedAggregator):
     def _start(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
         centers, rows, site = together(columns, replies)
         verdict = overlap_of(columns, replies, centers)
-        log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
+        _log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
         methods = "AB" if self.params.method == "auto" else self.params.method
         chosen = best_grouping(centers, rows, site, self.k, self.params.phi, methods, verdict.method)
         found = chosen.grouping
-        report_unassigned(found, [columns.sites[i] for i in site])
+        _report_unassigned(found, [columns.sites[i] for i in site])
 
         diagnostics = {
             "received": float(len(centers)),
@@ -82,7 +82,7 @@ class MaskedAggregator(DescribedAggregator):
         }
         record = {
             **remember(round_.record, found.centroids, self.k),
-            "counts": rows_by_cluster(found.group, rows, self.k),
+            "counts": _rows_by_cluster(found.group, rows, self.k),
             "received_centroids": centers,
             "received_counts": rows,
             "received_site": site,
@@ -102,13 +102,13 @@ class MaskedAggregator(DescribedAggregator):
         for r in np.unique(cluster):
             members = cluster == r
             reported[r] = merge(centers[members], rows[members])
-        centroids = step_towards(old, reported, self.params.alpha)
+        centroids = _step_towards(old, reported, self.params.alpha)
 
-        shift = movement_of_known(old, centroids)
+        shift = _movement_of_known(old, centroids)
         diagnostics = {"received": float(len(centers)), "unknown": float(np.isnan(centroids).sum())}
         if np.isfinite(shift):
             diagnostics["shift"] = shift
-        behind = rows_by_cluster(cluster, rows, self.k)
+        behind = _rows_by_cluster(cluster, rows, self.k)
         record = {
             **remember(round_.record, centroids, self.k),
             "counts": np.where(behind > 0, behind, round_.record["counts"]),
@@ -152,11 +152,11 @@ def overlap_of(columns: Columns, replies: Mapping[str, Message], centers: FloatA
     return judge_overlap(masks & varies, list(replies), constant)
 
 
-def report_unassigned(found: Grouping, sites: list[str]) -> None:
+def _report_unassigned(found: Grouping, sites: list[str]) -> None:
     """Warn of local clusters that belong to no group, by the sites (c,) that sent them."""
     left_out = [site for site, group in zip(sites, found.group, strict=True) if group < 0]
     for site in sorted(set(left_out)):
-        log.warning(
+        _log.warning(
             "%s: %d of its clusters joined no group and are left out of the start: each group that shares a known column "
             "with them has another cluster of the site",
             site,
@@ -164,20 +164,20 @@ def report_unassigned(found: Grouping, sites: list[str]) -> None:
         )
 
 
-def rows_by_cluster(cluster: IntArray, rows: IntArray, k: int) -> IntArray:
+def _rows_by_cluster(cluster: IntArray, rows: IntArray, k: int) -> IntArray:
     """Return the sum of rows (c,) of each of the k clusters; those of cluster -1 count nowhere."""
     used = cluster >= 0
     return np.bincount(cluster[used], weights=rows[used], minlength=k).astype(np.int64)
 
 
-def step_towards(old: FloatArray, reported: FloatArray, alpha: float) -> FloatArray:
+def _step_towards(old: FloatArray, reported: FloatArray, alpha: float) -> FloatArray:
     """Return (1 - alpha) old + alpha reported, both (k, D), entry by entry; where one is unknown (NaN), the other."""
     between = (1 - alpha) * old + alpha * reported
     stepped: FloatArray = np.where(np.isnan(reported), old, np.where(np.isnan(old), reported, between))
     return stepped
 
 
-def movement_of_known(old: FloatArray, new: FloatArray) -> float:
+def _movement_of_known(old: FloatArray, new: FloatArray) -> float:
     """Return the largest distance between an old and a new centroid (k, D), in units of the new ones' spread.
 
     The spread is the root mean square distance of the centroids to their mean (1 where that is 0). Infinite where an

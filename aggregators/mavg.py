@@ -47,16 +47,16 @@ class MAvgAggregator(ScaledAggregator):
         sets = [reply["centroids"] for reply in replies.values()]
         if self.params.rule.active:
             filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self.params.rule)
-            centroids, record["matched"] = match_robustly(sets, filtered.left_out, self.params.rule)
+            centroids, record["matched"] = _match_robustly(sets, filtered.left_out, self.params.rule)
             numbers, outliers = filtered.summary(replies)
             diagnostics |= numbers
             record["left_out"] = outliers["left_out"]
         else:
-            centroids, record["matched"] = match_average(sets)
+            centroids, record["matched"] = _match_average(sets)
         return Round({"centroids": centroids}, True, diagnostics, record)
 
 
-def match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
+def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
     """Return the means of the sites' centroids after matching them to the first of those with most centroids.
 
     Args:
@@ -74,12 +74,12 @@ def match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
     return reference + sums / np.bincount(of)[:, None], of
 
 
-def match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: Rule) -> tuple[FloatArray, IntArray]:
-    """Return what `match_average` does where some sites may lie, and -1 for the centroids of those left out.
+def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: Rule) -> tuple[FloatArray, IntArray]:
+    """Return what `_match_average` does where some sites may lie, and -1 for the centroids of those left out.
 
     Args:
         sent: per site its centroids (k_i, d).
-        lying sites: the sites to leave out (m,).
+        untrusted: which sites are left out (m,).
         rule: how matched centroids are joined.
     """
     trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]

@@ -45,14 +45,14 @@ class MiniBatchAggregator(ScaledAggregator):
             diagnostics = {}
         else:
             before, seen = round_.task["centroids"], round_.record["seen"]
-            centroids, seen = running_means(before, seen, **received)
+            centroids, seen = _running_means(before, seen, **received)
             diagnostics = {"shift": movement(before, centroids)}
         diagnostics["received"] = float(len(received["centroids"]))
         record = remember(round_.record, centroids, self.k) | {"seen": seen}
         return Round({"centroids": centroids}, round_.index >= self.params.rounds, diagnostics, record, SAMPLE)
 
 
-def running_means(
+def _running_means(
     before: FloatArray, seen: IntArray, centroids: FloatArray, counts: IntArray, cluster: IntArray
 ) -> tuple[FloatArray, IntArray]:
     """Return the centroids (k, d) with the means that were sent added to them, and the numbers of rows (k,).

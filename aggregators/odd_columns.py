@@ -15,7 +15,7 @@ from flareclust.evaluation.agreement import counted_oddities, unit_warnings
 from flareclust.features.alignment import places
 from flareclust.features.columns import Columns, by_column
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: What is kept of the sites' own columns, where their replies come one by one: names (m,); numbers of known cells, means and
 #: deviations (m, d), the latter two NaN where a site lacks the column or knows too few cells.
@@ -95,4 +95,4 @@ def odd_between_sites(
 def log_before_rounds(sentences: Sequence[str]) -> None:
     """Log warnings about columns before the first round; the result has them, too, with the columns' names."""
     for sentence in sentences:
-        log.warning("%s", sentence)
+        _log.warning("%s", sentence)

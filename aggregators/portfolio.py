@@ -47,16 +47,16 @@ from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import CLUSTER, SCORE
 
 #: (uploads by site, k, restarts, rng) -> centroids (at most k, d).
-Member = Callable[[Sequence[Message], int, int, np.random.Generator], FloatArray]
+_Member = Callable[[Sequence[Message], int, int, np.random.Generator], FloatArray]
 
-#: Most rows that `by_sampled` makes up for one local cluster.
-MADE_UP = 40
+#: Most rows that `_by_sampled` makes up for one local cluster.
+_MADE_UP = 40
 
 #: Where refining started, in the record.
 _START = "polish_start"
 
 #: With `robust`, how many times as wide as the median cluster a site may say that one is.
-WIDE = 4.0
+_WIDE = 4.0
 
 
 class PortfolioAggregator(MetricAggregator):
@@ -115,9 +115,9 @@ class PortfolioAggregator(MetricAggregator):
     def _proposed(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         sent, site = gathered(replies.values())
         filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self.params.rule)
-        uploads = trusted(list(replies.values()), sent, filtered)
+        uploads = _trusted(list(replies.values()), sent, filtered)
         restarts = self.params.restarts
-        solutions = [MEMBERS[member](uploads, self.k, restarts, rng) for member in self.params.competing]
+        solutions = [_MEMBERS[member](uploads, self.k, restarts, rng) for member in self.params.competing]
         solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
         numbers, outliers = filtered.summary(replies)
         diagnostics = {"received": float(len(site)), **numbers}
@@ -198,18 +198,18 @@ def _first_least(values: FloatArray) -> int:
     return int(np.argmax(values <= values.min() * (1 + 1e-12)))
 
 
-def trusted(uploads: Sequence[Message], sent: Message, filtered: FilteredCentroids) -> Sequence[Message]:
+def _trusted(uploads: Sequence[Message], sent: Message, filtered: FilteredCentroids) -> Sequence[Message]:
     """Return what the members get of the uploads: the descriptions that are believed, by site, with capped counts.
 
-    Sums of squares per row and radii above `WIDE` times the median of all are brought down to that.
+    Sums of squares per row and radii above `_WIDE` times the median of all are brought down to that.
     """
     if filtered.weights is sent["counts"] and filtered.kept.all() and not filtered.rule.active:
         return uploads
     kept = {name: value[filtered.kept] for name, value in sent.items()}
     if filtered.rule.active:
         variance = kept["sse"] / np.maximum(kept["counts"], 1)
-        kept["sse"] = np.minimum(variance, WIDE**2 * np.median(variance)) * filtered.weights
-        kept["radii"] = np.minimum(kept["radii"], WIDE * np.median(kept["radii"]))
+        kept["sse"] = np.minimum(variance, _WIDE**2 * np.median(variance)) * filtered.weights
+        kept["radii"] = np.minimum(kept["radii"], _WIDE * np.median(kept["radii"]))
     else:
         kept["sse"] = kept["sse"] / np.maximum(kept["counts"], 1) * filtered.weights
     kept["counts"] = filtered.weights
@@ -221,7 +221,7 @@ def _centered(solution: FloatArray, filtered: FilteredCentroids, member: str) ->
     return solution if member == "sampled" else filtered.centers(solution, assign(filtered.points, solution)[0])
 
 
-def by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
+def _by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge as FeCA does: removal of one-fit-many centroids at each site, radii, grouping, means of the largest groups."""
     kept, radii = [], []
     for upload in uploads:
@@ -235,7 +235,7 @@ def by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Ge
     return np.stack([centroids[groups == g].mean(axis=0) for g in top])
 
 
-def by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
+def _by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge as k-FED does: from the first site's centroids, farthest-first to k, one Lloyd round on the centroids."""
     centers = gathered(uploads)[0]["centroids"]
     first = np.arange(min(k, len(uploads[0]["counts"])))
@@ -243,29 +243,29 @@ def by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Ge
     return lloyd_on_centers(centers, centers[chosen], np.ones(len(centers)), 1)[1]
 
 
-def by_pooled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
+def _by_pooled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge by k-means on all centroids, each weighted by its rows."""
     sent, _ = gathered(uploads)
     return weighted_kmeans(sent["centroids"], sent["counts"].astype(np.float64), k, restarts, rng)[0]
 
 
-def by_unweighted(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
+def _by_unweighted(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge by k-means on all centroids, which count equally."""
     centers = gathered(uploads)[0]["centroids"]
     return weighted_kmeans(centers, np.ones(len(centers)), k, restarts, rng)[0]
 
 
-def by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
-    """Merge by Lloyd's algorithm from `by_pooled` on rows that the server makes up from the descriptions.
+def _by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
+    """Merge by Lloyd's algorithm from `_by_pooled` on rows that the server makes up from the descriptions.
 
-    Up to `MADE_UP` rows per local cluster, normal around its centroid with its sum of squares, weighted to its number of
+    Up to `_MADE_UP` rows per local cluster, normal around its centroid with its sum of squares, weighted to its number of
     rows: so a local cluster that lies between two clusters can be cut, which k-means on centroids cannot do.
     """
-    start = by_pooled(uploads, k, restarts, rng)
+    start = _by_pooled(uploads, k, restarts, rng)
     sent, _ = gathered(uploads)
     centers, rows = sent["centroids"], sent["counts"]
     variance = sent["sse"] / rows / centers.shape[1]
-    draws = np.minimum(rows, MADE_UP)
+    draws = np.minimum(rows, _MADE_UP)
     noise = rng.normal(size=(int(draws.sum()), centers.shape[1]))
     means = np.add.reduceat(noise, np.cumsum(draws) - draws) / draws[:, None]
     noise -= np.repeat(means, draws, axis=0)  # so that the local centroids stay where they are
@@ -273,8 +273,8 @@ def by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random
     return lloyd(made_up, start, weights=np.repeat(rows / draws, draws), tol=0.0).centroids
 
 
-MEMBERS: Mapping[str, Member] = MappingProxyType(
-    {"feca": by_feca, "kfed": by_kfed, "pooled": by_pooled, "unweighted": by_unweighted, "sampled": by_sampled}
+_MEMBERS: Mapping[str, _Member] = MappingProxyType(
+    {"feca": _by_feca, "kfed": _by_kfed, "pooled": _by_pooled, "unweighted": _by_unweighted, "sampled": _by_sampled}
 )
 
 

@@ -47,7 +47,7 @@ from flareclust.executors.proxy import ProxyExecutor, ProxyParams
 from flareclust.features.columns import Columns
 from flareclust.protocol.task import DESCRIBE
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: Objectives that agree up to it are equal: the tree over all columns counts then.
 _DIGITS = 9
@@ -81,7 +81,7 @@ class ProxyAggregator(DescribedAggregator):
         centers, rows, site = together(columns, replies)
         self._check_enough(replies)
         points, cluster = generate_proxy_clusters(columns, replies, rng)
-        tree, w, overlap, left_out = best_merges(
+        tree, w, overlap, left_out = _best_merges(
             points, cluster, (centers, rows, site), min(self.k, len(centers)), self.params
         )
         k_hat = self.k
@@ -89,12 +89,12 @@ class ProxyAggregator(DescribedAggregator):
             shown = np.where(left_out, np.nan, points)
             k_hat = choose_k(tree, shown, cluster, min(self.k, len(centers)), self.params.phi)
         group = cut(tree, k_hat)
-        numbers = {**forces_at(tree, k_hat), "w": w, "left_out": float(left_out.sum())}
+        numbers = {**_forces_at(tree, k_hat), "w": w, "left_out": float(left_out.sum())}
         if left_out.any():
             names = some([columns.names[j] for j in np.flatnonzero(left_out)])
-            log.info("clusters were compared without columns that hardly separate them: %s", names)
+            _log.info("clusters were compared without columns that hardly separate them: %s", names)
         if numbers["incomparable"]:
-            log.warning(
+            _log.warning(
                 "%d merges joined clusters of sites without a column in common, since the sites between them sent nothing",
                 numbers["incomparable"],
             )
@@ -109,9 +109,9 @@ class ProxyAggregator(DescribedAggregator):
         }
         verdict = overlap_of(columns, replies, centers)
         warnings = [] if verdict.connected else [verdict.text]
-        warnings += [too_little(overlap, w)] if w >= overlap.bound else []
+        warnings += [_too_little(overlap, w)] if w >= overlap.bound else []
         for text in warnings:
-            log.warning("%s", text)
+            _log.warning("%s", text)
         if warnings:
             record["warnings"] = np.array(warnings)
         owners = np.array([site_number(columns.sites[i]) for i in site], dtype=np.int64)
@@ -127,7 +127,7 @@ class ProxyAggregator(DescribedAggregator):
             )
 
 
-class Merges(NamedTuple):
+class _Merges(NamedTuple):
     """A tree of merges, and what the clusters were compared by.
 
     Attributes:
@@ -143,13 +143,13 @@ class Merges(NamedTuple):
     left_out: BoolArray
 
 
-def best_merges(
+def _best_merges(
     points: FloatArray,
     cluster: IntArray,
     received: tuple[FloatArray, IntArray, IntArray],
     k: int,
     params: ProxyParams,
-) -> Merges:
+) -> _Merges:
     """Run lines 5-10 with all columns and, unless w is set, without those that hardly separate clusters (reading 7).
 
     Args:
@@ -158,20 +158,20 @@ def best_merges(
         k: how many clusters the trees are compared at.
     """
     centers, rows, _ = received
-    found: list[tuple[int, float, Merges]] = []
+    found: list[tuple[int, float, _Merges]] = []
     for left_out in left_out_on_trial(*received):
         shown = np.where(left_out, np.nan, points)
         overlap = least_overlap(shown, cluster, params.phi)
         w = automatic(overlap.bound) if params.w == "auto" else params.w
         tree = attract(shown, cluster, w, params.phi)
         value = cost(centers, rows, cut(tree, k), k, params.phi)
-        found.append((incomparable(tree, k), round(value, _DIGITS), Merges(tree, w, overlap, left_out)))
+        found.append((_incomparable(tree, k), round(value, _DIGITS), _Merges(tree, w, overlap, left_out)))
         if params.w != "auto":
             break
     return min(found, key=lambda one: one[:2])[2]
 
 
-def too_little(overlap: Overlap, w: float) -> str:
+def _too_little(overlap: Overlap, w: float) -> str:
     """Return in words that clusters share too little for their attraction to be a finite mean."""
     advice = "or use masked, which compares means" if overlap.bound <= 1 else 'or set w="auto"'
     return (
@@ -189,13 +189,13 @@ def generate_proxy_clusters(
         The points of all clusters (N, D), NaN in columns that their site lacks, and the cluster of each (N,), numbered
         in the order in which they were received.
     """
-    drawn = [(site, proxies_of(reply, rng)) for site, reply in replies.items()]
+    drawn = [(site, _proxies_of(reply, rng)) for site, reply in replies.items()]
     points = np.concatenate([columns.spread(site, np.concatenate(clusters)) for site, clusters in drawn])
     sizes = [len(proxies) for _, clusters in drawn for proxies in clusters]
     return points, np.repeat(np.arange(len(sizes)), sizes)
 
 
-def proxies_of(reply: Message, rng: np.random.Generator) -> list[FloatArray]:
+def _proxies_of(reply: Message, rng: np.random.Generator) -> list[FloatArray]:
     """Draw the proxy clusters (M, d) of one site, each of the size that its number of rows asks for."""
     factors = np.split(reply["factors"], np.cumsum(reply["ranks"])[:-1])
     shares, boxes = len(reply["concentration"]) > 0, len(reply["low"]) > 0
@@ -235,12 +235,12 @@ def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArra
     return np.stack([merge_centroids(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
 
 
-def incomparable(tree: Tree, k: int) -> int:
+def _incomparable(tree: Tree, k: int) -> int:
     """Return how many of the merges down to k clusters have no force, as their sets cannot be compared."""
     return int(np.isnan(tree.force[: len(tree.force) + 1 - k]).sum())
 
 
-def forces_at(tree: Tree, k: int) -> dict[str, float]:
+def _forces_at(tree: Tree, k: int) -> dict[str, float]:
     """Return what the tree says about k clusters: how weak the weakest merge was, and how strong the next would be.
 
     Merges of sets that cannot be compared have no force; they are counted.
@@ -249,7 +249,7 @@ def forces_at(tree: Tree, k: int) -> dict[str, float]:
     numbers = {
         "received": float(len(tree.force) + 1),
         "clusters": float(k),
-        "incomparable": float(incomparable(tree, k)),
+        "incomparable": float(_incomparable(tree, k)),
     }
     if not np.isnan(made).all():
         numbers["force_merged"] = float(np.nanmin(made))

@@ -2,7 +2,7 @@
 
 1. The solution gets a number of Lloyd updates. Every solution that the sites were sent is judged by the mean squared
    distance of the rows that they reported, and the best of all is kept, whatever came last.
-2. An attempt: up to four proposals (`proposals`) get three updates side by side; the best of them gets
+2. An attempt: up to four proposals (`_proposals`) get three updates side by side; the best of them gets
    five more. While that lowers the mean squared distance by a ten-thousandth, and attempts are left, another one follows.
 """
 
@@ -34,11 +34,11 @@ from flareclust.protocol.replies import gathered, piecewise
 #: Moves, rank of the first cluster that is split, and rank of the first pair that is joined, of each proposal.
 _PROPOSALS = ((1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1))
 
-#: The most solutions that `proposals` returns.
-MOST_PROPOSALS = len(_PROPOSALS)
+#: The most solutions that `_proposals` returns.
+_MOST_PROPOSALS = len(_PROPOSALS)
 
 
-class Totals(NamedTuple):
+class _Totals(NamedTuple):
     """What is known of all rows by cluster, for one solution.
 
     Attributes:
@@ -52,7 +52,7 @@ class Totals(NamedTuple):
     m2: FloatArray
 
 
-def mean_square(centroids: FloatArray, totals: Totals) -> float:
+def mean_square(centroids: FloatArray, totals: _Totals) -> float:
     """Return the mean squared distance of the rows to their centroids (k, d); infinite without rows."""
     rows = totals.counts.sum()
     if not rows:
@@ -61,8 +61,8 @@ def mean_square(centroids: FloatArray, totals: Totals) -> float:
     return float(within / rows)
 
 
-def proposals(totals: Totals) -> list[FloatArray]:
-    """Return different solutions (k, d) one or two moves away, at most `MOST_PROPOSALS`; none where no move is possible."""
+def _proposals(totals: _Totals) -> list[FloatArray]:
+    """Return different solutions (k, d) one or two moves away, at most `_MOST_PROPOSALS`; none where no move is possible."""
     found: list[FloatArray] = []
     for moves, cluster, pair in _PROPOSALS:
         proposed = _moved(totals, moves, cluster, pair)
@@ -71,7 +71,7 @@ def proposals(totals: Totals) -> list[FloatArray]:
     return found
 
 
-def _moved(totals: Totals, moves: int, cluster: int, pair: int) -> FloatArray | None:
+def _moved(totals: _Totals, moves: int, cluster: int, pair: int) -> FloatArray | None:
     """Return the centroids after so many moves, each about clusters of its own; None where the first is not possible."""
     counts, centroids, squares = totals.counts.astype(np.float64), totals.means.copy(), totals.m2.sum(axis=1)
     free = np.ones(len(counts), dtype=bool)
@@ -131,7 +131,7 @@ class State(NamedTuple):
         before: mean squared distance at the start of the attempt.
         best: the same of the best solution so far.
         centroids: that solution (k, d).
-        counts, means, m2: its reported totals, as in `Totals`.
+        counts, means, m2: its reported totals, as in `_Totals`.
     """
 
     updates: int
@@ -181,7 +181,7 @@ def interrupted(round_: Round, centroids: FloatArray) -> Round:
     return replace(round_, task={"centroids": centroids}, done=True, record=without_state(round_.record))
 
 
-def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[Totals]:
+def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[_Totals]:
     """Return for each solution (k, d) what the replies to `SPREAD` make together."""
     found, first, (sent, _) = [], 0, gathered(replies)
     for solution in solutions:
@@ -190,7 +190,7 @@ def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[
         m2 = np.zeros_like(solution)
         deviations = (own["centroids"] - means[own["cluster"]]) ** 2
         np.add.at(m2, own["cluster"], own["m2"] + own["counts"][:, None] * deviations)
-        found.append(Totals(rows_behind(len(solution), [own]), means, m2))
+        found.append(_Totals(rows_behind(len(solution), [own]), means, m2))
         first += len(solution)
     return found
 
@@ -212,7 +212,7 @@ def advanced(state: State, task: Message, replies: Sequence[Message]) -> tuple[S
     if not (state.attempts and worth and len(state.counts)):
         return state, []
     state = state._replace(updates=SIDE_BY_SIDE, attempts=state.attempts - 1, compares=True, before=state.best)
-    return state, proposals(Totals(state.counts.astype(np.int64), state.means, state.m2))
+    return state, _proposals(_Totals(state.counts.astype(np.int64), state.means, state.m2))
 
 
 def _of_solution(reply: Message, first: int, end: int) -> Message:

@@ -231,13 +231,13 @@ def _known(replies: Mapping[str, Message]) -> tuple[Message, Message]:
 # The server's side of `scale` robust and range: numbers of cells in bins, and the location and scale that follow from them.
 
 #: Least and largest value of each column, None where nobody says.
-Ranges = Sequence[Sequence[float] | None]
+_Ranges = Sequence[Sequence[float] | None]
 
 #: What is kept until columns are scaled: their means, and their deviations, 0 for a constant column.
 MOMENTS_MEAN, MOMENTS_DEVIATION = "moments_mean", "moments_deviation"
 
 
-def begun(scale: str, ranges: Ranges | None, spread: Message, record: Message) -> Round:
+def begun(scale: str, ranges: _Ranges | None, spread: Message, record: Message) -> Round:
     """Return the first question about bins around the means of the columns; the scaling where a schema says all ranges.
 
     Args:
@@ -254,7 +254,7 @@ def begun(scale: str, ranges: Ranges | None, spread: Message, record: Message) -
     return Round(dict(grid._asdict()), record={**record, **fill}, step=BINNED)
 
 
-def scaled_by_bins(scale: str, ranges: Ranges | None, round_: Round, counts: IntArray) -> Round:
+def scaled_by_bins(scale: str, ranges: _Ranges | None, round_: Round, counts: IntArray) -> Round:
     """Return the next question about bins, or a round of the step `SCALES` whose task is the scaling.
 
     Columns of which no site has enough known cells, and those without an interquartile range, are scaled by mean and deviation.
@@ -282,7 +282,7 @@ def scaled_by_bins(scale: str, ranges: Ranges | None, round_: Round, counts: Int
     return Round({**scaling, **fill}, record=record, step=SCALES)
 
 
-def _stated(ranges: Ranges | None, d: int) -> tuple[FloatArray, FloatArray]:
+def _stated(ranges: _Ranges | None, d: int) -> tuple[FloatArray, FloatArray]:
     """Return least and largest value of each column (d,) by the schema, NaN where it does not say."""
     ranges = ranges or [None] * d
     if len(ranges) != d:

@@ -31,7 +31,7 @@ from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: Shares of the job's rho: for the assessment, and for a start from a grid, from moments, and from cells along axes after
 #: moments. The updates get the rest.
@@ -52,10 +52,10 @@ class BoxSchema(Schema):
             )
 
 
-P = TypeVar("P", bound=PrivateParams)
+_P = TypeVar("_P", bound=PrivateParams)
 
 
-def check_cells(params: P) -> P:
+def check_cells(params: _P) -> _P:
     """Return parameters with `cells`, the number of cells of a grid; UserError where there are fewer than clusters."""
     if (cells := vars(params)["cells"]) is not None:
         check_int("cells", cells, minimum=params.k)
@@ -76,7 +76,7 @@ class PrivateExecutor(ComparedExecutor):
         """Return what `granted` does; the site's log names columns of the rows (n, d) that seem to be in another unit than the bounds."""
         terms = self.granted(context, aborted)
         for sentence in misfitting(terms.box, Table(data, terms.columns)):
-            log.warning("%s: column %s", task.site, sentence)
+            _log.warning("%s: column %s", task.site, sentence)
         return terms
 
     def place(

@@ -72,7 +72,7 @@ MOST_CELLS = 10**6
 
 
 #: The ways to a start.
-STARTS = ("auto", "grid", "axes", "spread")
+_STARTS = ("auto", "grid", "axes", "spread")
 
 
 class DPLloydParams(PrivateParams):
@@ -82,7 +82,7 @@ class DPLloydParams(PrivateParams):
     cells: int | None = both(
         None, "Cells of the grid that the start is found with; None for 25 for each cluster, 128 or more along axes."
     )
-    start: Annotated[str, OneOf(STARTS)] = server(
+    start: Annotated[str, OneOf(_STARTS)] = server(
         "auto",
         "How the start is found: cells of a grid over the columns (grid), cells along the main axes of all rows (axes), or points "
         "about their mean (spread); auto for grid with few columns, else for axes where noise allows it.",

@@ -105,7 +105,7 @@ class FeCAExecutor(MetricExecutor):
         reach = member_statistics(data, labels, centroids).max_distance
         if (revealing := varies_in_one_feature(data, labels, len(centroids))).any():
             reach = np.where(revealing, coarse(reach), reach)
-        return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.params.radius](centroids, reach)}
+        return {"centroids": centroids, "radii": _RADIUS_ASSIGN[self.params.radius](centroids, reach)}
 
 
 def remove_one_fit_many(
@@ -117,15 +117,15 @@ def remove_one_fit_many(
         The remaining clusters, and for each the indices in the input that it is made of.
     """
     origin: list[tuple[int, ...]] = [(i,) for i in range(len(clusters.counts))]
-    distances = distances_between(clusters.centroids)
+    distances = _distances_between(clusters.centroids)
     while len(origin) >= 2:
         i = int((clusters.sse / clusters.counts).argmax())  # largest rms distance (reading 2)
-        p, q = closest_pair(distances)
-        if clusters.sse[i] < merged_sse(clusters, p, q):
+        p, q = _closest_pair(distances)
+        if clusters.sse[i] < _merged_sse(clusters, p, q):
             break
         removed = [i]
         if after_removal == "merge" and i not in (p, q):
-            merged = merge_clusters(clusters, p, q)
+            merged = _merge_clusters(clusters, p, q)
             clusters = LocalClusters(
                 np.concatenate([clusters.centroids, merged.centroids]),
                 np.concatenate([clusters.counts, merged.counts]),
@@ -133,27 +133,27 @@ def remove_one_fit_many(
             )
             origin = [*origin, origin[p] + origin[q]]
             removed = [i, p, q]
-            distances = distances_between(clusters.centroids)
+            distances = _distances_between(clusters.centroids)
         kept = [index for index in range(len(origin)) if index not in removed]
         clusters = LocalClusters(clusters.centroids[kept], clusters.counts[kept], clusters.sse[kept])
         origin, distances = [origin[index] for index in kept], distances[np.ix_(kept, kept)]
     return clusters, origin
 
 
-def closest_pair(distances: FloatArray) -> tuple[int, int]:
+def _closest_pair(distances: FloatArray) -> tuple[int, int]:
     """Return the indices p < q of the two closest centroids, from the distances (k >= 2, k) between them."""
     p, q = divmod(int(distances.argmin()), len(distances))
     return min(p, q), max(p, q)
 
 
-def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
+def _merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
     """Merge the clusters p and q (line 6)."""
     n_p, n_q = clusters.counts[p], clusters.counts[q]
     centroid = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)
-    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([merged_sse(clusters, p, q)]))
+    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([_merged_sse(clusters, p, q)]))
 
 
-def merged_sse(clusters: LocalClusters, p: int, q: int) -> float:
+def _merged_sse(clusters: LocalClusters, p: int, q: int) -> float:
     """Return the sum of squares of the clusters p and q merged, which follows from theirs (eq. 4)."""
     n_p, n_q = int(clusters.counts[p]), int(clusters.counts[q])
     squared_distance = float(((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum())
@@ -168,7 +168,7 @@ def relabel(labels: IntArray, origin: list[tuple[int, ...]]) -> IntArray:
     return new[labels]
 
 
-def distances_between(centroids: FloatArray) -> FloatArray:
+def _distances_between(centroids: FloatArray) -> FloatArray:
     """Return the distances (k, k) between the centroids (k, d), infinite on the diagonal."""
     k, d = centroids.shape
     distances = np.empty((k, k))
@@ -185,11 +185,11 @@ def empirical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
         centroids: the centroids kept (k, d).
         reach: largest distance of a cluster's rows to its centroid (k,), same unit.
     """
-    radii: FloatArray = np.minimum(reach, distances_between(centroids).min(axis=1) / 2)
+    radii: FloatArray = np.minimum(reach, _distances_between(centroids).min(axis=1) / 2)
     return radii
 
 
-def theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
+def _theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
     """Return one radius for all centroids (k,): half the smallest distance of those that overlap no other (Algorithm 3).
 
     Args: as `empirical_radii`.
@@ -197,7 +197,7 @@ def theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
     k = len(centroids)
     if k == 1:
         return reach.copy()
-    distances = distances_between(centroids)
+    distances = _distances_between(centroids)
     alone = np.ones(k, dtype=bool)
     for i in range(k):
         if alone[i] and alone.sum() > 1:
@@ -215,4 +215,4 @@ def coarse(reach: FloatArray) -> FloatArray:
     return np.where(reach > 0, (np.floor(positive / step * (1 + 1e-9)) + 1) * step, 0.0)
 
 
-RADIUS_ASSIGN = {"empirical": empirical_radii, "theoretical": theoretical_radii}
+_RADIUS_ASSIGN = {"empirical": empirical_radii, "theoretical": _theoretical_radii}

@@ -14,7 +14,7 @@ Readings where the papers are open, and deviations from them:
 3. The support of a centroid, its weight in v1, is the sum of u^m, with the memberships u that the centroid is the mean
    of: so v1 with `max_iter=1` is fuzzy c-means on the pooled rows. `support="u"` takes the sum of u, as published.
 4. Not in the papers: what may be sent. A fuzzy centroid is a mean of all rows, but it can be as good as a single one.
-   See `describable_centroids`. The reply says which of the server's centroids came back.
+   See `_describable_centroids`. The reply says which of the server's centroids came back.
 5. A row belongs to the cluster in which its membership is largest, which is the one with the nearest centroid. The
    memberships themselves stay at the site; `flareclust.memberships` computes them from the result.
 """
@@ -43,7 +43,7 @@ from flareclust.protocol.task import CLUSTER, Task
 #: The step that follows the start.
 FUZZY = "fuzzy"
 
-STARTS = ("random", "k-means++")
+_STARTS = ("random", "k-means++")
 
 #: Slack for the rounding of sums of equal weights.
 _ALMOST = 1 - 1e-9
@@ -68,7 +68,7 @@ class FFCMParams(ScaledParams):
     @field_validator("start", mode="before")
     @classmethod
     def _start(cls, value: Any, known: ValidationInfo) -> Any:
-        return check_start(value, known.data["k"], STARTS) if "k" in known.data else value
+        return check_start(value, known.data["k"], _STARTS) if "k" in known.data else value
 
 
 class FFCMExecutor(ScaledExecutor):
@@ -92,7 +92,7 @@ class FFCMExecutor(ScaledExecutor):
     ) -> Message:
         """Return cells to start from."""
         check_enough(data, context.min_count)
-        cells = start_cells(data, self.k, str(self.params.start), context.min_count, rng, aborted)
+        cells = _start_cells(data, self.k, str(self.params.start), context.min_count, rng, aborted)
         return {"centroids": cells.centroids, "counts": cells.counts}
 
     def fuzzy(
@@ -104,7 +104,7 @@ class FFCMExecutor(ScaledExecutor):
         clustering = fuzzy_cmeans(
             data, start, self.params.fuzzifier, max_iter=self.params.max_iter, tol=self.params.tol, aborted=aborted
         )
-        sendable = np.flatnonzero(describable_centroids(data, clustering, self.params.fuzzifier, context.min_count))
+        sendable = np.flatnonzero(_describable_centroids(data, clustering, self.params.fuzzifier, context.min_count))
         if not len(sendable):
             raise Refusal(
                 f"has no fuzzy centroid of at least min_count={context.min_count} rows, so nothing it may send"
@@ -113,7 +113,7 @@ class FFCMExecutor(ScaledExecutor):
         return {"centroids": clustering.centroids[sendable], "support": support[sendable], "cluster": sendable}
 
 
-def start_cells(
+def _start_cells(
     data: FloatArray, k: int, start: str, min_count: int, rng: np.random.Generator, aborted: AbortCheck
 ) -> Sendable:
     """Return the means of the cells of at most k rows (n, d) drawn at random, or by k-means++, and their counts."""
@@ -128,7 +128,7 @@ def start_cells(
     return cells
 
 
-def describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: float, min_count: int) -> BoolArray:
+def _describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: float, min_count: int) -> BoolArray:
     """Return which of the k fuzzy centroids may leave the site.
 
     The rows (n, d) of largest membership must be a cluster that may be described (`flareclust.core.disclosure`). Three

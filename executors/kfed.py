@@ -55,7 +55,7 @@ __all__ = [
     "trusted_rows",
 ]
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class KFedParams(SmallClustersParams):
@@ -132,7 +132,7 @@ class KFedExecutor(ScaledExecutor):
         if len(assigned) == mask.sum():  # a late device has none
             tau[mask] = assigned
         elif len(assigned):
-            log.warning(
+            _log.warning(
                 "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), mask.sum()
             )
         return induced_labels(clustering.labels if seen is data else assign(data, clustering.centroids)[0], tau)
@@ -146,7 +146,7 @@ class KFedExecutor(ScaledExecutor):
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
         if isinstance(self.params.k_local, dict):
             for site in sorted(set(self.params.k_local) - set(sites)):
-                log.warning("k_local names %r%s, which is none of the sites", site, did_you_mean(site, sites))
+                _log.warning("k_local names %r%s, which is none of the sites", site, did_you_mean(site, sites))
 
     def _local_clusters(
         self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, min_count: int

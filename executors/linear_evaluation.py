@@ -19,7 +19,7 @@ from flareclust.protocol.steps import Step
 MOMENTS, GRADIENT = "linear_moments", "linear_gradient"
 
 #: One row in so many is held out.
-HELD_OUT = 5
+_HELD_OUT = 5
 
 #: More classes than anyone evaluates.
 MOST_CLASSES = 10_000
@@ -79,9 +79,9 @@ def without(table: Table, column: str | None) -> Table:
 
 def held_out(n: int, seed: int, site: str, least: int = 1) -> IntArray:
     """Return which of n rows (n // HELD_OUT,) a site evaluates on, the same in every step; none if fewer than `least`."""
-    if n // HELD_OUT < least:
+    if n // _HELD_OUT < least:
         return np.zeros(0, dtype=np.int64)
-    return np.sort(stream(seed, 0, f"held out at {site}").permutation(n)[: n // HELD_OUT])
+    return np.sort(stream(seed, 0, f"held out at {site}").permutation(n)[: n // _HELD_OUT])
 
 
 def moments(features: FloatArray, test: IntArray) -> Message:

@@ -91,19 +91,19 @@ class MaskedExecutor(LocalClustersExecutor):
         """Refine the global centroids (k, d) that have rows here, cut to the site's columns: lines 14-20."""
         check_enough(data, context.min_count)
         centroids = task.arrays["centroids"]
-        start = compatible(data, centroids, max(2, context.min_count), self.phi)
+        start = _compatible(data, centroids, max(2, context.min_count), self.phi)
         if not len(start):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
         clusterer = of_site(self.params.clusterer, task.site, "kmeans")
         refined = refine(data, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=aborted)
         refined = means_of_groups(data, refined.labels, refined.centroids)[0]
-        cluster = aligned(refined.centroids, centroids, self.phi)
+        cluster = _aligned(refined.centroids, centroids, self.phi)
         mask = describable(data, refined.labels, refined.centroids, context.min_count) & (cluster >= 0)
         clusters = self.guarded(sendable(refined, mask), data, context, may_be_empty=True)
         return {"centroids": clusters.centroids, "counts": clusters.counts, "cluster": cluster[clusters.source]}
 
 
-def compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str) -> FloatArray:
+def _compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str) -> FloatArray:
     """Return the centroids (k, d) to which at least `minimum` of the rows (n, d) are nearest: line 14.
 
     Their unknown entries are filled with the mean of these rows.
@@ -118,7 +118,7 @@ def compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str) 
     return start
 
 
-def aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
+def _aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
     """Return the global centroid (k, d) that each local one (c, d) is matched with, (c,), -1 for none: lines 16-19."""
     distances = centroid_distances(found, centroids, phi)
     cost = distances + _TIE * distances**2

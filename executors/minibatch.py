@@ -69,10 +69,10 @@ class MiniBatchExecutor(ScaledExecutor):
         """Draw a sample and return its means."""
         check_enough(data, context.min_count)
         times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
-        return sample_means(data, times, task.arrays["centroids"], context.min_count)
+        return _sample_means(data, times, task.arrays["centroids"], context.min_count)
 
 
-def sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:
+def _sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:
     """Return the means of a sample's rows nearest to each of the centroids (k, d), and how many rows each is of.
 
     Args:

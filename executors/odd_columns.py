@@ -21,10 +21,10 @@ from flareclust.privacy.secure_aggregation.totals import MEAN, ROWS, SPREAD
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.task import Task
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: What asks for it: known cells of each column at all sites, their mean and standard deviation. 0 cells: not compared.
-POOLED = Schema(pooled_counts=counts("d"), pooled_mean="d", pooled_deviation=real("d", minimum=0))
+_POOLED = Schema(pooled_counts=counts("d"), pooled_mean="d", pooled_deviation=real("d", minimum=0))
 
 #: What a site answers: 1 for what is odd about a column, else 0.
 ODD = Schema(odd=whole("d u"))
@@ -40,7 +40,7 @@ def pooled_message(total: Message, left_out: BoolArray) -> Message:
     own = _spread(total)
     cells = own.counts.copy()
     cells[left_out] = 0
-    return POOLED.pack({"pooled_counts": cells, "pooled_mean": own.mean, "pooled_deviation": own.deviation})
+    return _POOLED.pack({"pooled_counts": cells, "pooled_mean": own.mean, "pooled_deviation": own.deviation})
 
 
 def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -> Message:
@@ -59,8 +59,8 @@ def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -
     if task.round:
         raise BadMessage("was asked again what is odd about its columns; a job asks for it once, before the rounds")
     d = table.X.shape[1]
-    POOLED.check(task.arrays, {"d": d})
-    pooled = KnownSpread(*(task.arrays[name] for name in POOLED.fields))
+    _POOLED.check(task.arrays, {"d": d})
+    pooled = KnownSpread(*(task.arrays[name] for name in _POOLED.fields))
     own = (
         _spread({**sent, ROWS: rounded(sent[ROWS], context.round_counts, context.min_count)})
         if len(sent[ROWS])
@@ -72,7 +72,7 @@ def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -
     for j, one in enumerate(found):
         if one is not None:
             odd[j, one.code] = 1
-            log.warning("%s: column %r %s", task.site, names[j], one.said)
+            _log.warning("%s: column %r %s", task.site, names[j], one.said)
     return {"odd": odd}
 
 

@@ -19,7 +19,7 @@ from flareclust.protocol.params import Params, both, server, site
 EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
 
 #: What is compared over sites; location and spread only where these may be sent.
-COMPARE = ("none", "names", "spread")
+_COMPARE = ("none", "names", "spread")
 
 
 class TableParams(Params):
@@ -33,7 +33,7 @@ class TableParams(Params):
 class NamesParams(TableParams):
     """Parameters of algorithms that can compare the names of columns."""
 
-    compare: Annotated[str, OneOf(COMPARE[:2])] = server(
+    compare: Annotated[str, OneOf(_COMPARE[:2])] = server(
         "none", "Whether hashes of the columns' names, in their order, are compared over sites before the first round."
     )
 
@@ -51,7 +51,7 @@ SCALE = ("none", "standard", "robust", "range")
 MISSING = ("refuse", "mean")
 
 #: What they mean to algorithms for different columns.
-MISSING_IN_COLUMNS = ("refuse", "drop-rows", "mean")
+_MISSING_IN_COLUMNS = ("refuse", "drop-rows", "mean")
 
 #: What they mean where an algorithm can leave them open.
 PARTIAL = "partial"
@@ -77,7 +77,7 @@ class ScaledParams(ScaleParams):
         "refuse",
         "What missing cells mean: a site that has some takes no part (refuse), or they are filled with the mean of their column over all sites.",
     )
-    compare: Annotated[str, OneOf(COMPARE)] = server(
+    compare: Annotated[str, OneOf(_COMPARE)] = server(
         "none",
         "What is compared over sites before the first round: hashes of the columns' names (names), also their location and spread (spread), or nothing.",
     )
@@ -168,7 +168,7 @@ class ColumnsParams(ScaleParams):
         }
     )
 
-    missing: Annotated[str, OneOf(MISSING_IN_COLUMNS)] = both(
+    missing: Annotated[str, OneOf(_MISSING_IN_COLUMNS)] = both(
         "refuse",
         "What missing cells in a site's own columns mean: the site takes no part (refuse), rows with some are only labelled (drop-rows), or they are filled with the mean of their column over the sites that have it (mean).",
     )
@@ -182,7 +182,7 @@ class ColumnsParams(ScaleParams):
 
 
 #: Most rows of an id that are used: noise for more would hide everything.
-MOST_PER_ID = 1000
+_MOST_PER_ID = 1000
 
 
 class PrivateParams(NamesParams):
@@ -207,7 +207,7 @@ class PrivateParams(NamesParams):
         1,
         "With unit=id, how many rows of an id are used, the first ones; the noise grows in proportion.",
         ge=1,
-        le=MOST_PER_ID,
+        le=_MOST_PER_ID,
     )
 
     @model_validator(mode="after")

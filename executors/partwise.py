@@ -41,10 +41,10 @@ from flareclust.sites.cluster import POLICED, WHERE, ClusterTable
 if TYPE_CHECKING:
     from flareclust.executors.base import ClusteringExecutor
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 #: The algorithms whose sites can compute on a cluster, for refusals.
-ALGORITHMS = ("lloyd", "mavg", "pooled")
+_ALGORITHMS = ("lloyd", "mavg", "pooled")
 
 #: What settings must be over parts, for executors that have them.
 _SETTINGS: MappingProxyType[str, tuple[Any, ...]] = MappingProxyType(
@@ -59,7 +59,7 @@ _SETTINGS: MappingProxyType[str, tuple[Any, ...]] = MappingProxyType(
 )
 
 
-class Inputs(NamedTuple):
+class _Inputs(NamedTuple):
     """What a step is computed from.
 
     Attributes:
@@ -81,10 +81,10 @@ class Inputs(NamedTuple):
     context: SiteContext
 
 
-def computed_by(form: Callable[[Inputs], Any]) -> Callable[[Method], Method]:
+def computed_by(form: Callable[[_Inputs], Any]) -> Callable[[_Method], _Method]:
     """Return a decorator for the method of a step, or `labels`, that `form` computes over parts."""
 
-    def mark(method: Method) -> Method:
+    def mark(method: _Method) -> _Method:
         method.over_parts = form  # type: ignore[attr-defined]
         return method
 
@@ -134,7 +134,7 @@ def check_settings(executor: "ClusteringExecutor", site: SiteSession | None) -> 
     kind, first = type(executor), executor.steps.get(CLUSTER)
     if first is None or not all(hasattr(getattr(kind, name), "over_parts") for name in (first.method, "labels")):
         raise Refusal(
-            f"{WHERE}, which can run {', '.join(ALGORITHMS)}; take one of these, or take compute out of the site's configuration"
+            f"{WHERE}, which can run {', '.join(_ALGORITHMS)}; take one of these, or take compute out of the site's configuration"
         )
     for name, possible in _SETTINGS.items():
         if getattr(executor.params, name, possible[0]) not in possible:
@@ -161,7 +161,7 @@ def _computed(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Par
     return {name: reply[name] for name in COUNTED.fields} if step.schema is COUNTED else reply
 
 
-def _inputs(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> Inputs:
+def _inputs(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> _Inputs:
     """Return what a step is computed from, after the checks of the task."""
     task, table = executor.viewed(exchange.task, exchange.seen)
     view = None
@@ -169,26 +169,26 @@ def _inputs(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts
         view = View(exchange.task.arrays["mean"], exchange.task.arrays["deviation"])
     executor._check_task(task, table.X)
     rng = stream(executor.seed, task.round, task.site)
-    return Inputs(executor, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
+    return _Inputs(executor, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
 
 
-def labels(inputs: Inputs) -> Iterator[int]:
+def labels(inputs: _Inputs) -> Iterator[int]:
     """Give the nearest final centroid of each row, part by part."""
     found = inputs.parts.in_turn(part_sums.labels_of, shared=(inputs.task.arrays["centroids"],))
     return chain.from_iterable(own.tolist() for own in found)
 
 
-def names(inputs: Inputs) -> Message:
+def names(inputs: _Inputs) -> Message:
     """Return hashes of the names of the columns."""
     return hashed_names(inputs.table)
 
 
-def place(inputs: Inputs) -> Message:
+def place(inputs: _Inputs) -> Message:
     """Return the number of rows, which get labels."""
     return {"rows": np.array(len(inputs.parts))}
 
 
-def scales(inputs: Inputs) -> Message:
+def scales(inputs: _Inputs) -> Message:
     """Return mean and squared deviations of the columns, rounded, as one group."""
     inputs.executor._check_enough(inputs.parts, inputs.context)
     extent = inputs.parts.extent
@@ -197,12 +197,12 @@ def scales(inputs: Inputs) -> Message:
     return _groups([0], [rows], mean[None], rows * deviation[None] ** 2)
 
 
-def odd_columns(inputs: Inputs) -> Message:
+def odd_columns(inputs: _Inputs) -> Message:
     """Return what is odd about the columns beside those of the other sites together."""
     return odd_columns_of(inputs.task, inputs.table, scales(inputs), inputs.context)
 
 
-def seeds(inputs: Inputs) -> Message:
+def seeds(inputs: _Inputs) -> Message:
     """Return the seeds of `flareclust.core.local.seed_cells`."""
     least, executor = inputs.context.min_count, inputs.executor
     check_enough(inputs.parts, least)
@@ -216,7 +216,7 @@ def seeds(inputs: Inputs) -> Message:
     return {"centroids": cells.centroids[keep]}
 
 
-def update(inputs: Inputs) -> Message:
+def update(inputs: _Inputs) -> Message:
     """Return what `flareclust.executors.lloyd.update` does."""
     context = inputs.context
     found, keep = part_sums.lloyd_update(
@@ -231,7 +231,7 @@ def update(inputs: Inputs) -> Message:
     }
 
 
-def spread(inputs: Inputs) -> Message:
+def spread(inputs: _Inputs) -> Message:
     """Return what `flareclust.executors.refinement.RefinedExecutor.spread` does."""
     arrays, context = inputs.task.arrays, inputs.context
     # All rows are in one group, whatever its centroid, where no solutions are sent.
@@ -259,7 +259,7 @@ def _described(parts: Parts, solution: FloatArray, context: SiteContext, reporte
     return _groups(groups.source + first, groups.counts, groups.centroids, m2)
 
 
-def own_clusters(inputs: Inputs) -> Message:
+def own_clusters(inputs: _Inputs) -> Message:
     """Return the clusters of the site's own k-means that may be sent, with their rows."""
     found, keep = part_kmeans.local_clusters(
         inputs.parts,
@@ -273,21 +273,21 @@ def own_clusters(inputs: Inputs) -> Message:
     return {"centroids": found.centroids[keep], "counts": found.counts[keep]}
 
 
-def own_centroids(inputs: Inputs) -> Message:
+def own_centroids(inputs: _Inputs) -> Message:
     """Return the centroids alone; a site with fewer rows than k refuses."""
     if len(inputs.parts) < inputs.executor.k:
         raise Refusal(f"has fewer rows than k={inputs.executor.k}")
     return {"centroids": own_clusters(inputs)["centroids"]}
 
 
-def assess(inputs: Inputs) -> Message:
+def assess(inputs: _Inputs) -> Message:
     """Return the sums of the assessment, of each cluster and in all."""
     inputs.executor._check_enough(inputs.parts, inputs.context)
     sums = part_sums.assessed(inputs.parts, inputs.task.arrays["centroids"])
     return sums | {name: np.sum(sums[name]) for name in TOTALS}
 
 
-def profile(inputs: Inputs) -> Message:
+def profile(inputs: _Inputs) -> Message:
     """Return moments of the final clusters in the columns' own units (`flareclust.core.profiles.moments`)."""
     inputs.executor.check_described(inputs.task.step, inputs.parts, inputs.context)
     centroids = inputs.task.arrays["centroids"]

@@ -74,7 +74,7 @@ class PortfolioParams(RefinedParams, LocalKMeansParams, MetricParams):
     @field_validator("members", mode="before")
     @classmethod
     def _members(cls, value: Any) -> Any:
-        return None if value is None else check_members(value)
+        return None if value is None else _check_members(value)
 
 
 class PortfolioExecutor(MetricExecutor, RefinedExecutor):
@@ -135,7 +135,7 @@ class PortfolioExecutor(MetricExecutor, RefinedExecutor):
         )
 
 
-def check_members(members: object) -> list[str]:
+def _check_members(members: object) -> list[str]:
     """Return the names of the members, from a list or a text with commas.
 
     Raises:

@@ -62,7 +62,7 @@ PROFILES = MappingProxyType(
 )
 
 #: What a task of `profile_bins` carries beside the final centroids: edges of the bins, the tree's splits so far, its leaves.
-QUESTION = Schema(
+_QUESTION = Schema(
     edges="d e",
     split_column=index("s", less_than="d+1"),
     split_edge=index("s", less_than="e"),
@@ -238,7 +238,7 @@ def profiling_steps(params: Params, *, secure: bool = False) -> tuple[str, ...]:
 
 def _asked(task: Task, d: int) -> tuple[Task, Message]:
     """Return a task about bins without its question, and the question about rows of d columns."""
-    arrays = {name: task.arrays[name] for name in QUESTION.fields if name in task.arrays}
+    arrays = {name: task.arrays[name] for name in _QUESTION.fields if name in task.arrays}
     _check_question(arrays, d, task.arrays)
     rest = {name: value for name, value in task.arrays.items() if name not in arrays}
     return replace(task, arrays=rest), arrays
@@ -260,7 +260,7 @@ def _leaves(question: Message, node: IntArray) -> IntArray:
 
 def _check_question(arrays: Message, d: int, sent: Message) -> None:
     """Raise BadMessage unless a task asks for counts as the server of flareclust does."""
-    sizes = QUESTION.check(arrays, {"d": d, "d+1": d + 1, "s": SPLITS})
+    sizes = _QUESTION.check(arrays, {"d": d, "d+1": d + 1, "s": SPLITS})
     if "centroids" not in sent or sent["centroids"].ndim != 2:
         raise BadMessage("centroids: expected those of the result, with two axes")
     bins, leaves = sizes["e"] + 1, sizes["l"]

@@ -1,7 +1,7 @@
 """One-shot clustering of tables with different columns by proxy clusters, the site's side: a distribution for each cluster.
 
 Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces": Algorithm 2, lines 1-3
-(`local_clustering`, `fit_pdf`), and the memberships by the merged clusters of section 6.3 (`labels`).
+(`local_clustering`, `_fit_pdf`), and the memberships by the merged clusters of section 6.3 (`labels`).
 
 Readings where the paper is open, and deviations from it:
 1. Line 2, K_i and the method: those of core/site_clusters.py, which also says which clusters may be described. A site
@@ -46,14 +46,14 @@ from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 #: How far the values of a row may be from adding up to 1.
 _ROUNDING = 1e-6
 
 
-class PDF(NamedTuple):
+class _PDF(NamedTuple):
     """The description of one cluster for the server.
 
     Attributes:
@@ -166,10 +166,10 @@ class ProxyExecutor(LocalClustersExecutor):
             if aborted():
                 raise Aborted(f"stopped after the distributions of {r} of {len(clusters.counts)} clusters")
             rows = data[clusters.labels == r]
-            pdf = mean_alone(mean)
-            if several(rows, self.params.min_shape):
+            pdf = _mean_alone(mean)
+            if _several(rows, self.params.min_shape):
                 minimum = max(LEAST_ROWS, context.min_count)
-                pdf = fit_pdf(
+                pdf = _fit_pdf(
                     rows,
                     mean,
                     self.params.distribution,
@@ -177,7 +177,7 @@ class ProxyExecutor(LocalClustersExecutor):
                     boxes=self.params.boxes,
                     minimum=minimum,
                 )
-            fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
+            fitted.append(_mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
         if self.sends_sums:
             fitted = self._without_remainder(data, clusters, fitted)
         d, n_boxes = data.shape[1], len(fitted) if self.params.boxes else 0
@@ -192,15 +192,15 @@ class ProxyExecutor(LocalClustersExecutor):
             "high": np.reshape([pdf.high for pdf in fitted[:n_boxes]], (n_boxes, d)),
         }
 
-    def _without_remainder(self, data: FloatArray, clusters: Sendable, fitted: list[PDF]) -> list[PDF]:
+    def _without_remainder(self, data: FloatArray, clusters: Sendable, fitted: list[_PDF]) -> list[_PDF]:
         """Remove covariances whose difference from the sums over all rows would describe only a few rows."""
         fitted = list(fitted)
         shaped = [r for r in clusters.counts.argsort(kind="stable") if len(fitted[r].factor)]
         for r in shaped:
             rest = data[~np.isin(clusters.labels, [other for other in shaped if len(fitted[other].factor)])]
-            if not len(rest) or several(rest, self.params.min_shape):
+            if not len(rest) or _several(rest, self.params.min_shape):
                 break
-            fitted[r] = mean_alone(clusters.centroids[r])
+            fitted[r] = _mean_alone(clusters.centroids[r])
         return fitted
 
     def labels(
@@ -223,7 +223,7 @@ class ProxyExecutor(LocalClustersExecutor):
             return labels
         clusters = self.local_clustering(task.site, seen, rng, aborted, context)
         if len(groups) != len(clusters.counts):
-            log.warning(
+            _log.warning(
                 "%d clusters were merged where %d were sent; rows go by the nearest centroid",
                 len(groups),
                 len(clusters.counts),
@@ -237,7 +237,7 @@ class ProxyExecutor(LocalClustersExecutor):
         return np.where(local >= 0, groups[local], labels)
 
 
-def fit_pdf(
+def _fit_pdf(
     rows: FloatArray,
     mean: FloatArray,
     distribution: str,
@@ -245,7 +245,7 @@ def fit_pdf(
     *,
     boxes: bool = False,
     minimum: int = LEAST_ROWS,
-) -> PDF:
+) -> _PDF:
     """Fit a distribution to the rows (n, d) of one cluster with this mean (d,): line 3 of Algorithm 2.
 
     Args:
@@ -256,25 +256,25 @@ def fit_pdf(
         boxes: whether to find the bounds of the rows.
         minimum: a column in which fewer rows differ from all others counts as constant in a covariance.
     """
-    if not several(rows, LEAST_ROWS):
-        return mean_alone(mean)
+    if not _several(rows, LEAST_ROWS):
+        return _mean_alone(mean)
     if distribution == "dirichlet":
         alpha = dirichlet_fit(rows)
         total = float(alpha.sum())
-        return mean_alone(alpha / total)._replace(concentration=total)
+        return _mean_alone(alpha / total)._replace(concentration=total)
     factor = gaussian_factor(rows, covariance, minimum)
     if not len(factor):
-        return mean_alone(mean)
+        return _mean_alone(mean)
     low, high = box(rows) if boxes else (mean, mean)
-    return PDF(mean, factor, 0.0, low, high)
+    return _PDF(mean, factor, 0.0, low, high)
 
 
-def mean_alone(mean: FloatArray) -> PDF:
+def _mean_alone(mean: FloatArray) -> _PDF:
     """Return the description of a cluster by its mean (d,) alone."""
-    return PDF(mean, np.empty((0, len(mean))), 0.0, mean, mean)
+    return _PDF(mean, np.empty((0, len(mean))), 0.0, mean, mean)
 
 
-def several(rows: FloatArray, minimum: int) -> bool:
+def _several(rows: FloatArray, minimum: int) -> bool:
     """Return whether at least `minimum` of the rows (n, d) are different."""
     for _ in range(minimum - 1):
         if not len(rows):
@@ -283,7 +283,7 @@ def several(rows: FloatArray, minimum: int) -> bool:
     return len(rows) > 0
 
 
-def _holds_a_row(pdf: PDF, data: FloatArray) -> bool:
+def _holds_a_row(pdf: _PDF, data: FloatArray) -> bool:
     """Return whether a vector of the description is one of the site's rows (n, d), but for rounding."""
     vectors = np.concatenate([pdf.mean[None], pdf.factor, pdf.low[None], pdf.high[None]])
     rounding = 1e-12 * np.abs(data).max()

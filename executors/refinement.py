@@ -85,11 +85,11 @@ class RefinedExecutor(ScaledExecutor):
         So many stay that the site may still report them.
         """
         spare = max(0, len(data) - context.min_count)
-        return nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
+        return _nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
 
     def trimmed_alone(self, data: FloatArray, n_init: int, rng: np.random.Generator, aborted: AbortCheck) -> FloatArray:
         """Return the rows (n, d) that trimmed k-means of the site's own keeps."""
-        return trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
+        return _trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
 
 
 def spread(
@@ -125,7 +125,7 @@ def spread(
 _STEPS = 20
 
 
-def nearest_rows(data: FloatArray, centroids: FloatArray, share: float) -> FloatArray:
+def _nearest_rows(data: FloatArray, centroids: FloatArray, share: float) -> FloatArray:
     """Return the rows (n, d) without the `share` of them that lies farthest from the centroids (k, d), in their order.
 
     All of them where the share is less than one row.
@@ -138,7 +138,7 @@ def nearest_rows(data: FloatArray, centroids: FloatArray, share: float) -> Float
     return data[kept]
 
 
-def trimmed_rows(
+def _trimmed_rows(
     data: FloatArray, k: int, share: float, rng: np.random.Generator, *, n_init: int, aborted: AbortCheck
 ) -> FloatArray:
     """Return the rows (n, d) that trimmed k-means keeps, from the best of `n_init` starts at random rows.
@@ -157,7 +157,7 @@ def trimmed_rows(
         for _ in range(_STEPS):
             if aborted():
                 raise Aborted("stopped while rows were trimmed")
-            kept = nearest_rows(data, centroids, share)
+            kept = _nearest_rows(data, centroids, share)
             found = _means(kept, centroids)
             cost = float(assign(kept, found)[1].sum())
             if cost >= before:

@@ -32,13 +32,13 @@ from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, ODD_COL
 SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
 
 #: What it carries with `missing=mean`: what gaps are filled with.
-FILLING = Schema(fill="d")
+_FILLING = Schema(fill="d")
 
 #: What asks for numbers of cells in bins: where the bins of each column begin, and their width.
 GRID = Schema(low="d", width=real("d", minimum=LEAST_DEVIATION))
 
 #: The columns of all rows as one group; each column has a number of known cells of its own.
-KNOWN = Schema(
+_KNOWN = Schema(
     may_be_empty=True,
     rows=counts(""),
     cluster=index("k", less_than="K"),
@@ -73,7 +73,7 @@ class ScaledExecutor(ComparedExecutor):
     steps = {
         # Algorithms for different columns have other steps for this, and no `compare`.
         SCALES: Step(GROUPS, "scales", summed=True, parameter="compare"),
-        KNOWN_SCALES: Step(KNOWN, "known_scales", summed=True, parameter="compare"),
+        KNOWN_SCALES: Step(_KNOWN, "known_scales", summed=True, parameter="compare"),
         ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="compare"),
         BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
         FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
@@ -140,9 +140,9 @@ class ScaledExecutor(ComparedExecutor):
         if task.step in _BEFORE_SCALING:
             return task, table
         X, d = table.X, table.X.shape[1]
-        sent = {name: value for name, value in task.arrays.items() if name in (*SCALING.fields, *FILLING.fields)}
+        sent = {name: value for name, value in task.arrays.items() if name in (*SCALING.fields, *_FILLING.fields)}
         if FILL in sent:
-            FILLING.check({FILL: sent[FILL]}, {"d": d})
+            _FILLING.check({FILL: sent[FILL]}, {"d": d})
             X = self.without_gaps(X, sent)
         elif self.gaps and np.isnan(X.min()):
             raise Refusal("was not sent the means that its missing cells are filled with")

@@ -45,7 +45,7 @@ class RowStage(Stage):
                 "privacy; make the column type ignore"
             )
         exchange.table.check_unchanged()
-        check_rows(exchange.table.X, private=self.private, gaps=self.gaps)
+        _check_rows(exchange.table.X, private=self.private, gaps=self.gaps)
         return self._without_gaps(exchange) if self.drops else exchange
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
@@ -82,7 +82,7 @@ class SchemaStage(Stage):
         return exchange.step.schema.pack(reply)
 
 
-def check_rows(data: FloatArray, *, private: bool, gaps: bool | None = None) -> None:
+def _check_rows(data: FloatArray, *, private: bool, gaps: bool | None = None) -> None:
     """Raise Refusal unless these are rows (n, d) of finite numbers, or with `gaps` also of NaN, that can be computed with."""
     if len(data) == 0:
         raise Refusal("has no rows")

@@ -58,11 +58,11 @@ def agglomerate(force: ArrayLike, pairs: ArrayLike) -> Tree:
     if len(squares[1]) != c:
         raise UserError(f"force and pairs must have the same shape, got {squares[0].shape} and {squares[1].shape}")
     both = np.empty((c * (c - 1) // 2, 2))
-    for name, good in zip(("force", "pairs"), put_pairs(*squares, both), strict=True):
+    for name, good in zip(("force", "pairs"), _put_pairs(*squares, both), strict=True):
         if not good:
             raise UserError(f"{name} must be finite, not negative and symmetric")
     tree = Tree(np.empty(c - 1, np.int64), np.empty(c - 1, np.int64), np.empty(c - 1), np.empty(c - 1, np.int64))
-    merge_all(both, *tree)
+    _merge_all(both, *tree)
     return tree
 
 
@@ -154,7 +154,7 @@ def _at(c: int, i: int, j: int) -> int:
 
 
 @kernel()
-def put_pairs(force: Array, pairs: Array, both: FloatArray) -> tuple[bool, bool]:
+def _put_pairs(force: Array, pairs: Array, both: FloatArray) -> tuple[bool, bool]:
     """both[p] = force[i, j], pairs[i, j] for every pair i < j; return whether each is finite, not negative and symmetric."""
     c, good, fine = force.shape[0], True, True
     for top in range(0, c, _BLOCK):
@@ -173,7 +173,7 @@ def put_pairs(force: Array, pairs: Array, both: FloatArray) -> tuple[bool, bool]
 
 
 @kernel()
-def merge_all(both: FloatArray, left: IntArray, right: IntArray, force: FloatArray, size: IntArray) -> None:
+def _merge_all(both: FloatArray, left: IntArray, right: IntArray, force: FloatArray, size: IntArray) -> None:
     """Fill the columns (c - 1,) of a tree from the sums of the attraction and the numbers of pairs of points.
 
     `both` (c (c - 1) / 2, 2) has the two for every pair of clusters, row by row, and is spoilt.

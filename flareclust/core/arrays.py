@@ -48,7 +48,7 @@ def _checked(matrix: Array, name: str) -> Array:
         )
     if matrix.shape[1] == 0:
         raise UserError(f"{name} must have at least one feature, got shape {matrix.shape}")
-    if not finite(matrix):
+    if not _finite(matrix):
         bad = int((~np.isfinite(matrix)).any(axis=1).sum())
         raise UserError(f"{name} must be finite, got NaN or infinity in {bad} of {len(matrix)} rows; drop or fill them")
     return matrix
@@ -132,7 +132,7 @@ def extent(values: Array) -> tuple[float, float]:
     return (least, largest) if math.isfinite(least) and math.isfinite(largest) else (math.nan, math.nan)
 
 
-def finite(X: FloatArray) -> bool:
+def _finite(X: FloatArray) -> bool:
     """Return `np.isfinite(X).all()`."""
     return math.isfinite(_extent(X.reshape(-1))[0]) if 0 < X.size <= _FEW else all_finite(X)
 

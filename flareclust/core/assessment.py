@@ -102,10 +102,10 @@ def cells_index(
     if int(inhabited.sum()) < 2:
         return None
     separation = (distances or _separation)(centroids[inhabited])
-    return davies_bouldin(separation, scatter[inhabited] / counts[inhabited])
+    return _davies_bouldin(separation, scatter[inhabited] / counts[inhabited])
 
 
-def davies_bouldin(separation: FloatArray, scatter: FloatArray) -> float | None:
+def _davies_bouldin(separation: FloatArray, scatter: FloatArray) -> float | None:
     """Return the index of two or more clusters; None where two centroids coincide or cannot be compared.
 
     Args:

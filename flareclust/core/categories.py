@@ -14,10 +14,10 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 
 #: The columns of each category.
-Groups = Sequence[Sequence[int]]
+_Groups = Sequence[Sequence[int]]
 
 #: Shares of rows that differ by less are equal: what several sites' shares add up to is rounded.
-SAME = 1e-9
+_SAME = 1e-9
 
 
 def check_groups(groups: object) -> list[list[int]]:
@@ -33,14 +33,14 @@ def check_groups(groups: object) -> list[list[int]]:
     return [list(group) for group in groups]
 
 
-def in_categories(groups: Groups, d: int) -> BoolArray:
+def in_categories(groups: _Groups, d: int) -> BoolArray:
     """Return which of d columns belong to a category (d,)."""
     mask = np.zeros(d, dtype=np.bool_)
     mask[[column for group in groups for column in group]] = True
     return mask
 
 
-def category_variance(shares: FloatArray) -> float:
+def _category_variance(shares: FloatArray) -> float:
     """Return the variance that the columns of a category are scaled to together, in units of `number_variance`.
 
     1, or less where the split of one value from the others would explain more variance than the split of normal numbers at
@@ -52,7 +52,7 @@ def category_variance(shares: FloatArray) -> float:
     """
     shares = np.maximum(shares, 0.0)
     total = shares.sum()
-    if total - shares.max() <= SAME * total:
+    if total - shares.max() <= _SAME * total:
         return 1.0
     p = shares / total
     squares, rest = np.square(p).sum(), 1.0 - p
@@ -80,7 +80,7 @@ def category_divisor(shares: FloatArray, deviation: FloatArray, of_number: float
         of_number: the `number_variance` beside it.
     """
     variances = np.where((shares == 0) | (shares == 1), 0.0, np.square(deviation))
-    return float(np.sqrt(variances.sum() / (of_number * category_variance(shares)))) or 1.0
+    return float(np.sqrt(variances.sum() / (of_number * _category_variance(shares)))) or 1.0
 
 
 def huang_gamma(deviations: FloatArray) -> float:
@@ -94,7 +94,7 @@ def divisor(gamma: float) -> float:
     return float(np.sqrt(2.0 / gamma))
 
 
-def with_modes(means: FloatArray, groups: Groups, one: float) -> FloatArray:
+def with_modes(means: FloatArray, groups: _Groups, one: float) -> FloatArray:
     """Return centers: the means (k, d) with 1 for the most frequent value of each category, and 0 for its other values.
 
     Of equally frequent values the first counts. A category that is missing in all rows of a cluster stays without a mode.
@@ -108,14 +108,14 @@ def with_modes(means: FloatArray, groups: Groups, one: float) -> FloatArray:
     for group in map(list, groups):
         shares = means[:, group] / one
         most = shares.max(axis=1)
-        mode = np.argmax(shares >= most[:, None] - SAME, axis=1)
+        mode = np.argmax(shares >= most[:, None] - _SAME, axis=1)
         centers[:, group] = 0.0
-        known = np.flatnonzero(most > SAME)
+        known = np.flatnonzero(most > _SAME)
         centers[known, np.array(group)[mode[known]]] = one
     return centers
 
 
-def are_one_hot(X: FloatArray, groups: Groups) -> bool:
+def are_one_hot(X: FloatArray, groups: _Groups) -> bool:
     """Return whether the columns of each group hold 0 and 1 only, and at most one 1 in a row of X (n, d)."""
     for group in map(list, groups):
         ones = np.zeros(len(X))

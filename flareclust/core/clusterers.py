@@ -18,7 +18,7 @@ from flareclust.core.lloyd import kmeans
 from flareclust.core.spectral import spectral_kmeans
 
 
-class Grouping(NamedTuple):
+class _Grouping(NamedTuple):
     """Groups of n points.
 
     Attributes:
@@ -31,35 +31,35 @@ class Grouping(NamedTuple):
 
 
 #: (points (n, d), k, rng) -> at most k groups.
-Clusterer = Callable[[FloatArray, int, np.random.Generator], Grouping]
+_Clusterer = Callable[[FloatArray, int, np.random.Generator], _Grouping]
 
 
-def by_kmeans(points: FloatArray, k: int, rng: np.random.Generator) -> Grouping:
+def _by_kmeans(points: FloatArray, k: int, rng: np.random.Generator) -> _Grouping:
     """Take the best of ten runs of k-means."""
-    return Grouping(kmeans(points, min(k, len(points)), rng, n_init=10).labels, {})
+    return _Grouping(kmeans(points, min(k, len(points)), rng, n_init=10).labels, {})
 
 
-def by_spectral(points: FloatArray, k: int, rng: np.random.Generator) -> Grouping:
+def _by_spectral(points: FloatArray, k: int, rng: np.random.Generator) -> _Grouping:
     """Run the spectral k-means of Awasthi and Sheffet: `core.spectral.spectral_kmeans`."""
-    return Grouping(spectral_kmeans(points, min(k, len(points)), rng).labels, {})
+    return _Grouping(spectral_kmeans(points, min(k, len(points)), rng).labels, {})
 
 
-def by_convex(points: FloatArray, k: int, rng: np.random.Generator) -> Grouping:
+def _by_convex(points: FloatArray, k: int, rng: np.random.Generator) -> _Grouping:
     """Run convex clustering, which draws nothing: `core.convex.convex_clustering`.
 
     Diagnostics: `lam`, the penalty that was used, and `joined`, 0 where it leaves exactly k groups, else how many pairs
     of groups had to be joined to come down to k.
     """
     found = convex_clustering(points, k)
-    return Grouping(found.labels, {"lam": found.lam, "joined": float(found.joined)})
+    return _Grouping(found.labels, {"lam": found.lam, "joined": float(found.joined)})
 
 
-CLUSTERERS: Mapping[str, Clusterer] = MappingProxyType(
-    {"kmeans": by_kmeans, "spectral": by_spectral, "convex": by_convex}
+CLUSTERERS: Mapping[str, _Clusterer] = MappingProxyType(
+    {"kmeans": _by_kmeans, "spectral": _by_spectral, "convex": _by_convex}
 )
 
 
-def group(points: FloatArray, k: int, clusterer: str, rng: np.random.Generator) -> Grouping:
+def group(points: FloatArray, k: int, clusterer: str, rng: np.random.Generator) -> _Grouping:
     """Cluster points (n, d) into at most k groups with the clusterer of that name; UserError if there is none."""
     return CLUSTERERS[check_choice("clusterer", clusterer, CLUSTERERS)](points, k, rng)
 

@@ -40,7 +40,7 @@ _ITERATIONS_PER_LOOK, _UNCHANGED_LOOKS, _MOST_LOOKS = 25, 2, 120
 _LAM_TOLERANCE, _MOST_HALVINGS = 1e-3, 60
 
 
-class Fused(NamedTuple):
+class _Fused(NamedTuple):
     """Groups of n points.
 
     Attributes:
@@ -54,7 +54,7 @@ class Fused(NamedTuple):
     joined: int
 
 
-def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never_abort) -> Fused:
+def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never_abort) -> _Fused:
     """Return at most k groups of points (n, d): those of convex clustering with a lam that leaves k.
 
     Fewer than k where there are fewer different points. Time O(n^2 d) per iteration, some thousand iterations.
@@ -69,7 +69,7 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
         raise UserError("points must have at least one row, got none")
     labels = _different(points)
     if k == 1 or labels.max() < k:
-        return Fused(np.minimum(labels, k - 1), 0.0, 0)
+        return _Fused(np.minimum(labels, k - 1), 0.0, 0)
     points, unit = _rescaled(points)
     # From this lam on all points fuse: (x_i - x_j) / (lam n) are the norms' subgradients that balance the squares.
     low, high, above = 0.0, _diameter(points) / len(points), labels
@@ -80,12 +80,12 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
         found, proven = _fuse(points, labels, lam, aborted)
         groups = int(found.max()) + 1
         if groups == k:
-            return Fused(found, lam * unit, 0)
+            return _Fused(found, lam * unit, 0)
         if groups > k:
             low, labels, above = lam, proven, found
         else:
             high = lam
-    return Fused(_join(points, above, k), low * unit, int(above.max()) + 1 - k)
+    return _Fused(_join(points, above, k), low * unit, int(above.max()) + 1 - k)
 
 
 def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck) -> tuple[IntArray, IntArray]:

@@ -40,7 +40,7 @@ _POINTS = 2048
 _ROWS = 64
 
 
-class Forces(NamedTuple):
+class _Forces(NamedTuple):
     """Attraction between c clusters, both (c, c), symmetric, with 0 on the diagonal.
 
     Attributes:
@@ -66,7 +66,7 @@ class PointSums(NamedTuple):
     size: IntArray
 
 
-def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str = "euclidean") -> Forces:
+def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str = "euclidean") -> _Forces:
     """Return the attraction between all pairs of clusters: f' of equation 10, and the number of pairs behind it.
 
     Args:
@@ -89,7 +89,7 @@ def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str 
     force = np.triu(np.add.reduceat(sums[order], np.cumsum(size) - size, axis=0), 1)
     pairs = np.where(comparable, np.outer(size, size), 0)
     np.fill_diagonal(pairs, 0)
-    return Forces(force + force.T, pairs)
+    return _Forces(force + force.T, pairs)
 
 
 def point_sums(points: ArrayLike, cluster: ArrayLike, power: float = 1.0, phi: str = "euclidean") -> PointSums:
@@ -182,9 +182,9 @@ def _add_between(
             some = slice(rows.start - begin.start, rows.stop - begin.start)
             found = products[: (rows.stop - rows.start) * len(column)].reshape(-1, len(column))
             np.matmul(x[some], y[later].T, out=found)
-            squared_distances(own[some], others[later], columns, xx[some], yy[later], _CLOSE, least, found)
+            _squared_distances(own[some], others[later], columns, xx[some], yy[later], _CLOSE, least, found)
             _raise(found, unit, exponent)
-            add_terms(found, borders, p == q, sums[rows, q : theirs[-1] + 1], column)
+            _add_terms(found, borders, p == q, sums[rows, q : theirs[-1] + 1], column)
         sums[ends[q] : end.stop, p] += column
 
 
@@ -255,7 +255,7 @@ _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 
 @kernel()
-def squared_distances(
+def _squared_distances(
     x: FloatArray,
     y: FloatArray,
     columns: IntArray,
@@ -291,7 +291,7 @@ def _squared(x: FloatArray, y: FloatArray, columns: IntArray) -> float:
 
 
 @kernel(fastmath=_FAST)
-def add_terms(terms: FloatArray, ends: IntArray, own: bool, by_row: FloatArray, by_column: FloatArray) -> None:
+def _add_terms(terms: FloatArray, ends: IntArray, own: bool, by_row: FloatArray, by_column: FloatArray) -> None:
     """by_row[i, q] += the sum of terms (a, b) over the columns ends[q] to ends[q + 1]; by_column[j] += that over all rows.
 
     The columns of the first q are left out of the latter if they are the rows' `own`.

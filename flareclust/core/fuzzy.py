@@ -77,7 +77,7 @@ def memberships(X: ArrayLike, centroids: ArrayLike, fuzzifier: float = 2.0) -> F
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
     found = np.zeros((len(centroids), len(X)))
-    _update(X, slice(0, len(X)), centroids, check_fuzzifier(fuzzifier), found)
+    _update(X, slice(0, len(X)), centroids, _check_fuzzifier(fuzzifier), found)
     return np.ascontiguousarray(found.T)
 
 
@@ -112,7 +112,7 @@ def fuzzy_cmeans(
     if len(X) == 0:
         raise UserError("X must have at least one row, got none")
     centroids = as_centroids(start, X.shape[1]).copy()
-    m, max_iter, tol = check_fuzzifier(fuzzifier), as_count(max_iter, "max_iter"), check_tol(tol)
+    m, max_iter, tol = _check_fuzzifier(fuzzifier), as_count(max_iter, "max_iter"), check_tol(tol)
     k, d = centroids.shape
     origin = X.mean(axis=0)  # sums about a point amid the rows keep their precision
     u = np.full((k, len(X)), -1.0)  # so the first iteration changes every membership
@@ -131,7 +131,7 @@ def fuzzy_cmeans(
     return FuzzyClustering(centroids, u.T, sums.u, sums.um, n_iter)
 
 
-def check_fuzzifier(fuzzifier: object) -> float:
+def _check_fuzzifier(fuzzifier: object) -> float:
     """Return the fuzzifier as a float, or raise UserError unless it is a finite number > 1."""
     number = isinstance(fuzzifier, int | float | np.integer | np.floating) and not isinstance(fuzzifier, bool)
     if not number or not 1 < fuzzifier < math.inf:  # type: ignore[operator]
@@ -165,12 +165,12 @@ def _update(
     for start in range(part.start, min(part.stop, len(X)), block):
         rows = X[start : min(start + block, part.stop)]
         n = len(rows)  # fewer than a block at the end, where kernels get the whole block all the same
-        extreme = np.flatnonzero(far[:n]) if nearness(rows, centroids, weights, far) else ()
+        extreme = np.flatnonzero(far[:n]) if _nearness(rows, centroids, weights, far) else ()
         np.power(weights[:, :n], power, out=shares[:, :n])
         if len(extreme):
             shares[:, extreme] = weights[:, extreme] ** (2 * power)
         total = shares[:, :n].sum(axis=0)
-        change = max(change, exchange(shares, weights, total, total ** (1 - fuzzifier), u, start, n))
+        change = max(change, _exchange(shares, weights, total, total ** (1 - fuzzifier), u, start, n))
         if sums is not None:
             if len(extreme):
                 weights[:, extreme] = shares[:, extreme] ** fuzzifier
@@ -193,7 +193,7 @@ class _Sums:
 
 
 @kernel()
-def exchange(
+def _exchange(
     shares: FloatArray, ratios: FloatArray, total: FloatArray, factor: FloatArray, u: FloatArray, start: int, rows: int
 ) -> float:
     """Divide shares by their total, and let them take their place in u; return the largest change of a number in u.
@@ -213,7 +213,7 @@ def exchange(
 
 
 @kernel(error_model="numpy")
-def nearness(X: FloatArray, centroids: FloatArray, ratios: FloatArray, extreme: BoolArray) -> bool:
+def _nearness(X: FloatArray, centroids: FloatArray, ratios: FloatArray, extreme: BoolArray) -> bool:
     """ratios[c, i] = the least squared distance of row i to a centroid, over that to centroid c; 0 / 0 = 1.
 
     Where squares would lose digits, or coincide, extreme[i] is set, and ratios are those of distances, not squared. Returns

@@ -59,7 +59,7 @@ def rounding_of(minimum: FloatArray, largest: FloatArray) -> FloatArray:
 
 
 @kernel()
-def range_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _range_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `X.min(axis=0), X.max(axis=0)` of rows without NaN; raise ValueError where there are none."""
     if X.shape[0] == 0:
         raise ValueError("there are no rows")
@@ -101,7 +101,7 @@ def described_groups(
     """Return the rows of each cluster (k,), their evidence, and the first of them (k, d), which it is about."""
     _check_fitting(X, labels, centroids)
     counts, first = rows_of_each(labels, centroids.shape[0])
-    least, largest = range_of(X)
+    least, largest = _range_of(X)
     varied, is_row = evidence_of(X, labels, centroids, X[first], rounding_of(least, largest))
     return counts, varied, is_row, X[first]
 

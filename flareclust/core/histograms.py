@@ -57,7 +57,7 @@ def _merged(counts: IntArray, least: int) -> IntArray:
     return merged
 
 
-def quantiles(counts: IntArray, grid: Grid, share: float) -> tuple[FloatArray, IntArray]:
+def _quantiles(counts: IntArray, grid: Grid, share: float) -> tuple[FloatArray, IntArray]:
     """Return a quantile of each column (d,), as if cells were spread evenly within their bin, and its bin (d,).
 
     Args:
@@ -76,7 +76,7 @@ def quantiles(counts: IntArray, grid: Grid, share: float) -> tuple[FloatArray, I
 
 def finer(counts: IntArray, grid: Grid) -> Grid | None:
     """Return bins between the quartiles of those columns whose quartiles are only a few bins apart; None where there is none."""
-    first, last = (quantiles(counts, grid, share)[1] for share in (0.25, 0.75))
+    first, last = (_quantiles(counts, grid, share)[1] for share in (0.25, 0.75))
     near: BoolArray = (last - first < _APART) & (counts.sum(axis=1) > 0)
     if not near.any():
         return None
@@ -86,8 +86,8 @@ def finer(counts: IntArray, grid: Grid) -> Grid | None:
 
 def median_and_range(counts: IntArray, grid: Grid) -> tuple[FloatArray, FloatArray]:
     """Return median and interquartile range of the columns (d,); a range of 0 where both quartiles lie in the same bin."""
-    (lower, first), (upper, last) = (quantiles(counts, grid, share) for share in (0.25, 0.75))
-    return quantiles(counts, grid, 0.5)[0], np.where(first < last, upper - lower, 0.0)
+    (lower, first), (upper, last) = (_quantiles(counts, grid, share) for share in (0.25, 0.75))
+    return _quantiles(counts, grid, 0.5)[0], np.where(first < last, upper - lower, 0.0)
 
 
 def outermost(counts: IntArray, grid: Grid) -> tuple[FloatArray, FloatArray]:

@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 from numba import njit
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 
-def kernel(**options: Any) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def kernel(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
     """Return what compiles a function with numba; `options` are further ones of `numba.njit`."""
 
-    def compiled(function: Callable[..., R]) -> Callable[..., R]:
+    def compiled(function: Callable[..., _R]) -> Callable[..., _R]:
         try:
-            made: Callable[..., R] = njit(nogil=True, cache=True, **options)(function)
+            made: Callable[..., _R] = njit(nogil=True, cache=True, **options)(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise

@@ -75,7 +75,7 @@ def kpod(X: ArrayLike, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 
     data = data._replace(rows=data.rows / deviation)
     random = np.random.RandomState(seed)  # one stream for all starts, as in scikit-learn's own n_init
     with one_thread():
-        fits = [_last(improve(data, start(data, k, random), max_iter)) for _ in range(n_init)]
+        fits = [_last(_improve(data, _start(data, k, random), max_iter)) for _ in range(n_init)]
     best = min(fits, key=lambda fit: fit.objective)  # the first of equals
     totals, holders = np.zeros((2, *best.centroids.shape))
     sums_of_known(*data, best.labels, totals, holders)
@@ -94,7 +94,7 @@ def location_and_scale(X: ArrayLike) -> tuple[FloatArray, FloatArray]:
     return mean, np.where(constant | (deviation == 0), 1.0, deviation)
 
 
-def start(data: Observed, k: int, random: np.random.RandomState) -> Fit:
+def _start(data: Observed, k: int, random: np.random.RandomState) -> Fit:
     """Return k-means of rows whose missing entries are 0: the columns' means, where `data` are centred."""
     from sklearn.cluster import KMeans
 
@@ -102,10 +102,10 @@ def start(data: Observed, k: int, random: np.random.RandomState) -> Fit:
     return _settled(data, model.cluster_centers_, model.labels_)
 
 
-def improve(data: Observed, fit: Fit, max_iter: int) -> Iterator[Fit]:
+def _improve(data: Observed, fit: Fit, max_iter: int) -> Iterator[Fit]:
     """Yield `fit` and what it becomes, step by step: first by majorisation, then by moving rows."""
     yield fit
-    for step in (majorise, move):
+    for step in (_majorise, move):
         for _ in range(max_iter):
             following = step(data, fit)
             if np.array_equal(following.labels, fit.labels):
@@ -114,7 +114,7 @@ def improve(data: Observed, fit: Fit, max_iter: int) -> Iterator[Fit]:
             yield fit
 
 
-def majorise(data: Observed, fit: Fit) -> Fit:
+def _majorise(data: Observed, fit: Fit) -> Fit:
     """Fill the missing entries with those of the own centroid, and run k-means from the centroids there are."""
     from sklearn.cluster import KMeans
 

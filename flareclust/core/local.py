@@ -290,7 +290,7 @@ ROUNDS, _FEWEST = 10, 10
 _ROWS_PER_MEAN = 20
 
 
-class WeightedMeans(NamedTuple):
+class _WeightedMeans(NamedTuple):
     """Means of rows (m, d), and the number or weight of the rows that each is of (m,)."""
 
     means: FloatArray
@@ -326,15 +326,15 @@ def summary_kmeans(
         Aborted: when `aborted` says so.
     """
     k = as_count(k, "k", len(X))
-    found = summary_of(X, k, rng, rows=rows, aborted=aborted)
+    found = _summary_of(X, k, rng, rows=rows, aborted=aborted)
     start = min(k, len(found.means))
     clustering = kmeans(found.means, start, rng, n_init=n_init, init=init, weights=found.weights, aborted=aborted)
     return of_all_rows(X, clustering.centroids, n_iter=clustering.n_iter, aborted=aborted)
 
 
-def summary_of(
+def _summary_of(
     X: FloatArray, k: int, rng: np.random.Generator, *, rows: int | None = None, aborted: AbortCheck = never_abort
-) -> WeightedMeans:
+) -> _WeightedMeans:
     """Return weighted means that stand for the rows (n, d) where k clusters of them are looked for; arguments as above.
 
     A level keeps as many means as a piece has rows at most; then they are replaced by those of the next level.
@@ -343,24 +343,24 @@ def summary_of(
     if rows is None:
         rows = max(_ROWS_PER_MEAN * ROUNDS * draws, PIECE // (8 * X.shape[1]))
     if len(X) <= rows:
-        return WeightedMeans(np.array(X), np.ones(len(X)))
-    levels: list[list[WeightedMeans]] = []
+        return _WeightedMeans(np.array(X), np.ones(len(X)))
+    levels: list[list[_WeightedMeans]] = []
     for start in range(0, len(X), rows):
         _go_on(aborted, start, len(X))
         piece = np.array(X[start : start + rows])
-        kept = weighted_means(piece, np.ones(len(piece)), draws, rng)
+        kept = _weighted_means(piece, np.ones(len(piece)), draws, rng)
         for level in levels:
             level.append(kept)
             if sum(len(each.means) for each in level) <= rows:
                 break
-            kept = weighted_means(*_joined(level), draws, rng)
+            kept = _weighted_means(*_joined(level), draws, rng)
             level.clear()
         else:
             levels.append([kept])
     return _joined([kept for level in levels for kept in level])
 
 
-def weighted_means(rows: FloatArray, weights: FloatArray, draws: int, rng: np.random.Generator) -> WeightedMeans:
+def _weighted_means(rows: FloatArray, weights: FloatArray, draws: int, rng: np.random.Generator) -> _WeightedMeans:
     """Return the means of groups of rows (n, d) with positive weights (n,), at most `ROUNDS` times `draws` of them.
 
     The first rows are drawn in proportion to the weights, further ones to weight times squared distance to the closest
@@ -384,11 +384,13 @@ def weighted_means(rows: FloatArray, weights: FloatArray, draws: int, rng: np.ra
     sums, mass = np.empty((found, rows.shape[1])), np.empty(found)
     kernels.cluster_sums(rows, weights, origin, labels, sums, mass)
     used = mass > 0  # of equal rows drawn together the first has them all
-    return WeightedMeans(origin + sums[used] / mass[used, None], mass[used])
+    return _WeightedMeans(origin + sums[used] / mass[used, None], mass[used])
 
 
-def _joined(kept: list[WeightedMeans]) -> WeightedMeans:
-    return WeightedMeans(np.concatenate([each.means for each in kept]), np.concatenate([each.weights for each in kept]))
+def _joined(kept: list[_WeightedMeans]) -> _WeightedMeans:
+    return _WeightedMeans(
+        np.concatenate([each.means for each in kept]), np.concatenate([each.weights for each in kept])
+    )
 
 
 def of_all_rows(

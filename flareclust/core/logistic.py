@@ -17,7 +17,7 @@ from flareclust.core.blas import one_thread
 _RIDGE = 1e-6
 
 
-class Sums(NamedTuple):
+class _Sums(NamedTuple):
     """Sums over rows: of the gradient (C, f) of the log-likelihood, the loss, and how many rows are in their class."""
 
     gradient: FloatArray
@@ -36,7 +36,7 @@ def moments(features: FloatArray) -> FloatArray:
         return np.asarray(features.T @ features)
 
 
-def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> Sums:
+def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> _Sums:
     """Return the sums over rows (n, f) of classes (n,) at coefficients (C, f)."""
     with one_thread():
         scores = features @ coefficients.T
@@ -49,7 +49,7 @@ def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> Su
     residual[rows, labels] += 1.0
     with one_thread():
         gradient: FloatArray = residual.T @ features
-    return Sums(gradient, float(loss.sum()), int((scores.argmax(axis=1) == labels).sum()))
+    return _Sums(gradient, float(loss.sum()), int((scores.argmax(axis=1) == labels).sum()))
 
 
 def improved(

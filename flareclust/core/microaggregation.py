@@ -42,7 +42,7 @@ CHUNK = 16 << 20
 SMALLEST_GROUP = 3
 
 #: Rows are far from others beyond so many times the others' root mean square distance from their mean.
-FAR = 10.0
+_FAR = 10.0
 
 #: Rows beyond so many half ranges of the others are as far as any: their squares stay finite.
 _FARTHEST = 1e9
@@ -57,7 +57,7 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
     """
     n, d = X.shape
     for part in pieces(n, d, CHUNK):
-        yield synthetic_rows(*grouped(in_order(np.array(X[part])), floor))
+        yield _synthetic_rows(*grouped(in_order(np.array(X[part])), floor))
 
 
 def in_order(X: FloatArray) -> FloatArray:
@@ -89,10 +89,10 @@ def _medians(X: FloatArray) -> FloatArray:
 def groups_of(X: FloatArray, floor: int) -> IntArray:
     """Return the group (n,) of each of the rows X (n, d), n >= 1: 0, 1, ..., or -1 for rows that belong to none."""
     floor = max(floor, SMALLEST_GROUP)
-    labels = partition(_scaled(X, X), floor, FAR)
+    labels = partition(_scaled(X, X), floor, _FAR)
     if 0 < np.count_nonzero(labels >= 0) < len(X):
         # Once more by the others' spread: rows far away may have made all others look alike.
-        labels = partition(_scaled(X, X[labels >= 0]), floor, FAR)
+        labels = partition(_scaled(X, X[labels >= 0]), floor, _FAR)
     return labels
 
 
@@ -101,7 +101,7 @@ def released(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
 
     NaN stands for cells that are not shown; they become what the groups show.
     """
-    moved, labels = without_dominant(X, labels)
+    moved, labels = _without_dominant(X, labels)
     filled = _filled(moved, labels)
     kept = filled[labels >= 0]
     if not len(kept):
@@ -131,7 +131,7 @@ def _totals(values: Array, labels: IntArray) -> FloatArray:
     return totals
 
 
-def synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
+def _synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
     """Return rows (m, d), group by group; each group (n,) has the number of rows, the mean and the spread that it has in X.
 
     Args:
@@ -206,13 +206,13 @@ def warm_up() -> None:
 # Here the values above move to the largest one that the values below it do hide, since the sum discloses the next one otherwise.
 
 #: p % as a share.
-SHARE = 0.1
+_SHARE = 0.1
 
 #: So many rows have to have values of their own in each column; fewer would be disclosed by the others' moving to theirs.
 _BASE = 3
 
 
-def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
+def _without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
     """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose.
 
     With them come the groups (n,), where rows belong to none (-1) if their group would have less than three rows left that
@@ -227,7 +227,7 @@ def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntAr
     grouped, moved, kept = X[order], X.copy(), labels.copy()
     starts = np.cumsum(np.bincount(labels[order] + 1))
     exposed = np.zeros(max(len(starts) - 1, 0), dtype=np.bool_)
-    _pull_in(grouped, starts, SHARE, exposed)
+    _pull_in(grouped, starts, _SHARE, exposed)
     moved[order] = grouped
     kept[order[exposed[labels[order]]]] = -1
     return moved, kept

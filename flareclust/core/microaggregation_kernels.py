@@ -10,7 +10,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.jit import kernel
 
 #: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
-NODE = 512
+_NODE = 512
 
 #: Most tries to improve the direction of a cut: few while segments are large.
 _TRIES, _TRIES_LARGE, _POWER_STEPS = 8, 2, 4
@@ -27,7 +27,7 @@ def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
     while segments:
         lo, hi = segments.pop()
         hi = _without_far(Z, order, lo, hi, floor, far)
-        if hi - lo > NODE:
+        if hi - lo > _NODE:
             mid = _cut(Z, order, lo, hi, floor)
             segments += [(mid, hi), (lo, mid)] if mid else []
         elif hi - lo >= floor:
@@ -41,7 +41,7 @@ def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
     grouped, kept, groups = labels[order], np.full_like(labels, -1), 0
     starts = np.flatnonzero(np.diff(grouped, prepend=-1))
     for members in np.split(order, starts)[1:]:
-        if different(Z, members) >= DIFFERENT:
+        if _different(Z, members) >= _DIFFERENT:
             kept[members] = groups
             groups += 1
     return kept
@@ -60,12 +60,12 @@ def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntA
         elif hi - lo >= floor:
             own[lo:hi] = found
             found += 1
-    refine(Z, order, own, found, floor)
-    merge_uniform(Z, order, own, found)
+    _refine(Z, order, own, found, floor)
+    _merge_uniform(Z, order, own, found)
     for g in range(found):
         members = order[own == g]
         members = members[: _without_far(Z, members, 0, len(members), floor, far)]
-        if len(members) >= floor and different(Z, members) >= DIFFERENT:
+        if len(members) >= floor and _different(Z, members) >= _DIFFERENT:
             labels[members] = groups
             groups += 1
     return groups
@@ -79,10 +79,10 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
     while hi - lo >= max(floor, 2):
         n = hi - lo
         maximum = min(floor - 1, n // 2)
-        segment_mean(Z, order, lo, hi, centre)
+        _segment_mean(Z, order, lo, hi, centre)
         farthest, reach = lo, 0.0
         for i in range(lo, hi):
-            squared = squared_distance(Z[order[i]], centre)
+            squared = _squared_distance(Z[order[i]], centre)
             if squared > reach:
                 farthest, reach = i, squared
         if maximum < 1 or reach == 0:
@@ -95,10 +95,10 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
         for i in range(maximum):
             for j in range(d):
                 total[j] += Z[order[first[i]], j] - centre[j]
-            gain = squared_norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
+            gain = _squared_norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
             if gain > best:
                 best, size = gain, i + 1
-                copy_into(total, shift)
+                _copy_into(total, shift)
         rest, spread = n - size, 0.0
         for j in range(d):
             centre[j] -= shift[j] / rest
@@ -107,10 +107,10 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
             moved[first[i] - lo] = True
         for i in range(n):
             if not moved[i]:
-                spread += squared_distance(Z[order[lo + i]], centre)
-        if size == 0 or not squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
+                spread += _squared_distance(Z[order[lo + i]], centre)
+        if size == 0 or not _squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
-        segment, at = segment_of(order, lo, hi), lo
+        segment, at = _segment_of(order, lo, hi), lo
         for last in range(2):
             for i in range(n):
                 if moved[i] == (last == 1):
@@ -127,7 +127,7 @@ def _first(
     """Return the places of the `most` rows of a segment that lie farthest along a direction, the farthest first."""
     places, values, size = np.zeros(maximum, np.int64), np.empty(maximum), 0
     for i in range(lo, hi):
-        value = projection(Z[order[i]], centre, along)
+        value = _projection(Z[order[i]], centre, along)
         if size < maximum or value > values[size - 1]:
             if size < maximum:
                 size += 1
@@ -148,13 +148,13 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
     """
     n, d = hi - lo, Z.shape[1]
     centre, total, shift = np.empty(d), np.empty(d), np.zeros(d)
-    segment_mean(Z, order, lo, hi, centre)
+    _segment_mean(Z, order, lo, hi, centre)
     along = _principal_axis(Z, order, lo, hi, centre)
     best, at, ranking = 0.0, 0, np.arange(n)
     projected = np.empty(n)
-    for _ in range(_TRIES if n <= NODE else _TRIES_LARGE):
+    for _ in range(_TRIES if n <= _NODE else _TRIES_LARGE):
         for i in range(n):
-            projected[i] = projection(Z[order[lo + i]], centre, along)
+            projected[i] = _projection(Z[order[lo + i]], centre, along)
         ranked = argsort(projected)
         fill(total, 0.0)
         better, here = 0.0, 0
@@ -163,10 +163,10 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
             for j in range(d):
                 total[j] += x[j] - centre[j]
             if i >= floor:
-                gain = squared_norm(total) * (1 / i + 1 / (n - i))
+                gain = _squared_norm(total) * (1 / i + 1 / (n - i))
                 if gain > better:
                     better, here = gain, i
-                    copy_into(total, shift)
+                    _copy_into(total, shift)
         if not better > best * (1 + 1e-12):
             break
         best, at, ranking = better, here, ranked
@@ -174,7 +174,7 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
             along[j] = -shift[j]
     if at == 0:
         return 0
-    segment = segment_of(order, lo, hi)
+    segment = _segment_of(order, lo, hi)
     for i in range(n):
         order[lo + i] = segment[ranking[i]]
     return lo + at
@@ -198,10 +198,10 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         fill(moved, 0.0)
         for i in range(lo, hi):
             x = Z[order[i]]
-            projected = projection(x, centre, axis)
+            projected = _projection(x, centre, axis)
             for j in range(d):
                 moved[j] += (x[j] - centre[j]) * projected
-        size = np.sqrt(squared_norm(moved))
+        size = np.sqrt(_squared_norm(moved))
         if size == 0:
             break
         for j in range(d):
@@ -216,26 +216,26 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
 _PASSES = 10
 
 #: Values of fewer different rows than this follow from their mean and spread.
-DIFFERENT = 3
+_DIFFERENT = 3
 
 #: Rows of scaled columns count as the same row for a mean if the square of their distance is no larger.
 _SAME = 1e-12
 
 
 @kernel()
-def refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: int) -> None:
+def _refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: int) -> None:
     """Move rows to groups with a nearer mean, or swap them where a group would fall below the floor."""
     m = len(order)
     squared, means = np.empty((m, max(groups, 1))), np.empty((groups, Z.shape[1]))
     nearest, gain, sizes = np.zeros(m, np.int64), np.zeros(m), np.zeros(groups, np.int64)
     for _ in range(_PASSES):
-        group_means(Z, order, own, means, sizes)
+        _group_means(Z, order, own, means, sizes)
         for i in range(m):
             gain[i] = 0.0
             if own[i] >= 0:
                 nearest[i] = 0
                 for g in range(groups):
-                    squared[i, g] = squared_distance(Z[order[i]], means[g])
+                    squared[i, g] = _squared_distance(Z[order[i]], means[g])
                     if squared[i, g] < squared[i, nearest[i]]:
                         nearest[i] = g
                 gain[i] = squared[i, nearest[i]] - squared[i, own[i]]
@@ -262,19 +262,19 @@ def refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: in
 
 
 @kernel()
-def merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -> None:
+def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -> None:
     """Join groups of too few different rows to the group with the nearest mean, until none is left or all are one."""
     means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
     for g in range(groups):
         while True:
-            members = members_of(order, own, g)
-            if len(members) == 0 or different(Z, members) >= DIFFERENT:
+            members = _members_of(order, own, g)
+            if len(members) == 0 or _different(Z, members) >= _DIFFERENT:
                 break
-            group_means(Z, order, own, means, sizes)
+            _group_means(Z, order, own, means, sizes)
             other, minimum = -1, np.inf
             for h in range(groups):
                 if h != g and sizes[h] > 0:
-                    apart = squared_distance(means[h], means[g])
+                    apart = _squared_distance(means[h], means[g])
                     if apart < minimum:
                         other, minimum = h, apart
             if other < 0:
@@ -285,9 +285,9 @@ def merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) ->
 
 
 @kernel()
-def different(Z: FloatArray, members: IntArray) -> int:
-    """Return how many of these rows differ from one another where both are known, `DIFFERENT` for more."""
-    kinds, found = np.empty(DIFFERENT, np.int64), 0
+def _different(Z: FloatArray, members: IntArray) -> int:
+    """Return how many of these rows differ from one another where both are known, `_DIFFERENT` for more."""
+    kinds, found = np.empty(_DIFFERENT, np.int64), 0
     for i in members:
         new = True
         for r in range(found):
@@ -296,7 +296,7 @@ def different(Z: FloatArray, members: IntArray) -> int:
         if new:
             kinds[found] = i
             found += 1
-            if found == DIFFERENT:
+            if found == _DIFFERENT:
                 break
     return found
 
@@ -315,7 +315,7 @@ def _apart(x: FloatArray, y: FloatArray) -> float:
 
 
 @kernel()
-def segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
+def _segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
     """mean (d,) becomes the mean of a segment's rows."""
     fill(mean, 0.0)
     for i in range(lo, hi):
@@ -327,7 +327,7 @@ def segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatAr
 
 
 @kernel()
-def projection(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
+def _projection(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
     """Return the coordinate of x along an axis, from a centre."""
     total = 0.0
     for j in range(len(axis)):
@@ -336,7 +336,7 @@ def projection(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
 
 
 @kernel()
-def squared_distance(x: FloatArray, y: FloatArray) -> float:
+def _squared_distance(x: FloatArray, y: FloatArray) -> float:
     """Return the square of the distance between x and y."""
     total = 0.0
     for j in range(len(x)):
@@ -345,7 +345,7 @@ def squared_distance(x: FloatArray, y: FloatArray) -> float:
 
 
 @kernel()
-def squared_norm(x: FloatArray) -> float:
+def _squared_norm(x: FloatArray) -> float:
     """Return the square of the length of x."""
     total = 0.0
     for value in x:
@@ -375,7 +375,7 @@ def argsort(values: FloatArray) -> IntArray:
 
 
 @kernel()
-def copy_into(source: FloatArray, target: FloatArray) -> None:
+def _copy_into(source: FloatArray, target: FloatArray) -> None:
     """target becomes source."""
     for j in range(len(source)):
         target[j] = source[j]
@@ -389,7 +389,7 @@ def fill(target: FloatArray, value: float) -> None:
 
 
 @kernel()
-def segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
+def _segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
     """Return a copy of `order[lo:hi]`."""
     found = np.empty(hi - lo, np.int64)
     for i in range(lo, hi):
@@ -398,7 +398,7 @@ def segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
 
 
 @kernel()
-def members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
+def _members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
     """Return which rows of a segment belong to a group."""
     members, size = np.empty(len(order), np.int64), 0
     for i in range(len(order)):
@@ -409,7 +409,7 @@ def members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
 
 
 @kernel()
-def group_means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
+def _group_means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
     """means (groups, d) and sizes become those of the groups `own` of a segment's rows."""
     for g in range(len(sizes)):
         sizes[g] = 0

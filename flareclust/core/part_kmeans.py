@@ -27,11 +27,11 @@ def local_clusters(
         Aborted: when the parts' `aborted` says so.
     """
     check_enough(parts, min_count)
-    found = kmeans(parts, min(k, len(parts) // min_count), rng, n_init=n_init)
+    found = _kmeans(parts, min(k, len(parts) // min_count), rng, n_init=n_init)
     return found, may_be_described(parts, found, min_count)
 
 
-def kmeans(parts: Parts, k: int, rng: np.random.Generator, *, n_init: int = 1) -> Groups:
+def _kmeans(parts: Parts, k: int, rng: np.random.Generator, *, n_init: int = 1) -> Groups:
     """Return the clusters of smallest inertia among `n_init` runs from greedy k-means++, each with the mean of its rows.
 
     Which of the runs that end with the same clusters counts, and so their order, is up to rounding.
@@ -138,7 +138,7 @@ def kmeans_plusplus(parts: Parts, k: int, rng: Uniforms, *, n_candidates: int | 
         Aborted: when the parts' `aborted` says so.
     """
     n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
-    seeds = [parts.row(first_row(len(parts), rng))]
+    seeds = [parts.row(_first_row(len(parts), rng))]
     passes = _Passes(parts)
     ends = np.cumsum(passes.sums_with(np.array(seeds))[0])
     while len(seeds) < k and ends[-1] > 0:
@@ -153,7 +153,7 @@ def kmeans_plusplus(parts: Parts, k: int, rng: Uniforms, *, n_candidates: int | 
     return np.array(seeds)
 
 
-def first_row(n: int, rng: Uniforms) -> int:
+def _first_row(n: int, rng: Uniforms) -> int:
     """Draw one of n rows, the one that `kmeans_plusplus` for an array draws of rows that weigh the same, in little memory."""
     share, last = 1.0 / n, 0.0
     for start in range(0, n, _AT_ONCE):

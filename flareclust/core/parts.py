@@ -22,7 +22,7 @@ class View(NamedTuple):
     deviation: FloatArray
 
 
-class Extent(NamedTuple):
+class _Extent(NamedTuple):
     """Number of rows, and least, largest and mean value of each column (d,)."""
 
     rows: int
@@ -40,7 +40,7 @@ class Parts(ABC):
         aborted: asked while results are waited for.
     """
 
-    def __init__(self, extents: Sequence[Extent]) -> None:
+    def __init__(self, extents: Sequence[_Extent]) -> None:
         self.extents, self.view = tuple(extents), None
         self.aborted: AbortCheck = never_abort
 
@@ -79,17 +79,17 @@ class Parts(ABC):
         return other
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> _Extent:
         """Return the extent of all rows, as the view shows them."""
         n = len(self)
         mean = sum((extent.rows / n * extent.mean for extent in self.extents), start=np.zeros(self.d))
         least = np.min([extent.least for extent in self.extents], axis=0)
         largest = np.max([extent.largest for extent in self.extents], axis=0)
         if self.view is None:
-            return Extent(n, least, largest, mean)
+            return _Extent(n, least, largest, mean)
         # A view keeps the order of values, so the least one stays the least.
         least, largest, mean = ((value - self.view.mean) / self.view.deviation for value in (least, largest, mean))
-        return Extent(n, least, largest, mean)
+        return _Extent(n, least, largest, mean)
 
     @property
     def d(self) -> int:
@@ -113,9 +113,9 @@ class Parts(ABC):
         return next(row for row in self.each(_row, places) if row is not None)
 
 
-def extent_of(X: FloatArray) -> Extent:
+def extent_of(X: FloatArray) -> _Extent:
     """Return the extent of a part's rows (n, d)."""
-    return Extent(len(X), X.min(axis=0), X.max(axis=0), X.mean(axis=0))
+    return _Extent(len(X), X.min(axis=0), X.max(axis=0), X.mean(axis=0))
 
 
 def computed(X: FloatArray, view: View | None, function: Callable[..., Any], *arguments: Any) -> Any:

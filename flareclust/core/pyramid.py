@@ -53,15 +53,15 @@ def build(X: FloatArray, weights: FloatArray, origin: FloatArray, depth: int, cr
     """Return the pyramid of so many halvings, or None where a row shares its cell with more than `crowd`."""
     n, d = X.shape
     cell, starts = np.empty(n, np.int32), np.zeros((1 << d * depth) + 1, np.int64)
-    if not count_cells(X, depth, cell, starts) <= crowd * n:
+    if not _count_cells(X, depth, cell, starts) <= crowd * n:
         return None
     rows, cells = np.empty((n, d + 1)), np.zeros((((1 << d * (depth + 1)) - 1) // ((1 << d) - 1), 10))
-    fill_cells(X, weights, origin, cell, starts, depth, rows, cells)
+    _fill_cells(X, weights, origin, cell, starts, depth, rows, cells)
     return Pyramid(rows, starts, cells, depth)
 
 
 @kernel()
-def count_cells(X: FloatArray, depth: int, cell: IntArray, starts: IntArray) -> float:
+def _count_cells(X: FloatArray, depth: int, cell: IntArray, starts: IntArray) -> float:
     """cell[i] = the smallest cell of row i, starts[c + 1] = rows in cell c; return the sum of squares of the latter.
 
     The cells divide the box of the rows. Returns infinity where its sides are not numbers to divide by.
@@ -97,14 +97,14 @@ def count_cells(X: FloatArray, depth: int, cell: IntArray, starts: IntArray) -> 
 
 
 @kernel(inline="always")
-def row_of(rows: FloatArray, i: int) -> tuple[float, float, float, float]:
+def _row_of(rows: FloatArray, i: int) -> tuple[float, float, float, float]:
     """Return three coordinates and the weight of a row."""
     d = rows.shape[1] - 1
     return rows[i, 0], rows[i, 1] if d > 1 else 0.0, rows[i, 2] if d > 2 else 0.0, rows[i, d]
 
 
 @kernel()
-def fill_cells(
+def _fill_cells(
     X: FloatArray,
     weights: FloatArray,
     origin: FloatArray,
@@ -137,7 +137,7 @@ def fill_cells(
         x1 = y1 = z1 = -np.inf
         sx = sy = sz = mass = 0.0
         for i in range(starts[c], starts[c + 1]):
-            x, y, z, w = row_of(rows, i)
+            x, y, z, w = _row_of(rows, i)
             x0, y0, z0 = min(x, x0), min(y, y0), min(z, z0)
             x1, y1, z1 = max(x, x1), max(y, y1), max(z, z1)
             sx += w * x
@@ -216,7 +216,7 @@ def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray,
         g0, g1, g2, g3 = G[q, 0] - G[p, 0], G[q, 1] - G[p, 1], G[q, 2] - G[p, 2], G[q, 3] - G[p, 3]
         p0 = p1 = p2 = p3 = q0 = q1 = q2 = q3 = 0.0
         for i in range(rows.shape[0]):
-            x, y, z, w = row_of(rows, i)
+            x, y, z, w = _row_of(rows, i)
             ahead = x * g0 + y * g1 + z * g2 - g3
             v = w if ahead > 0.0 else 0.0
             w -= v
@@ -239,7 +239,7 @@ def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray,
         sums[q, 3] += q3
         return ties
     for i in range(rows.shape[0]):
-        x, y, z, w = row_of(rows, i)
+        x, y, z, w = _row_of(rows, i)
         best, second, nearest = -np.inf, -np.inf, np.uint64(0)
         for at in range(1, n + 1):
             c = np.uint64(kept[at])

@@ -3,7 +3,7 @@
 1. `filter_outliers` leaves out sites whose centroids are unlike those of most others, and limits how much one site counts. It
    compares sites with each other and knows no truth: an honest site with clusters of its own looks like a lying one and is
    lost, where sites differ much a lying site looks like one more of them, and a false value that most sites send is believed.
-2. `center` joins what several sites say about one cluster: a trimmed mean in each coordinate, or a geometric median.
+2. `_center` joins what several sites say about one cluster: a trimmed mean in each coordinate, or a geometric median.
 3. `typical_totals` does the like for sums over rows.
 
 All of it commutes with translations and does not depend on the order of the sites, to rounding. With `PLAIN` nothing is
@@ -30,7 +30,7 @@ USUAL_CAP = 1.0
 STRANGE, SPREADS = 1.7, 6.0
 
 #: No outlier score is larger in a median over rows, which is not made for infinite ones.
-MOST_STRANGE = 1e100
+_MOST_STRANGE = 1e100
 
 
 class Rule(NamedTuple):
@@ -142,7 +142,7 @@ def site_centers(
     for group in np.unique(labels[labels >= 0]):
         own = labels == group
         means, total = _by_site(points[own], weights[own].astype(np.float64), site[own])
-        moved[group] = center(means, _limited(total, rule.cap), rule.trim if rule.robust == TRIMMED else None)
+        moved[group] = _center(means, _limited(total, rule.cap), rule.trim if rule.robust == TRIMMED else None)
     return moved
 
 
@@ -203,7 +203,7 @@ def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule)
             continue
         each = np.stack([reply[name] / reply["rows"] for reply, one in zip(replies, reporting, strict=True) if one])
         level = each.mean(axis=1, keepdims=True)
-        parts = [trimmed_mean(part, weight, rule.trim if rule.active else 0.0) for part in (level, each - level)]
+        parts = [_trimmed_mean(part, weight, rule.trim if rule.active else 0.0) for part in (level, each - level)]
         totals[name] = np.maximum(parts[0] + parts[1], 0.0) * weight.sum()
     return totals
 
@@ -215,8 +215,8 @@ def _odd_sites(strange: FloatArray, weights: FloatArray | IntArray, site: IntArr
     all rows on false centroids that are fewer than half of its own, with the latter alone on a single honest one.
     """
     own = [site == i for i in np.unique(site)]
-    each, rows = np.minimum(strange, MOST_STRANGE)[:, None], np.maximum(weights.astype(np.float64), 1e-9)
-    middle = np.array([[np.median(strange[i]), weighted_median(each[i], rows[i])[0]] for i in own])
+    each, rows = np.minimum(strange, _MOST_STRANGE)[:, None], np.maximum(weights.astype(np.float64), 1e-9)
+    middle = np.array([[np.median(strange[i]), _weighted_median(each[i], rows[i])[0]] for i in own])
     usual, low = np.median(middle, axis=0), np.quantile(middle, 0.1, axis=0)
     odd = (middle > _too_strange(k, d)) & (middle > usual + SPREADS * (usual - low))
     return np.asarray(odd.any(axis=1))
@@ -256,33 +256,33 @@ def _median_where(values: FloatArray, there: BoolArray) -> FloatArray:
 # The middle of weighted points, some of which may lie anywhere: weighted median, trimmed mean, geometric median.
 
 #: The geometric median is found to this share of the points' median distance from their coordinatewise median.
-TOLERANCE = 1e-9
+_TOLERANCE = 1e-9
 
 #: Steps of Weiszfeld's algorithm, at the most; it slows down where the median lies next to a point.
-STEPS = 1000
+_STEPS = 1000
 
 #: Points farther than this many times the median distance are drawn in to it, on the line to the coordinatewise median:
 #: what they pull depends on their direction, and squares of larger numbers would not be finite.
-REACH = 1e6
+_REACH = 1e6
 
 #: In a group of at least three sites, those farther than this many times the median distance are left out.
-FAR = 4.0
+_FAR = 4.0
 
 
-def center(points: FloatArray, weights: FloatArray, trim: float | None) -> FloatArray:
+def _center(points: FloatArray, weights: FloatArray, trim: float | None) -> FloatArray:
     """Return the middle (d,) of what s sites say of one cluster, points (s, d) with weights (s,) above 0.
 
-    Of three sites or more, those are left out that lie farther than `FAR` times the median distance from the coordinates'
+    Of three sites or more, those are left out that lie farther than `_FAR` times the median distance from the coordinates'
     medians; here all sites count equally. Of the others the trimmed mean is taken, or for `trim=None` the geometric median.
     """
     if len(points) > 2:
         distance = _norms(points - np.median(points, axis=0))
-        near = distance <= FAR * np.median(distance)
+        near = distance <= _FAR * np.median(distance)
         points, weights = points[near], weights[near]
-    return geometric_median(points, weights) if trim is None else trimmed_mean(points, weights, trim)
+    return _geometric_median(points, weights) if trim is None else _trimmed_mean(points, weights, trim)
 
 
-def weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
+def _weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the median of each column of values (s, d) with weights (s,): the middle between two where both are one."""
     order = np.argsort(values, axis=0, kind="stable")
     sums = np.cumsum(weights[order], axis=0)
@@ -294,7 +294,7 @@ def weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
     return middle
 
 
-def trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> FloatArray:
+def _trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> FloatArray:
     """Return the mean of each column of values (s, d) without the share `trim` of the weight (s,) at either end.
 
     A value at the edge counts with the part of its weight that is inside.
@@ -306,30 +306,30 @@ def trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> FloatA
     inside = np.minimum(upper, (1 - trim) * total) - np.maximum(upper - own, trim * total)
     # What rounding leaves of a value outside must not count: it may be huge.
     inside = np.where(inside > 1e-9 * total, inside, 0.0)
-    origin = weighted_median(values, weights)
+    origin = _weighted_median(values, weights)
     mean: FloatArray = origin + (inside / inside.sum(axis=0) * (sorted_ - origin)).sum(axis=0)
     return mean
 
 
-def geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the point (d,) with the smallest weighted sum of distances to points (s, d), to `TOLERANCE`.
+def _geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the point (d,) with the smallest weighted sum of distances to points (s, d), to `_TOLERANCE`.
 
     Weiszfeld's algorithm from the coordinates' medians, with the step of Vardi and Zhang (2000), The multivariate
     L1-median and associated data depth, where it hits a point: it goes on unless that point is the median. Where the
     points lie on a line and several would do, it is the one nearest to the start.
     """
-    start = weighted_median(points, weights)
+    start = _weighted_median(points, weights)
     distance = _norms(points - start)
     scale = float(np.median(distance)) or float(distance[distance > 0].min(initial=np.inf))
     if not np.isfinite(scale):
         return start
     offsets = (points - start) / scale
-    offsets *= np.minimum(1.0, REACH / np.maximum(distance / scale, 1.0))[:, None]
+    offsets *= np.minimum(1.0, _REACH / np.maximum(distance / scale, 1.0))[:, None]
     weights = weights / weights.max()
     here = np.zeros_like(start)
-    for _ in range(STEPS):
+    for _ in range(_STEPS):
         moved = _step(here, offsets, weights)
-        done = float(_norms((moved - here)[None])[0]) <= TOLERANCE
+        done = float(_norms((moved - here)[None])[0]) <= _TOLERANCE
         here = moved
         if done:
             break

@@ -50,12 +50,12 @@ def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray) -> Screen
     tiles = np.empty((-(-n // TILE), d, TILE), np.float32)
     tiles[n // TILE :] = 0.0  # where the last tile has no rows
     longest = np.zeros(len(tiles))
-    fill_tiles(X, origin, scale, tiles, longest)
+    _fill_tiles(X, origin, scale, tiles, longest)
     return Screen(scale, tiles, longest)
 
 
 @kernel()
-def fill_tiles(X: FloatArray, origin: FloatArray, scale: float, tiles: Array, longest: FloatArray) -> None:
+def _fill_tiles(X: FloatArray, origin: FloatArray, scale: float, tiles: Array, longest: FloatArray) -> None:
     """tiles[t, j, i] = scale (X[64 t + i, j] - origin[j]); longest[t] = the length of the longest row or more.
 
     Sixteen rows at a time, a length that the compiler knows.
@@ -177,7 +177,7 @@ def labels_once(X: FloatArray, origin: FloatArray, scale: float, centroids: Floa
     for start in range(0, n, TILE):
         rows = X[start : start + TILE]
         longest[0] = 0.0
-        fill_tiles(rows, origin, scale, tile, longest)
+        _fill_tiles(rows, origin, scale, tile, longest)
         if not longest[0] < _FAR:  # too far from the centroids for float32
             for i in range(rows.shape[0]):
                 labels[start + i] = _recheck(rows[i], columns, distances)

@@ -117,9 +117,9 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
     chosen = np.empty(k, np.int64)
     chosen[: len(first)] = first
     if points.shape[1] <= FEW and not is_mapped(points):
-        found = farthest_of_tiles(_tiles(points), n, chosen, len(first))
+        found = _farthest_of_tiles(_tiles(points), n, chosen, len(first))
     else:
-        found = farthest_rows(points, chosen, len(first))
+        found = _farthest_rows(points, chosen, len(first))
     return chosen[:found].copy()
 
 
@@ -138,7 +138,7 @@ def _tiles(X: FloatArray) -> Array:
     n, d = X.shape
     copied = d <= TILED and not is_mapped(X)
     tiles = np.zeros((-(-n // TILE) if copied else 0, min(d, TILED), TILE))
-    seed_tiles(X, 0, tiles)
+    _seed_tiles(X, 0, tiles)
     return tiles
 
 
@@ -178,7 +178,7 @@ def row_at(mass: FloatArray, total: float, drawn: float) -> int:
 
 
 @kernel()
-def seed_tiles(X: FloatArray, first: int, tiles: Array) -> None:
+def _seed_tiles(X: FloatArray, first: int, tiles: Array) -> None:
     """tiles[t, j, i] = X[first + 256 t + i, j], as far as there are rows."""
     for start in range(first, min(X.shape[0], first + TILE * tiles.shape[0])):
         t, i = (start - first) // TILE, (start - first) % TILE
@@ -261,7 +261,7 @@ def seeds_with(
             for p in range(n):
                 _tile_distances(tiles[t], points[p], distances[p])
         else:
-            seed_tiles(X[: start + size], start, own)
+            _seed_tiles(X[: start + size], start, own)
             for p in range(n):
                 _tile_distances(own[0], points[p], distances[p])
         least, mass = closest[start : start + size], weights[start : start + size]
@@ -273,7 +273,7 @@ def seeds_with(
 
 
 @kernel()
-def farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
+def _farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
     """Fill `chosen` from its entry `given` on with the row farthest from those before; return how many rows are different.
 
     A row is not read where the triangle inequality tells that a new one is no closer to it than its closest one so far.
@@ -303,8 +303,8 @@ def farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
 
 
 @kernel()
-def farthest_of_tiles(tiles: Array, n: int, chosen: IntArray, given: int) -> int:
-    """Do what `farthest_rows` does, for n rows in tiles, without the triangle inequality: a jump takes longer than a distance.
+def _farthest_of_tiles(tiles: Array, n: int, chosen: IntArray, given: int) -> int:
+    """Do what `_farthest_rows` does, for n rows in tiles, without the triangle inequality: a jump takes longer than a distance.
 
     Lanes have no order in which the compiler could keep the largest of floating-point numbers; the bits of those that are not
     negative are integers in the same order.

@@ -29,12 +29,12 @@ from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroid
 from flareclust.core.local import Sendable
 from flareclust.core.seeds import kmeans_plusplus
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 CLUSTERERS_AT_SITES = ("kmeans", "kmedoids", "agglomerative")
 
 #: The value of `k_local` that lets a site choose its number of clusters.
-SILHOUETTE = "silhouette"
+_SILHOUETTE = "silhouette"
 
 #: Rows that the silhouette looks at, and the most rows whose pairs may all be compared.
 SILHOUETTE_ROWS, PAIRS_OF_ROWS = 2_000, 10_000
@@ -46,7 +46,7 @@ _BLOCK = 1_000
 _SAME = 1e-7
 
 #: A number, SILHOUETTE, or None for k.
-KLocal = int | str | None
+_KLocal = int | str | None
 
 #: Clusters the same rows into the number asked for, or into fewer.
 _ByNumber = Callable[[int], Clustering]
@@ -59,7 +59,7 @@ def site_clusters(
     k: int,
     rng: np.random.Generator,
     *,
-    k_local: KLocal = None,
+    k_local: _KLocal = None,
     clusterer: str = "kmeans",
     n_init: int = 10,
     min_count: int,
@@ -86,7 +86,7 @@ def site_clusters(
     check_enough(data, min_count)
     maximum = min(k, len(data) // min_count)
     cluster = _clustering(data, rng, clusterer, n_init, aborted)
-    if k_local == SILHOUETTE:
+    if k_local == _SILHOUETTE:
         found = _best_by_silhouette(data, maximum, cluster, rng, aborted)
     else:
         found = cluster(maximum if k_local is None else min(int(k_local), maximum))
@@ -103,7 +103,7 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
         At most c clusters in any order, each with the mean of its own rows.
     """
     if clusterer == "kmedoids":
-        return recompute_centroids(data, kmedoids(data, np.unique(_nearest_rows(data, start)), local_iter, aborted))
+        return recompute_centroids(data, _kmedoids(data, np.unique(_nearest_rows(data, start)), local_iter, aborted))
     found = _cells(data, start)
     for _ in range(local_iter - 1):
         if aborted():
@@ -136,7 +136,7 @@ def check_clusterer(clusterer: object) -> str | dict[str, str]:
     return check_choice("clusterer", clusterer, CLUSTERERS_AT_SITES)
 
 
-def check_k_local(k_local: object, k: int) -> KLocal | dict[str, int | str]:
+def check_k_local(k_local: object, k: int) -> _KLocal | dict[str, int | str]:
     """Return `k_local` if it is None, "silhouette", a number in 1..k, or such by site name; else raise UserError."""
     if k_local is None:
         return None
@@ -147,12 +147,12 @@ def check_k_local(k_local: object, k: int) -> KLocal | dict[str, int | str]:
 
 def _check_one(what: str, value: object, k: int) -> int | str:
     if isinstance(value, str):
-        if value != SILHOUETTE:
+        if value != _SILHOUETTE:
             raise UserError(
-                f'{what} must be an integer, "{SILHOUETTE}", or such by site name; got {value!r}'
-                f"{did_you_mean(value, [SILHOUETTE])}"
+                f'{what} must be an integer, "{_SILHOUETTE}", or such by site name; got {value!r}'
+                f"{did_you_mean(value, [_SILHOUETTE])}"
             )
-        return SILHOUETTE
+        return _SILHOUETTE
     number = check_int(what, value, minimum=1)
     if number > k:
         raise UserError(f"{what} is {number}, more than k={k}: a site cannot have more clusters than the federation")
@@ -168,13 +168,13 @@ def warn_of_unknown_sites(name: str, setting: object, sites: Sequence[str]) -> N
     """Warn where a setting names a site that is not there: a late one, or a misspelt one."""
     if isinstance(setting, Mapping):
         for site in sorted(set(setting) - set(sites)):
-            log.warning("%s names %r%s, which is none of the sites", name, site, did_you_mean(site, sites))
+            _log.warning("%s names %r%s, which is none of the sites", name, site, did_you_mean(site, sites))
 
 
 # ---- methods ----
 
 
-def kmedoids(data: FloatArray, medoids: IntArray, max_iter: int, aborted: AbortCheck) -> Clustering:
+def _kmedoids(data: FloatArray, medoids: IntArray, max_iter: int, aborted: AbortCheck) -> Clustering:
     """Run alternating k-medoids from the rows `medoids` (k,), no two of them equal.
 
     Returns:
@@ -212,7 +212,7 @@ def _clustering(
 
 def _best_kmedoids(data: FloatArray, k: int, rng: np.random.Generator, n_init: int, aborted: AbortCheck) -> Clustering:
     starts = (kmeans_plusplus(data, k, rng, aborted=aborted)[1] for _ in range(n_init))
-    return min((kmedoids(data, start, _MEDOID_ITERATIONS, aborted) for start in starts), key=lambda c: c.inertia)
+    return min((_kmedoids(data, start, _MEDOID_ITERATIONS, aborted) for start in starts), key=lambda c: c.inertia)
 
 
 def _medoid(data: FloatArray, members: IntArray) -> int:

@@ -21,7 +21,7 @@ EMBEDDED = 64
 _MOST = 1e9
 
 #: Images have at least so many pixels a side; smaller squares are tables.
-SMALLEST = 8
+_SMALLEST = 8
 
 
 def check_image(image: str) -> str:
@@ -60,7 +60,7 @@ def image_shape(image: str, d: int) -> tuple[int, int, int] | None:
         return height, width, channels
     for channels in (1, 3):
         side = isqrt(d // channels)
-        if side >= SMALLEST and side * side * channels == d:
+        if side >= _SMALLEST and side * side * channels == d:
             return side, side, channels
     return None
 

@@ -28,7 +28,7 @@ ROWS_AT_ONCE = 16_384
 WEIGHTS_AT_ONCE = 3_000_000
 
 
-def draw_rows(
+def _draw_rows(
     counts: Tensor,
     updates: int,
     batch: int,
@@ -67,7 +67,7 @@ def train(
         lr: step size.
         batch: rows of a step; None for all rows of the device.
         generator: draws the rows; not used where `batch` is None.
-        among: as in `draw_rows`.
+        among: as in `_draw_rows`.
 
     Raises:
         UserError: the settings or the weights do not fit.
@@ -78,7 +78,7 @@ def train(
         raise UserError(f"lr must be a positive number, got {lr}")
     rows = None
     if batch is not None:
-        rows = draw_rows(devices.counts, updates, check_int("batch", batch, minimum=1), generator, among)
+        rows = _draw_rows(devices.counts, updates, check_int("batch", batch, minimum=1), generator, among)
     trained = {name: value.detach().clone() for name, value in weights.items()}
     size = sum(value[0].numel() for value in trained.values())
     together = max(WEIGHTS_AT_ONCE // max(size, 1), 1)
@@ -189,7 +189,7 @@ def _check(network: nn.Module, weights: Mapping[str, Tensor], devices: Devices) 
 # `train` with a hidden layer of 200. Both give the same numbers up to rounding.
 
 #: The weights of `nn.Sequential(nn.Linear(d, h), nn.ReLU(), nn.Linear(h, c))`.
-NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
+_NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
 def averaged_round(
@@ -206,7 +206,7 @@ def averaged_round(
     """Return the models (k, ...) after a round: the means, weighted by rows, of what their devices train.
 
     Args:
-        models: weights by the names in `NAMES`, each (k, ...).
+        models: weights by the names in `_NAMES`, each (k, ...).
         group: (m,) the model that each device trains.
         devices: m devices; those without rows do not count.
         updates: local updates of each device.
@@ -215,15 +215,15 @@ def averaged_round(
         generator: draws the rows.
         among: as in `local_training.draw_rows`.
     """
-    rows = draw_rows(devices.counts, updates, batch, generator, among).permute(1, 0, 2).reshape(len(devices), -1)
+    rows = _draw_rows(devices.counts, updates, batch, generator, among).permute(1, 0, 2).reshape(len(devices), -1)
     after = {name: value.clone() for name, value in models.items()}
     with torch.no_grad():
         for j in sorted(set(group[devices.counts > 0].tolist())):
             at = torch.nonzero((group == j) & (devices.counts > 0))[:, 0]
             X, y = devices.X[at[:, None], rows[at]], devices.y[at[:, None], rows[at]]
             share = devices.counts[at] / devices.counts[at].sum()
-            start = tuple(models[name][j] for name in NAMES)
-            for name, value in zip(NAMES, _mean_after(start, X, y, share, batch, lr), strict=True):
+            start = tuple(models[name][j] for name in _NAMES)
+            for name, value in zip(_NAMES, _mean_after(start, X, y, share, batch, lr), strict=True):
                 after[name][j] = value
     return after
 

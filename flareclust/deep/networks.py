@@ -41,7 +41,7 @@ class Model(nn.Module):
         return nn.functional.normalize(self.head(self.backbone(x)), dim=1)
 
 
-def small(shape: IntArray) -> nn.Module:
+def _small(shape: IntArray) -> nn.Module:
     """Return a network of three convolutions for small images, about 25,000 weights; its norm keeps no statistics of rows."""
     channels, stride = int(shape[2]), 2 if shape[0] >= _LARGE else 1
 
@@ -53,7 +53,7 @@ def small(shape: IntArray) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(min(4, -(-int(shape[0]) // (4 * stride)))), nn.Flatten())
 
 
-def resnet18(shape: IntArray) -> nn.Module:
+def _resnet18(shape: IntArray) -> nn.Module:
     """Return MONAI's ResNet-18 as it is used for images of 32 x 32: a first convolution of 3 x 3, and no pooling after it."""
     from monai.networks.nets import resnet18 as monai_resnet18  # takes seconds to import
 
@@ -63,7 +63,7 @@ def resnet18(shape: IntArray) -> nn.Module:
     return found
 
 
-def mlp(shape: IntArray) -> nn.Module:
+def _mlp(shape: IntArray) -> nn.Module:
     """Return a network for tables: two layers of 128, after columns are standardised by running statistics."""
     return nn.Sequential(
         nn.BatchNorm1d(int(shape[2]), affine=False),
@@ -74,8 +74,8 @@ def mlp(shape: IntArray) -> nn.Module:
     )
 
 
-NETWORKS: Mapping[str, Callable[[IntArray], nn.Module]] = MappingProxyType(
-    {"small": small, "resnet18": resnet18, "mlp": mlp}
+_NETWORKS: Mapping[str, Callable[[IntArray], nn.Module]] = MappingProxyType(
+    {"small": _small, "resnet18": _resnet18, "mlp": _mlp}
 )
 
 
@@ -83,7 +83,7 @@ def build(network: str, shape: IntArray, seed: int) -> Model:
     """Return a network with random weights that follow from the seed.
 
     Args:
-        network: "auto" ("small" for images and "mlp" for tables), a name in `NETWORKS`, or the import path of a
+        network: "auto" ("small" for images and "mlp" for tables), a name in `_NETWORKS`, or the import path of a
             `torch.nn.Module` that takes the number of channels and returns features (n, f).
         shape: height, width and channels (3,) as sites report them; see `flareclust.deep.images.shape_array`.
         seed: of the weights.
@@ -94,11 +94,11 @@ def build(network: str, shape: IntArray, seed: int) -> Model:
     require("deep", "deep clustering")
     image = bool(shape[0])
     name = network if network != "auto" else "small" if image else "mlp"
-    if name in NETWORKS and (name == "mlp") == image:
+    if name in _NETWORKS and (name == "mlp") == image:
         raise UserError(
             f"network={name} is for {'tables' if image else 'images'}, and the sites have {'images' if image else 'tables'}"
         )
-    made = NETWORKS[name] if name in NETWORKS else _imported(name)
+    made = _NETWORKS[name] if name in _NETWORKS else _imported(name)
     with seeded(seed):
         try:
             backbone = made(shape)
@@ -129,7 +129,7 @@ def _imported(path: str) -> Callable[[IntArray], nn.Module]:
         found = getattr(import_module(module), name)
     except (ImportError, ValueError, AttributeError):
         raise UserError(
-            f"network={path!r}: expected auto, {', '.join(NETWORKS)}, or the import path of a torch.nn.Module that is installed"
+            f"network={path!r}: expected auto, {', '.join(_NETWORKS)}, or the import path of a torch.nn.Module that is installed"
         ) from None
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise UserError(f"network={path!r} is no class of a torch.nn.Module")
@@ -141,7 +141,7 @@ def _imported(path: str) -> Callable[[IntArray], nn.Module]:
 # Numbers that a network counts with, such as batches seen, are no weights, and stay where they are.
 
 #: What the names of a network's arrays begin with in a result.
-PREFIX = "weights."
+_PREFIX = "weights."
 
 
 def weights_of(network: nn.Module) -> FloatArray:
@@ -170,7 +170,7 @@ def load_weights(network: nn.Module, weights: FloatArray) -> None:
 
 def named(network: nn.Module) -> Message:
     """Return the weights by name, e.g. `weights.head.0.bias`, in the types and shapes that torch gives them."""
-    return {PREFIX + name: value.detach().cpu().numpy().copy() for name, value in _state(network)}
+    return {_PREFIX + name: value.detach().cpu().numpy().copy() for name, value in _state(network)}
 
 
 def _state(network: nn.Module) -> Iterator[tuple[str, Tensor]]:

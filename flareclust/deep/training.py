@@ -21,7 +21,7 @@ from flareclust.deep.threads import one_torch_thread, seeded
 _CHUNK, _CHUNK_NUMBERS = 1024, 2**20
 
 #: Changes of images that leave what they show as it is.
-AUGMENTATIONS = ("auto", "none", "affine", "natural")
+_AUGMENTATIONS = ("auto", "none", "affine", "natural")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Training:
         lr: learning rate of SGD.
         momentum: of SGD; it begins anew in every round, and never leaves the site.
         temperature: by which scores are divided.
-        augment: a name in `AUGMENTATIONS`.
+        augment: a name in `_AUGMENTATIONS`.
         draws: whether the network may draw random numbers itself, as dropout does; ours do not.
     """
 
@@ -97,7 +97,7 @@ def train(
         network.to(device).train()
         x, y = torch.from_numpy(images).float(), torch.from_numpy(labels)
         centers = torch.from_numpy(prototypes).float().to(device)
-        changed = augmentation(how.augment, images.shape[1:], random)
+        changed = _augmentation(how.augment, images.shape[1:], random)
         optimizer = torch.optim.SGD(network.parameters(), lr=how.lr, momentum=how.momentum)
         mean = 0.0
         for epoch in range(how.epochs):
@@ -122,7 +122,7 @@ def train(
         return mean
 
 
-def augmentation(name: str, shape: tuple[int, ...], random: torch.Generator) -> Callable[[Tensor], Tensor]:
+def _augmentation(name: str, shape: tuple[int, ...], random: torch.Generator) -> Callable[[Tensor], Tensor]:
     """Return a function that changes images (n, channels, height, width) at random; tables stay as they are."""
     if name == "none" or len(shape) != 3:
         return lambda x: x

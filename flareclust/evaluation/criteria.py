@@ -118,7 +118,7 @@ def score_candidates(task: Message, total: Message, *, mean: bool = False) -> KS
         separated=np.array([float((own > SEPARATED).mean()) if len(own) else np.nan for own in ratios]),
         ratios=np.concatenate(ratios),
         ratios_of=np.repeat(k, [len(own) for own in ratios]),
-        calinski_harabasz=variance_ratios(k, inertia, around, float(total["rows"])),
+        calinski_harabasz=_variance_ratios(k, inertia, around, float(total["rows"])),
     )
 
 
@@ -128,7 +128,7 @@ def goodness(selection: KSelection, rule: str) -> FloatArray:
         "calinski-harabasz": selection.calinski_harabasz,
         "silhouette": selection.silhouette,
         "davies-bouldin": -selection.davies_bouldin,
-        "elbow": elbow_depths(selection.k, selection.inertia),
+        "elbow": _elbow_depths(selection.k, selection.inertia),
         "separation": selection.separated,
     }[rule]
 
@@ -170,7 +170,7 @@ def measured(selection: KSelection) -> list[str]:
     return [rule for rule in RULES if not np.isnan(goodness(selection, rule)).all()]
 
 
-def variance_ratios(k: IntArray, inertia: FloatArray, around: float, n: float) -> FloatArray:
+def _variance_ratios(k: IntArray, inertia: FloatArray, around: float, n: float) -> FloatArray:
     """Return the index of Caliński and Harabasz (c,) of solutions with k (c,) centroids.
 
     An inertia that is 0 to rounding counts as the least that is not, so that of perfect solutions the smallest is preferred.
@@ -192,7 +192,7 @@ def variance_ratios(k: IntArray, inertia: FloatArray, around: float, n: float) -
     return ratios
 
 
-def elbow_depths(k: IntArray, inertia: FloatArray) -> FloatArray:
+def _elbow_depths(k: IntArray, inertia: FloatArray) -> FloatArray:
     """Return how far the inertia (c,) lies below the line between its ends, k (c,) ascending, both scaled to [0, 1]."""
     if len(k) < 3 or inertia[0] <= inertia[-1]:
         return np.zeros(len(k))

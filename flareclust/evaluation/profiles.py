@@ -27,7 +27,7 @@ from flareclust.protocol.cluster_arrays import (
 )
 
 #: The quantiles that tables have.
-QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
+_QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
 #: So many deviations of a cluster around its mean are where the outer bins end, which are open.
 _ENDS = 2.0
@@ -143,12 +143,12 @@ class Profiles:
     def quantiles(self) -> Mapping[str, FloatArray]:
         """Return the quantiles (k, d) by their names, read off counts in bins; NaN for shares, and without counts."""
         if BIN_COUNTS not in self.arrays:
-            return {name: np.full(self.mean.shape, np.nan) for name in QUANTILES}
+            return {name: np.full(self.mean.shape, np.nan) for name in _QUANTILES}
         deviation = np.sqrt(self.arrays[SQUARES] / np.maximum(self.cells, 1))
         ends = self.arrays[MEANS] - _ENDS * deviation, self.arrays[MEANS] + _ENDS * deviation
-        found = quantiles(self.arrays[BIN_COUNTS], self.arrays[BIN_EDGES], ends, np.array(list(QUANTILES.values())))
+        found = quantiles(self.arrays[BIN_COUNTS], self.arrays[BIN_EDGES], ends, np.array(list(_QUANTILES.values())))
         found[:, :, self.shares] = np.nan
-        return dict(zip(QUANTILES, found, strict=True))
+        return dict(zip(_QUANTILES, found, strict=True))
 
     @property
     def site_rows(self) -> dict[str, IntArray] | None:

@@ -19,13 +19,13 @@ UNITS: Mapping[float, str] = {
 }
 
 #: Those between mg/dl and mmol/l, or µmol/l.
-LABORATORY: Mapping[float, str] = {
+_LABORATORY: Mapping[float, str] = {
     18.0: "18 (glucose in mg/dl)",
     38.67: "38.7 (cholesterol in mg/dl)",
     88.4: "88.4 (creatinine in µmol/l)",
 }
 
-_KNOWN = {**UNITS, **LABORATORY}
+_KNOWN = {**UNITS, **_LABORATORY}
 
 _RATIO = "is {} times {} than at other sites; is it in another unit?"
 
@@ -91,7 +91,7 @@ class Varying(NamedTuple):
 
 
 #: Sites of which it is not known how much they vary.
-ALIKE = Varying()
+_ALIKE = Varying()
 
 
 class Odd(NamedTuple):
@@ -101,7 +101,7 @@ class Odd(NamedTuple):
     said: str
 
 
-def oddity(own: Cells, others: Cells, varying: Varying = ALIKE) -> Odd | None:
+def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
     """Return what is odd about a column beside that of others; None for nothing."""
     if not own.deviation > 0 or not others.deviation > 0:
         return None

@@ -47,8 +47,8 @@ class _Description(Schema):
         if len(set(named)) < len(named):
             raise BadMessage("names: hold one more than once")
         pairs = zip(names, message["codes"].tolist(), strict=True)
-        unsalted = int(message["salt"]) == code(_SALT_WORD, "")
-        if unsalted and any(name is None or code(name, "") != number for name, number in pairs):
+        unsalted = int(message["salt"]) == _code(_SALT_WORD, "")
+        if unsalted and any(name is None or _code(name, "") != number for name, number in pairs):
             raise BadMessage("codes: expected those of the names")
         if len(np.unique(message["codes"])) != sizes["o"]:
             raise BadMessage("codes: hold one more than once")
@@ -101,7 +101,7 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
         "rows": np.array(len(table)),
         "mean": mean,
         "m2": m2,
-        "salt": np.array(code(_SALT_WORD, table.salt)),
+        "salt": np.array(_code(_SALT_WORD, table.salt)),
     }
 
 
@@ -170,15 +170,15 @@ def names_of(table: Table) -> tuple[str, ...]:
 
 def codes_of(table: Table) -> IntArray:
     """Return the codes (d,) of a site's columns."""
-    return np.array([code(name, table.salt) for name in names_of(table)], dtype=np.int64)
+    return np.array([_code(name, table.salt) for name in names_of(table)], dtype=np.int64)
 
 
-def salt_code(salt: str) -> int:
+def _salt_code(salt: str) -> int:
     """Return a code that says which salt a site hashes with, and nothing of it."""
-    return code(_SALT_WORD, salt)
+    return _code(_SALT_WORD, salt)
 
 
-def code(name: str, salt: str) -> int:
+def _code(name: str, salt: str) -> int:
     """Return 63 bits of a name's hash, HMAC-SHA256 where there is a salt."""
     text = name.encode()
     digest = hmac.digest(_key(salt), text, "sha256") if salt else hashlib.sha256(text).digest()
@@ -293,7 +293,7 @@ NAMES_OF_COLUMNS = _Names(codes=whole("d"), salt=whole(""))
 def hashed_names(table: Table) -> Message:
     """Return what a site sends of the names of its columns."""
     codes = np.zeros(table.X.shape[1], dtype=np.int64) if table.columns is None else codes_of(table)
-    return {"codes": codes, "salt": np.array(salt_code(table.salt))}
+    return {"codes": codes, "salt": np.array(_salt_code(table.salt))}
 
 
 def _difference(own: tuple[int, ...], usual: tuple[int, ...], sharing: int) -> str:

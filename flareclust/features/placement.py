@@ -23,7 +23,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Placements:
+class _Placements:
     """Where n rows are among k clusters.
 
     Attributes:
@@ -50,7 +50,7 @@ class Placements:
         return {name: nothing if values is None else values.tolist() for name, values in vars(self).items()}
 
 
-def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None) -> Placements:
+def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None) -> _Placements:
     """Return where complete rows (n, d) are among the clusters of a result.
 
     Args:
@@ -78,7 +78,7 @@ def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArra
         second = np.where(without, -1, second)
         threshold = None if threshold is None else np.where(without, np.nan, threshold)
         far = None if far is None else far | without
-    return Placements(cluster, a, second, b, silhouette, threshold, far)
+    return _Placements(cluster, a, second, b, silhouette, threshold, far)
 
 
 def thresholds_of(

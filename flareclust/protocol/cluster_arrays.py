@@ -39,7 +39,7 @@ def unit_of(arrays: Mapping[str, Any], column: int) -> str:
 COUNTS, SIGNAL, REACH, LOW, HIGH = "counts", "signal_to_noise", "reach", "low", "high"
 
 #: The axis of each array along which its clusters are.
-AXES: Mapping[str, int] = MappingProxyType(
+_AXES: Mapping[str, int] = MappingProxyType(
     {
         **dict.fromkeys(("centroids", "mask", "anchors", "counts", "radii", "votes", "support", "seen"), 0),
         **dict.fromkeys(("polish_start", "signal_to_noise"), 0),
@@ -50,7 +50,7 @@ AXES: Mapping[str, int] = MappingProxyType(
 )
 
 #: Arrays whose entries are numbers of clusters, negative where there is none.
-NUMBERS = ("received_group", "matched", "tau", "group")
+_NUMBERS = ("received_group", "matched", "tau", "group")
 
 
 def renumbered_arrays(arrays: Mapping[str, Array], order: Sequence[int]) -> Message:
@@ -65,11 +65,11 @@ def renumbered_arrays(arrays: Mapping[str, Array], order: Sequence[int]) -> Mess
     """
     places, numbers = np.asarray(order, dtype=np.int64), inverse(order)
     found = dict(arrays)
-    for name, axis in AXES.items():
+    for name, axis in _AXES.items():
         if name in arrays:
             rest = np.arange(len(places), arrays[name].shape[axis])
             found[name] = np.ascontiguousarray(np.take(arrays[name], np.concatenate([places, rest]), axis))
-    for name in NUMBERS:
+    for name in _NUMBERS:
         if name in arrays:
             found[name] = renumbered_labels(arrays[name], numbers)
     return found

@@ -135,7 +135,7 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
             metrics with more in them, it counts.
     """
     np.savez(folder / ARRAYS, allow_pickle=False, **outcome.arrays)
-    write_rounds(outcome.rounds, folder)
+    _write_rounds(outcome.rounds, folder)
     summary = {
         "centroids_found": len(outcome.centroids),
         "rounds": outcome.n_rounds,
@@ -152,7 +152,7 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
         file.write(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
-def write_rounds(records: list[dict[str, object]], folder: Path) -> None:
+def _write_rounds(records: list[dict[str, object]], folder: Path) -> None:
     """Write rounds.jsonl: one JSON object per exchange."""
     (folder / ROUNDS).write_text("".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
 

@@ -16,8 +16,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import did_you_mean
 
-Side = Literal["site", "both", "server"]
-SIDES: tuple[Side, ...] = get_args(Side)
+_Side = Literal["site", "both", "server"]
+_SIDES: tuple[_Side, ...] = get_args(_Side)
 
 #: Upper bounds of settings that multiply the time of a job: beyond these, results no longer change, but the job never ends.
 MOST_STARTS, MOST_ROUNDS, MOST_ITERATIONS = 10_000, 10_000, 100_000
@@ -26,7 +26,7 @@ MOST_STARTS, MOST_ROUNDS, MOST_ITERATIONS = 10_000, 10_000, 100_000
 GENERAL = ("k", "seed")
 
 #: The parameters that a run sets by itself, from what sites have agreed on; they come last in tables.
-AGREED = ("compare", "table_ranges", "table_schema")
+_AGREED = ("compare", "table_ranges", "table_schema")
 
 
 class Params(Settings):
@@ -42,13 +42,13 @@ class Params(Settings):
     instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @classmethod
-    def own(cls, side: Side | None = None) -> dict[str, FieldInfo]:
+    def own(cls, side: _Side | None = None) -> dict[str, FieldInfo]:
         """Return the algorithm's own parameters, sites' first; with `side`, "site" or "server", those that this side reads."""
-        tail = [*cls.last, *(name for name in AGREED if name in cls.model_fields)]
+        tail = [*cls.last, *(name for name in _AGREED if name in cls.model_fields)]
         names = [name for name in cls.model_fields if name not in (*GENERAL, *tail)] + tail
         fields = {name: cls.model_fields[name] for name in names}
-        in_order = sorted(fields.items(), key=lambda item: SIDES.index(side_of(item[1])))
-        in_order.sort(key=lambda item: item[0] in AGREED)
+        in_order = sorted(fields.items(), key=lambda item: _SIDES.index(side_of(item[1])))
+        in_order.sort(key=lambda item: item[0] in _AGREED)
         return {name: field for name, field in in_order if side is None or side_of(field) in (side, "both")}
 
     @classmethod
@@ -83,7 +83,7 @@ def both(default: Any, description: str, *, imports: bool = False, **limits: Any
     return Field(default, description=description, json_schema_extra={"side": "both", "imports": imports}, **limits)
 
 
-def side_of(field: FieldInfo) -> Side:
+def side_of(field: FieldInfo) -> _Side:
     """Return who reads a parameter."""
     extra = field.json_schema_extra
     return extra["side"] if isinstance(extra, dict) else "both"  # type: ignore[return-value]
@@ -102,7 +102,7 @@ class Parametrized:
     """
 
     #: Which parameters the constructor takes.
-    side: Side
+    side: _Side
 
     params: Params
     _params_class: ClassVar[type[Params]] = Params

@@ -27,7 +27,7 @@ MOST_ROWS = 2**46
 MOST_COLUMNS = 2**20
 
 #: The longest text about a message that is kept and shown.
-LONGEST_TEXT = 400
+_LONGEST_TEXT = 400
 
 _KINDS = {name: np.dtype(name) for name in ("float64", "int64", "bool")}
 
@@ -175,7 +175,7 @@ class Schema:
 
 def plain(text: object) -> str:
     """Return a text that others sent as one short line, in which a terminal finds nothing to obey."""
-    cut = text[:LONGEST_TEXT] if isinstance(text, str) else f"(a {type(text).__name__} instead of a text)"
+    cut = text[:_LONGEST_TEXT] if isinstance(text, str) else f"(a {type(text).__name__} instead of a text)"
     return "".join(letter if letter.isprintable() else "?" for letter in cut)
 
 

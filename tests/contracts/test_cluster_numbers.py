@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flareclust.protocol.cluster_arrays import AXES, NUMBERS, renumbered_arrays
+from flareclust.protocol.cluster_arrays import _AXES, _NUMBERS, renumbered_arrays
 from flareclust.protocol.registry import algorithms
 from flareclust.testing.tools import embeds, iid_sites, run
 
@@ -20,11 +20,11 @@ def test_arrays_with_an_axis_of_clusters_are_known(algorithm):
     for name, values in arrays.items():
         axes = [axis for axis, n in enumerate(values.shape) if n == K]
         if axes:
-            assert [AXES.get(name)] == axes, name
+            assert [_AXES.get(name)] == axes, name
     order = [3, 0, 6, 1, 5, 2, 4]
     found = renumbered_arrays(arrays, order)
     np.testing.assert_array_equal(found["centroids"], arrays["centroids"][order])
-    for name in set(NUMBERS) & set(arrays):
+    for name in set(_NUMBERS) & set(arrays):
         groups = arrays[name]
         np.testing.assert_array_equal(found[name] < 0, groups < 0)
         kept = groups >= 0

@@ -65,10 +65,10 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
         np.empty(k, np.int64),
         np.empty((k - 1, candidates)),
     )
-    chosen[0] = _first_row(n, uniform(state))
+    chosen[0] = _first_row(n, _uniform(state))
     for s in range(k - 1):
         for t in range(candidates):
-            uniforms[s, t] = uniform(state)
+            uniforms[s, t] = _uniform(state)
     seeds_with(X, mass, tiles, X[chosen[0] : chosen[0] + 1], closest, sums)
     found: int = more_seeds(X, mass, tiles, uniforms, closest, sums, np.cumsum(sums[0]), chosen, 1)
     for c in range(found):
@@ -214,7 +214,7 @@ def start_stream(seed: int, round_: int, site: int, state: Array) -> None:
 
 
 @kernel()
-def uniform(state: Array) -> float:
+def _uniform(state: Array) -> float:
     """Return the next number in [0, 1) of `Generator.random`."""
     _step(state)
     turned, by = state[0] ^ state[1], state[0] >> _58

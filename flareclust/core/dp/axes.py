@@ -41,7 +41,7 @@ _STARTS = 30
 _RADIUS = 1.3
 
 
-class Spread(NamedTuple):
+class _Spread(NamedTuple):
     """Estimates for all rows from noisy sums, in radii of the bounds about their middle.
 
     Attributes:
@@ -71,7 +71,7 @@ class Grid(NamedTuple):
     shape: tuple[int, ...]
 
 
-def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: float) -> Spread:
+def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: float) -> _Spread:
     """Return the estimates from noisy `second_moment_sums` of all sites in total, in units.
 
     Args:
@@ -81,12 +81,12 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
         noise: standard deviation of the noise of all integers.
     """
     d, counted = len(values), max(rows, 1.0)
-    mean = shrunk(values, value_noise(noise)) / counted
-    covariance = matrix_of(products, d) / counted - np.outer(mean, mean)
-    return Spread(counted, mean, covariance, 2 * math.sqrt(d) * product_noise(noise) / counted)
+    mean = shrunk(values, _value_noise(noise)) / counted
+    covariance = _matrix_of(products, d) / counted - np.outer(mean, mean)
+    return _Spread(counted, mean, covariance, 2 * math.sqrt(d) * _product_noise(noise) / counted)
 
 
-def cells_for(found: Spread, noise: float, k: int) -> int:
+def cells_for(found: _Spread, noise: float, k: int) -> int:
     """Return how many cells along the axes there should be.
 
     Args:
@@ -97,7 +97,7 @@ def cells_for(found: Spread, noise: float, k: int) -> int:
     return max(_CELLS_PER_CLUSTER * k, int(min(found.rows / (_ROWS_TO_NOISE * noise), _MOST_CELLS)))
 
 
-def is_clear(found: Spread, cells: int, noise: float, k: int) -> bool:
+def is_clear(found: _Spread, cells: int, noise: float, k: int) -> bool:
     """Return whether there are so many rows that main axes, and cells along them, stand out of noise.
 
     Args:
@@ -109,7 +109,7 @@ def is_clear(found: Spread, cells: int, noise: float, k: int) -> bool:
     return found.noise <= _MOST_VARIANCE and _threshold(cells, noise) <= _MOST_OF_CLUSTER * found.rows / k
 
 
-def grid_along(found: Spread, box: Box, cells: int, k: int) -> Grid:
+def grid_along(found: _Spread, box: Box, cells: int, k: int) -> Grid:
     """Return a grid of about so many cells along the axes of the largest variance, k of them at most, one cell along the others."""
     variances, axes = np.linalg.eigh(found.covariance)
     p = min(k, len(variances))
@@ -137,7 +137,7 @@ def cluster_cells(noisy: FloatArray, noise: float, grid: Grid, k: int, rng: np.r
     return grid.middle + found @ grid.axes
 
 
-def first_radii(found: Spread, box: Box, k: int) -> FloatArray:
+def first_radii(found: _Spread, box: Box, k: int) -> FloatArray:
     """Return the radii of the first update (k,): the deviation of all rows from their mean."""
     deviation = box.half * math.sqrt(max(float(np.trace(found.covariance)), 0.0))
     return np.full(k, float(np.clip(deviation, widest_radius(box, k) / 100, box.half)))
@@ -218,7 +218,7 @@ def second_moment_sensitivity() -> float:
     return math.sqrt(SQUARE_UNIT**2 + VALUE_UNIT**2 + ROW_UNIT**2)
 
 
-def matrix_of(products: FloatArray, d: int) -> FloatArray:
+def _matrix_of(products: FloatArray, d: int) -> FloatArray:
     """Return the symmetric matrix (d, d) of the products in units of `SQUARE_UNIT` (d (d + 1) / 2,)."""
     upper = np.zeros((d, d))
     upper[np.triu_indices(d)] = products
@@ -226,12 +226,12 @@ def matrix_of(products: FloatArray, d: int) -> FloatArray:
     return np.diag(np.diag(upper)) + above + above.T
 
 
-def value_noise(noise: float) -> float:
+def _value_noise(noise: float) -> float:
     """Return the standard deviation of the noise of a sum of values, from that of all integers."""
     return noise / VALUE_UNIT
 
 
-def product_noise(noise: float) -> float:
+def _product_noise(noise: float) -> float:
     """Return the standard deviation of the noise of an entry off the diagonal, from that of all integers."""
     return noise / (_STEP**2 * _PRODUCT)
 

@@ -29,7 +29,7 @@ UNIT = 2**20
 COUNT = UNIT // 2
 
 #: The same for the squared distance, one number for each cluster.
-SQUARE = UNIT // 4
+_SQUARE = UNIT // 4
 
 #: The same for the silhouette beside the sum of squares in the assessment.
 SILHOUETTE = UNIT // 2
@@ -141,7 +141,7 @@ def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: Float
         contributions = np.empty((len(values), d + 2), np.int64)
         contributions[:, :d] = whole(shift / np.maximum(length, radius)[:, None])
         contributions[:, d] = COUNT
-        contributions[:, d + 1] = (_share(length / radius) ** 2 * SQUARE).astype(np.int64)
+        contributions[:, d + 1] = (_share(length / radius) ** 2 * _SQUARE).astype(np.int64)
         add_rows(contributions, labels, sums)
     return sums
 
@@ -158,12 +158,12 @@ def add_rows(contributions: IntArray, labels: IntArray, sums: IntArray) -> None:
 def in_units(sums: IntArray) -> ClusterSums:
     """Return noisy `cluster_sums` (k, d + 2) as real numbers."""
     d = sums.shape[1] - 2
-    return ClusterSums(sums[:, :d] / UNIT, sums[:, d] / COUNT, sums[:, d + 1] / SQUARE)
+    return ClusterSums(sums[:, :d] / UNIT, sums[:, d] / COUNT, sums[:, d + 1] / _SQUARE)
 
 
 def cluster_sensitivity() -> float:
     """Return the L2 sensitivity of `cluster_sums`."""
-    return math.sqrt(UNIT**2 + COUNT**2 + SQUARE**2)
+    return math.sqrt(UNIT**2 + COUNT**2 + _SQUARE**2)
 
 
 def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float, aborted: AbortCheck) -> IntArray:

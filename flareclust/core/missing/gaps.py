@@ -77,13 +77,13 @@ def complete_alone(
     for _ in range(_MOST_ROUNDS):
         before = labels
         labels, counted = _assigned(X, known, centroids, least)
-        centroids = known_means(X, counted, labels, centroids, fill)
+        centroids = _known_means(X, counted, labels, centroids, fill)
         if np.array_equal(labels, before):
             break
     return complete(X, centroids, least)
 
 
-def known_means(
+def _known_means(
     X: FloatArray, known: BoolArray, labels: IntArray, centroids: FloatArray, fill: FloatArray
 ) -> FloatArray:
     """Return the means of the known cells of each cluster (k, d); `fill` (d,) where there are none.

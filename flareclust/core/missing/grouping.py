@@ -119,7 +119,7 @@ def method_a(centroids: ArrayLike, counts: ArrayLike, site: ArrayLike, k: int, p
     sites = _as_numbers(site, "site", len(points), 0)
     over = extremes(points)
     with one_thread():
-        group = place(points, weights, sites, _seeds_a(points, sites, k, over, phi), over, phi)
+        group = _place(points, weights, sites, _seeds_a(points, sites, k, over, phi), over, phi)
     return regroup(points, weights, group, k)
 
 
@@ -260,7 +260,7 @@ def _as_numbers(values: ArrayLike, name: str, c: int, minimum: int) -> IntArray:
 # The inner part of method A: centroids join groups one by one, the nearest first.
 
 
-def place(
+def _place(
     centroids: FloatArray, counts: IntArray, site: IntArray, seeds: IntArray, over: Extremes, phi: str
 ) -> IntArray:
     """Return the group of each centroid (c,), -1 where none can take it: lines 3 to 21 of method A.

@@ -23,7 +23,7 @@ from flareclust.core.profiles import edges_between, moments, without_small_bins
 from flareclust.core.shallow_tree import SPLITS
 
 
-class KnownMoments(NamedTuple):
+class _KnownMoments(NamedTuple):
     """Of the clusters that are described: their numbers (c,), rows (c,), and of each column the known cells, their means and
     squared deviations, each (c, d); all three are 0 in columns that are left out.
     """
@@ -35,7 +35,7 @@ class KnownMoments(NamedTuple):
     m2: FloatArray
 
 
-def known_cells(known: BoolArray, labels: IntArray, k: int) -> IntArray:
+def _known_cells(known: BoolArray, labels: IntArray, k: int) -> IntArray:
     """Return how many known cells (k, d) each cluster has in each column.
 
     Args:
@@ -60,7 +60,7 @@ def described(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: 
         floor: smallest number of known cells that is described; three at least.
     """
     floor = max(floor, LEAST_ROWS)
-    cells = known_cells(known, labels, k)
+    cells = _known_cells(known, labels, k)
     large = np.bincount(labels[labels >= 0], minlength=k) >= floor
     if not large.any():
         return np.zeros(cells.shape, dtype=np.bool_)
@@ -75,13 +75,13 @@ def described(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: 
     return shown
 
 
-def known_moments(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: int) -> KnownMoments:
+def known_moments(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: int) -> _KnownMoments:
     """Return moments of the known cells of each cluster; arguments as for `described`."""
     if known.all():
         kept, rows, means, m2 = moments(X, labels, k, floor)
-        return KnownMoments(kept, rows, np.repeat(rows[:, None], X.shape[1], axis=1), means, m2)
+        return _KnownMoments(kept, rows, np.repeat(rows[:, None], X.shape[1], axis=1), means, m2)
     shown = described(X, known, labels, k, floor)
-    cells = np.where(shown, known_cells(known, labels, k), 0)
+    cells = np.where(shown, _known_cells(known, labels, k), 0)
     means, m2 = np.zeros(cells.shape), np.zeros(cells.shape)
     for j in np.flatnonzero(shown.any(axis=0)):
         counted = known[:, j] & (labels >= 0)
@@ -92,7 +92,7 @@ def known_moments(X: FloatArray, known: BoolArray, labels: IntArray, k: int, flo
         m2[:, j] = np.where(shown[:, j], sums_by_label(own, (values - mean[own]) ** 2, k), 0.0)
     kept = np.flatnonzero(shown.any(axis=1))
     rows = np.bincount(labels[labels >= 0], minlength=k)
-    return KnownMoments(kept, rows[kept], cells[kept], means[kept], m2[kept])
+    return _KnownMoments(kept, rows[kept], cells[kept], means[kept], m2[kept])
 
 
 def edges_of_known(cells: IntArray, means: FloatArray, m2: FloatArray, bins: int) -> FloatArray:
@@ -115,7 +115,7 @@ def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: Bo
     """
     k, nodes = len(shown), 2 * SPLITS + 1
     place = np.where(labels >= 0, node * k + labels, -1)
-    cells = known_cells(known, place, nodes * k).reshape(nodes, k, -1)
+    cells = _known_cells(known, place, nodes * k).reshape(nodes, k, -1)
     for i in range(nodes - 1, 0, -1):
         cells[(i - 1) // 2] += cells[i]
     enough = (cells == 0) | (cells >= floor)

@@ -88,7 +88,7 @@ def cost(centroids: ArrayLike, counts: ArrayLike, group: IntArray, k: int, phi: 
     return objective(centroids, counts, group, k, phi) + float((group < 0).sum())
 
 
-def between_variance(centroids: FloatArray, counts: IntArray, site: IntArray) -> FloatArray:
+def _between_variance(centroids: FloatArray, counts: IntArray, site: IntArray) -> FloatArray:
     """Return the variance between the clusters of the same site in each column (D,), weighted by rows, over all sites.
 
     Args:
@@ -112,10 +112,10 @@ def left_out_on_trial(centroids: FloatArray, counts: IntArray, site: IntArray) -
     The second is not given where no column is such a one, nor where a site would keep none.
 
     Args:
-        centroids, counts, site: as for `between_variance`.
+        centroids, counts, site: as for `_between_variance`.
     """
     yield np.zeros(centroids.shape[1], np.bool_)
-    variance = between_variance(centroids, counts, site)
+    variance = _between_variance(centroids, counts, site)
     little: BoolArray = variance < _LITTLE * np.median(variance)
     if little.any() and (~np.isnan(centroids) & ~little).any(axis=1).all():
         yield little

@@ -71,7 +71,7 @@ def nmi(labels: ArrayLike, y: ArrayLike) -> float:
     return _nmi(_contingency(labels, y))
 
 
-def class_metrics(labels: ArrayLike, y: ArrayLike) -> dict[str, float]:
+def _class_metrics(labels: ArrayLike, y: ArrayLike) -> dict[str, float]:
     """Return `ari`, `nmi`, `purity` and `accuracy` of labels, which are counted by class once.
 
     Args:
@@ -236,7 +236,7 @@ def truth_metrics(
         result["l2"] = l2_distance(centroids, true_centroids)
         result["mse_matched"] = mse_matched(centroids, true_centroids)
     if labels is not None and y is not None:
-        result |= class_metrics(labels, y)
+        result |= _class_metrics(labels, y)
     return result
 
 

@@ -75,7 +75,7 @@ def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
 @pytest.mark.parametrize("name", PRIVATE)
 def test_the_check_notices_a_refusal_for_values_beyond_the_bounds(name, monkeypatch):
     monkeypatch.setattr(
-        stages, "check_rows", lambda data, *, private, gaps, check=stages.check_rows: check(data, private=False)
+        stages, "_check_rows", lambda data, *, private, gaps, check=stages._check_rows: check(data, private=False)
     )
     with pytest.raises(ContractViolation, match="a row changes whether a site answers"):
         checks_private.check_differentially_private(get(name))

@@ -12,9 +12,9 @@ from flareclust.aggregators.feca import group_by_radius
 from flareclust.core.lloyd import kmeans
 from flareclust.executors.feca import (
     FeCAExecutor,
+    _theoretical_radii,
     empirical_radii,
     remove_one_fit_many,
-    theoretical_radii,
 )
 from tests.unit.algorithms.feca_cases import MODES, TASK, aggregate, local_clusters
 
@@ -97,7 +97,7 @@ def test_empirical_radius_by_hand():
     np.testing.assert_array_equal(radii, [1, 2, 3])
 
 
-@pytest.mark.parametrize("assign", [empirical_radii, theoretical_radii])
+@pytest.mark.parametrize("assign", [empirical_radii, _theoretical_radii])
 def test_a_single_centroid_has_its_reach_as_radius(assign):
     np.testing.assert_array_equal(assign(np.array([[5.0, 5.0]]), np.array([3.0])), [3])
 
@@ -118,7 +118,7 @@ def test_a_single_centroid_has_its_reach_as_radius(assign):
     ],
 )
 def test_theoretical_radius_by_hand(centroids, reach, radius):
-    radii = theoretical_radii(np.array(centroids, dtype=float).reshape(-1, 1), np.array(reach, dtype=float))
+    radii = _theoretical_radii(np.array(centroids, dtype=float).reshape(-1, 1), np.array(reach, dtype=float))
     np.testing.assert_array_equal(radii, [radius] * len(centroids))
 
 

@@ -12,9 +12,9 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.lloyd import cluster_statistics, kmeans
 from flareclust.executors.feca import (
     FeCAExecutor,
+    _theoretical_radii,
     empirical_radii,
     remove_one_fit_many,
-    theoretical_radii,
 )
 from tests import twins
 from tests.examples import examples
@@ -98,7 +98,7 @@ def test_radii_are_those_of_algorithms_3_and_4(problem):
 
     np.testing.assert_array_equal(reach, twins.r_prime(C, D))
     np.testing.assert_array_equal(empirical_radii(centroids, reach), twins.radius_assign_empirical(C, D))
-    np.testing.assert_array_equal(theoretical_radii(centroids, reach), twins.radius_assign_theoretical(C, D))
+    np.testing.assert_array_equal(_theoretical_radii(centroids, reach), twins.radius_assign_theoretical(C, D))
 
 
 @st.composite

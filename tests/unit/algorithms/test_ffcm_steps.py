@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.ffcm import FFCMAggregator, average, draw_start
+from flareclust.aggregators.ffcm import FFCMAggregator, _average, _draw_start
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.fuzzy import FuzzyClustering
-from flareclust.executors.ffcm import FUZZY, FFCMExecutor, describable_centroids, start_cells
+from flareclust.executors.ffcm import FUZZY, FFCMExecutor, _describable_centroids, _start_cells
 from flareclust.protocol.schema import BadMessage
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing.tools import exchanges
@@ -86,7 +86,7 @@ def fuzzy_result(X, u, m=2.0):
 )
 def test_a_fuzzy_centroid_is_never_as_good_as_one_row(rows, first, min_count, allowed):
     u = np.column_stack([first, 1 - np.array(first)])
-    found = describable_centroids(line(*rows), fuzzy_result(line(*rows), u), 2.0, min_count)
+    found = _describable_centroids(line(*rows), fuzzy_result(line(*rows), u), 2.0, min_count)
     assert found[0] == allowed
 
 
@@ -113,7 +113,7 @@ def test_nothing_sent_in_any_round_is_a_row():
 @pytest.mark.parametrize("start", ["random", "k-means++"])
 def test_what_starts_is_means_of_cells_with_their_rows(start):
     X = np.random.default_rng(0).normal(size=(60, 2))
-    cells = start_cells(X, 5, start, 2, np.random.default_rng(3), never_abort)
+    cells = _start_cells(X, 5, start, 2, np.random.default_rng(3), never_abort)
     for c, (mean, count) in enumerate(zip(cells.centroids, cells.counts, strict=True)):
         np.testing.assert_allclose(mean, X[cells.labels == c].mean(axis=0), rtol=1e-12)
         assert count == (cells.labels == c).sum() >= 2
@@ -127,7 +127,7 @@ def test_what_starts_is_means_of_cells_with_their_rows(start):
 def test_a_small_site_draws_fewer_rows():
     X = np.random.default_rng(0).normal(size=(7, 2))
     for seed in range(20):
-        assert len(start_cells(X, 5, "random", 3, np.random.default_rng(seed), never_abort).counts) <= 2
+        assert len(_start_cells(X, 5, "random", 3, np.random.default_rng(seed), never_abort).counts) <= 2
 
 
 def test_a_site_with_nothing_to_send_says_so():
@@ -152,7 +152,7 @@ def test_a_site_with_nothing_to_send_says_so():
 def test_v1_by_hand():
     # Cluster 0: (3 * 1 + 1 * 5) / 4; cluster 1 came from nobody; cluster 2 from one site.
     before = line(0, 10, 20)
-    after = average(before, line(1, 22, 5), np.array([3.0, 2.0, 1.0]), np.array([0, 2, 0]))
+    after = _average(before, line(1, 22, 5), np.array([3.0, 2.0, 1.0]), np.array([0, 2, 0]))
     np.testing.assert_allclose(after, line(2, 10, 22), rtol=1e-15)
     np.testing.assert_array_equal(before, line(0, 10, 20))
 
@@ -173,19 +173,19 @@ def test_v2_by_hand():
 def test_the_start_is_drawn_in_proportion_to_rows():
     centers, rows = line(0, 1, 2, 1), np.array([10, 5, 70, 15])  # 1 came from two sites: 20 rows
     rng = np.random.default_rng(0)
-    drawn = [float(draw_start(centers, rows, 1, "random", rng)[0, 0]) for _ in range(2000)]
+    drawn = [float(_draw_start(centers, rows, 1, "random", rng)[0, 0]) for _ in range(2000)]
     shares = [np.mean(np.array(drawn) == value) for value in (0, 1, 2)]
     np.testing.assert_allclose(shares, [0.1, 0.2, 0.7], atol=0.04)
     for start in ("random", "k-means++"):
-        assert all(len(np.unique(draw_start(centers, rows, 2, start, rng))) == 2 for _ in range(50))
-        np.testing.assert_array_equal(draw_start(centers, rows, 5, start, rng), line(0, 1, 2))
+        assert all(len(np.unique(_draw_start(centers, rows, 2, start, rng))) == 2 for _ in range(50))
+        np.testing.assert_array_equal(_draw_start(centers, rows, 5, start, rng), line(0, 1, 2))
 
 
 def test_k_means_plusplus_takes_one_cell_of_each_cluster():
     # Two sites each with cells in three clusters; an independent draw would often take one cluster twice.
     centers, rows = line(0, 100, 200, 0.1, 100.1, 200.1), np.full(6, 10)
     for seed in range(30):
-        start = draw_start(centers, rows, 3, "k-means++", np.random.default_rng(seed))
+        start = _draw_start(centers, rows, 3, "k-means++", np.random.default_rng(seed))
         np.testing.assert_array_equal(np.sort(np.round(start, -1), axis=0), line(0, 100, 200))
 
 

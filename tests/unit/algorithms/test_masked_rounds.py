@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flareclust.aggregators.masked import movement_of_known, step_towards
+from flareclust.aggregators.masked import _movement_of_known, _step_towards
 from flareclust.core.site_clusters import CLUSTERERS_AT_SITES
 from flareclust.data import datasets
 from flareclust.data.feature_partition import split_features
@@ -222,16 +222,16 @@ def test_an_entry_that_becomes_known_takes_the_whole_value():
 def test_a_step_goes_between_old_and_reported():
     old = np.array([[1.0, NAN, 1.0, NAN]])
     reported = np.array([[3.0, 3.0, NAN, NAN]])
-    np.testing.assert_allclose(step_towards(old, reported, 0.75), [[2.5, 3.0, 1.0, NAN]])
-    np.testing.assert_array_equal(step_towards(old, reported, 1.0), [[3.0, 3.0, 1.0, NAN]])
+    np.testing.assert_allclose(_step_towards(old, reported, 0.75), [[2.5, 3.0, 1.0, NAN]])
+    np.testing.assert_array_equal(_step_towards(old, reported, 1.0), [[3.0, 3.0, 1.0, NAN]])
 
 
 def test_movement_is_measured_on_known_entries():
     old = np.array([[0.0, NAN], [4.0, 0.0]])
     new = np.array([[1.0, NAN], [4.0, 0.0]])
     # means 2.5 and 0: squared distances 2.25 and 2.25, so the spread is 1.5
-    assert movement_of_known(old, new) == pytest.approx(1 / 1.5)
-    assert movement_of_known(old, np.array([[0.0, 1.0], [4.0, 0.0]])) == float("inf")
-    assert movement_of_known(np.array([[1.0]]), np.array([[3.0]])) == 2.0
+    assert _movement_of_known(old, new) == pytest.approx(1 / 1.5)
+    assert _movement_of_known(old, np.array([[0.0, 1.0], [4.0, 0.0]])) == float("inf")
+    assert _movement_of_known(np.array([[1.0]]), np.array([[3.0]])) == 2.0
     # 3 and 4 in two columns are a distance of 5; the spread of the new ones, (3, 4) and (0, 0), is 2.5
-    assert movement_of_known(np.zeros((2, 2)), np.array([[3.0, 4.0], [0.0, 0.0]])) == pytest.approx(5 / 2.5)
+    assert _movement_of_known(np.zeros((2, 2)), np.array([[3.0, 4.0], [0.0, 0.0]])) == pytest.approx(5 / 2.5)

@@ -9,7 +9,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.core.site_clusters import CLUSTERERS_AT_SITES
 from flareclust.data.tables import Table
-from flareclust.executors.masked import UPDATE, MaskedExecutor, aligned, compatible
+from flareclust.executors.masked import UPDATE, MaskedExecutor, _aligned, _compatible
 from flareclust.protocol.task import CLUSTER, Task
 from tests.examples import examples
 from tests.unit.algorithms.masked_cases import NAN, exchange, started, window_sites
@@ -20,34 +20,34 @@ from tests.unit.algorithms.masked_cases import NAN, exchange, started, window_si
 def test_a_centroid_with_too_few_rows_is_not_compatible():
     data = np.array([[0.0, 0.0], [1, 0], [9, 9], [10, 9], [11, 9]])
     centroids = np.array([[0.4, 0.0], [10.0, NAN], [50, 50]])
-    np.testing.assert_allclose(compatible(data, centroids, 2, "euclidean"), [[0.4, 0], [10, 9]])
-    np.testing.assert_allclose(compatible(data, centroids, 3, "euclidean"), [[10, 9]])
-    assert compatible(data, centroids, 4, "euclidean").shape == (0, 2)
+    np.testing.assert_allclose(_compatible(data, centroids, 2, "euclidean"), [[0.4, 0], [10, 9]])
+    np.testing.assert_allclose(_compatible(data, centroids, 3, "euclidean"), [[10, 9]])
+    assert _compatible(data, centroids, 4, "euclidean").shape == (0, 2)
     assert np.isnan(centroids[1, 1])  # what the server sent is left as it is
 
 
 def test_alignment_adds_up_to_the_least_cost():
     centroids = np.array([[0.0], [4.0], [100.0]])
     # The nearest of both is 4; together they cost least as 0 and 4.
-    assert aligned(np.array([[3.0], [5.0]]), centroids, "euclidean").tolist() == [0, 1]
-    assert aligned(np.array([[5.0], [3.0]]), centroids, "euclidean").tolist() == [1, 0]
+    assert _aligned(np.array([[3.0], [5.0]]), centroids, "euclidean").tolist() == [0, 1]
+    assert _aligned(np.array([[5.0], [3.0]]), centroids, "euclidean").tolist() == [1, 0]
 
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.floats(-50, 50), min_size=3, max_size=3, unique=True))
 def test_alignment_keeps_the_order_in_a_single_column(numbers):
     """Sums of distances are equal where all of one side lie beyond all of the other: 5 + 2 and 1 + 6."""
-    assert aligned(np.array([[5.0], [6.0]]), np.array([[0.0], [4.0]]), "euclidean").tolist() == [0, 1]
+    assert _aligned(np.array([[5.0], [6.0]]), np.array([[0.0], [4.0]]), "euclidean").tolist() == [0, 1]
     assume(np.diff(np.sort(numbers)).min() > 1e-3)
     beyond = np.array(numbers)[:, None] + 200
     ranks = np.argsort(np.argsort(numbers)).tolist()
-    assert aligned(beyond, np.array([[-60.0], [10.0], [60.0]]), "euclidean").tolist() == ranks
+    assert _aligned(beyond, np.array([[-60.0], [10.0], [60.0]]), "euclidean").tolist() == ranks
 
 
 def test_what_cannot_be_compared_is_not_matched():
     centroids = np.array([[0.0, NAN], [NAN, NAN], [9.0, 1.0]])
-    assert aligned(np.array([[1.0, 1], [8, 1]]), centroids, "euclidean").tolist() == [0, 2]
-    assert sorted(aligned(np.array([[1.0, 1], [8, 1], [30, 1]]), centroids, "euclidean").tolist()) == [-1, 0, 2]
+    assert _aligned(np.array([[1.0, 1], [8, 1]]), centroids, "euclidean").tolist() == [0, 2]
+    assert sorted(_aligned(np.array([[1.0, 1], [8, 1], [30, 1]]), centroids, "euclidean").tolist()) == [-1, 0, 2]
 
 
 def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():

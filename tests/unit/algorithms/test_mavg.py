@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray, never_abort
-from flareclust.aggregators.mavg import match_average
+from flareclust.aggregators.mavg import _match_average
 from flareclust.core.lloyd import kmeans
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -51,7 +51,7 @@ def literal(sent: list[FloatArray]) -> FloatArray:
 def test_centroids_are_those_of_a_literal_twin(seed: int, k: int, m: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     sent = [rng.normal(size=(rng.integers(1, k + 1), d)) for _ in range(m)]  # on a line, several matchings are best
-    centroids, matched = match_average(sent)
+    centroids, matched = _match_average(sent)
     np.testing.assert_allclose(centroids, literal(sent), rtol=0, atol=1e-12)
     received = np.concatenate(sent)
     for r in range(len(centroids)):
@@ -60,21 +60,21 @@ def test_centroids_are_those_of_a_literal_twin(seed: int, k: int, m: int, d: int
 
 def test_an_average_worked_by_hand() -> None:
     first, second = np.array([[0.0, 0.0], [10.0, 0.0]]), np.array([[12.0, 2.0], [2.0, -2.0]])
-    centroids, matched = match_average([first, second])
+    centroids, matched = _match_average([first, second])
     assert centroids.tolist() == [[1.0, -1.0], [11.0, 1.0]]
     assert matched.tolist() == [0, 1, 1, 0]
 
 
 def test_distances_are_not_squared() -> None:
     # Straight 3 + sqrt(8) = 5.8, crossed 0 + sqrt(29) = 5.4; their squares add up to 17 and 29.
-    centroids, matched = match_average([np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[3.0, 0.0], [5.0, 2.0]])])
+    centroids, matched = _match_average([np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[3.0, 0.0], [5.0, 2.0]])])
     assert matched.tolist() == [0, 1, 1, 0]
     assert centroids.tolist() == [[2.5, 1.0], [3.0, 0.0]]
 
 
 def test_the_first_of_those_that_sent_most_is_matched_to_and_keeps_what_nobody_else_has() -> None:
     few, maximum, other = np.array([[0.0], [9.0]]), np.array([[1.0], [5.0], [10.0]]), np.array([[20.0], [3.0], [7.0]])
-    centroids, matched = match_average([few, maximum, other])
+    centroids, matched = _match_average([few, maximum, other])
     # 0, 1 and 3 meet; 5 and 7; 9, 10 and 20.
     np.testing.assert_allclose(centroids, [[4 / 3], [6.0], [13.0]])
     assert matched.tolist() == [0, 2, 0, 1, 2, 2, 0, 1]
@@ -96,7 +96,7 @@ def test_sites_count_equally_and_the_order_of_their_names_decides(sites: dict[st
 def test_nothing_is_lost_far_from_zero() -> None:
     rng = np.random.default_rng(0)
     sent = [rng.permutation(100 * np.arange(4.0))[:, None] + rng.normal(size=(4, 2)) for _ in range(5)]
-    near, far = match_average(sent)[0], match_average([one + 2.0**40 for one in sent])[0]
+    near, far = _match_average(sent)[0], _match_average([one + 2.0**40 for one in sent])[0]
     np.testing.assert_allclose(far - 2.0**40, near, rtol=0, atol=2.0 ** (40 - 51))
 
 

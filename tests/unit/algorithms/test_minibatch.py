@@ -16,10 +16,10 @@ import flareclust
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.minibatch import MiniBatchAggregator, running_means
+from flareclust.aggregators.minibatch import MiniBatchAggregator, _running_means
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, sample_means
+from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, _sample_means
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
@@ -104,7 +104,7 @@ def test_from_the_same_messages_the_centroids_are_those_of_nvflares_server(seed:
 def test_nvflares_server_divides_by_zero_where_this_one_keeps_the_centroid() -> None:
     start = np.array([[0.0, 0.0], [90.0, 90.0]])
     sent: Message = {"centroids": np.array([[1.0, 2.0]]), "counts": np.array([4]), "cluster": np.array([0])}
-    centroids, seen = running_means(start, np.zeros(2, np.int64), **sent)
+    centroids, seen = _running_means(start, np.zeros(2, np.int64), **sent)
     assert centroids.tolist() == [[1.0, 2.0], [90.0, 90.0]]
     assert seen.tolist() == [4, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,7 +115,7 @@ def test_nvflares_server_divides_by_zero_where_this_one_keeps_the_centroid() -> 
 
 def test_running_means_worked_by_hand() -> None:
     before, seen = np.array([[1.0], [10.0]]), np.array([3, 0])
-    centroids, total = running_means(
+    centroids, total = _running_means(
         before, seen, np.array([[5.0], [3.0], [12.0]]), np.array([1, 4, 2]), np.array([0, 0, 1])
     )
     # (3 * 1 + 1 * 5 + 4 * 3) / 8; the start of cluster 1 counts nothing.
@@ -137,7 +137,7 @@ def test_the_sites_step_is_that_of_scikit_learns_mini_batch_k_means(seed: int) -
     drawing = np.random.RandomState(seed)  # as scikit-learn draws: rows to judge the start by, then the batch
     drawing.randint(0, 80, 80)
     times = np.bincount(drawing.choice(80, 80, p=np.full(80, 1 / 80), replace=True), minlength=80)
-    sent = sample_means(X, times, centroids, min_count=2)
+    sent = _sample_means(X, times, centroids, min_count=2)
     assert sent["cluster"].tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(sent["counts"], fitted._counts)
     np.testing.assert_allclose(sent["centroids"], fitted.cluster_centers_, rtol=0, atol=1e-12)
@@ -169,21 +169,21 @@ def test_rounds_come_after_the_seeds_and_the_history_holds_the_start() -> None:
 def test_a_sample_worked_by_hand() -> None:
     rows = np.array([[0.0], [1.0], [4.0], [20.0], [21.0], [50.0], [90.0], [91.0], [92.0]])
     centroids = np.array([[1.0], [20.0], [50.0], [91.0], [500.0]])
-    sent = sample_means(rows, np.array([2, 1, 1, 3, 0, 1, 1, 0, 1]), centroids, min_count=2)
+    sent = _sample_means(rows, np.array([2, 1, 1, 3, 0, 1, 1, 0, 1]), centroids, min_count=2)
     # Of cluster 1 one row was drawn, three times; of 2 its only one; the mean of what was drawn of 3 is a row.
     assert {name: value.tolist() for name, value in sent.items()} == {
         "centroids": [[1.25]],
         "counts": [4],
         "cluster": [0],
     }
-    assert not len(sample_means(rows, np.array([9, 8, 0, 0, 0, 0, 0, 0, 0]), centroids, min_count=3)["counts"])
+    assert not len(_sample_means(rows, np.array([9, 8, 0, 0, 0, 0, 0, 0, 0]), centroids, min_count=3)["counts"])
 
 
 def test_a_site_whose_groups_are_all_too_small_stays_and_tells_nothing() -> None:
     centroids = np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 9.0]])
     sent = ask(centroids + 0.3, SAMPLE, centroids)
     assert {name: value.shape for name, value in sent.items()} == {"centroids": (0, 2), "counts": (0,), "cluster": (0,)}
-    np.testing.assert_array_equal(centroids, running_means(centroids, np.zeros(3, np.int64), **sent)[0])
+    np.testing.assert_array_equal(centroids, _running_means(centroids, np.zeros(3, np.int64), **sent)[0])
 
     record = {"seen": np.zeros(3, np.int64)}
     other: Message = {"centroids": centroids[1:] + 1, "counts": np.array([4, 2]), "cluster": np.array([1, 2])}

@@ -12,7 +12,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.partwise import ALGORITHMS, answer_of_parts, check_settings
+from flareclust.executors.partwise import _ALGORITHMS, answer_of_parts, check_settings
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import algorithms, get
@@ -92,12 +92,12 @@ def test_a_federation_comes_to_the_same_as_over_arrays(over_parts, name, params,
 def test_the_algorithms_that_refusals_name_are_those_that_can():
     federated = {name: algorithm.build(3)[0] for name, algorithm in algorithms().items() if algorithm.federated}
     for name, executor in federated.items():
-        if name in ALGORITHMS:
+        if name in _ALGORITHMS:
             check_settings(executor, None)
             continue
         with pytest.raises(Refusal, match="which can run lloyd, mavg, pooled"):
             check_settings(executor, None)
-    assert set(ALGORITHMS) <= set(federated)
+    assert set(_ALGORITHMS) <= set(federated)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ PROMISED = (
 
 
 @pytest.mark.parametrize("promise", PROMISED)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", _ALGORITHMS)
 def test_promises_hold_over_parts(over_parts, name, promise):
     check = dict(checks_for(get(name)))[promise]
     asked = over_parts()

@@ -11,7 +11,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.portfolio import MEMBERS, PortfolioAggregator
+from flareclust.aggregators.portfolio import _MEMBERS, PortfolioAggregator
 from flareclust.aggregators.refinement import begun
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
@@ -81,7 +81,7 @@ def test_where_no_site_can_score_clusters_are_compared_instead():
 
 
 def test_without_a_list_all_members_but_fecas_compete():
-    assert PortfolioAggregator(3).params.competing == [name for name in MEMBERS if name != "feca"]
+    assert PortfolioAggregator(3).params.competing == [name for name in _MEMBERS if name != "feca"]
 
 
 def test_the_distance_of_a_clusters_farthest_row_is_sent_for_feca_only():
@@ -260,7 +260,7 @@ def test_sites_of_their_own_classes_are_merged_as_well(shared_data):
     data = load("s1")
     index = partition("dirichlet:0.1", data.X, data.y, 10, np.random.default_rng(0), None)
     sites = {site: data.X[chosen] for site, chosen in index.items()}
-    names = list(MEMBERS)
+    names = list(_MEMBERS)
     found = run(sites, k=15, members=names, polish=0)
     values = dict(zip(names, found.arrays["candidate_inertia"], strict=True))
     assert values["pooled"] < values["feca"]

@@ -8,7 +8,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.kfed import KFedAggregator
-from flareclust.aggregators.portfolio import MEMBERS
+from flareclust.aggregators.portfolio import _MEMBERS
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.feca import FeCAExecutor
@@ -24,7 +24,7 @@ TASK = Task(CLUSTER, 0, {}, "site-1")
 
 
 def uploads(sites, k=5, seed=0, **params):
-    executor = PortfolioExecutor(k, seed, members=list(MEMBERS), **params)
+    executor = PortfolioExecutor(k, seed, members=list(_MEMBERS), **params)
     return {site: computed(executor, TASK, X, stream(seed, 0, site), never_abort) for site, X in sites.items()}
 
 
@@ -90,7 +90,7 @@ def test_feca_is_feca_where_nothing_is_withheld(seed):
     executor = FeCAExecutor(5, seed, n_init=2)
     theirs = {site: computed(executor, TASK, X, stream(seed, 0, site), never_abort) for site, X in sites.items()}
     expected = FeCAAggregator(5).merge(Round(), theirs, np.random.default_rng(0)).task["centroids"]
-    found = MEMBERS["feca"](list(sent.values()), 5, 20, np.random.default_rng(0))
+    found = _MEMBERS["feca"](list(sent.values()), 5, 20, np.random.default_rng(0))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -114,7 +114,7 @@ def test_feca_is_the_literal_twin():
             C += kept
             R += twins.radius_assign_empirical(kept, clusters)
         expected, _, _ = twins.server_aggregation(5, C, R)
-        found = MEMBERS["feca"](list(sent.values()), 5, 20, np.random.default_rng(0))
+        found = _MEMBERS["feca"](list(sent.values()), 5, 20, np.random.default_rng(0))
         np.testing.assert_allclose(found, expected, rtol=1e-9)
         compared += 1
     assert compared >= 5
@@ -125,7 +125,7 @@ def test_kfed_is_the_server_of_kfed_on_the_same_centroids(seed):
     sent = uploads(federation(seed), seed=seed)
     theirs = {site: {name: message[name] for name in ("centroids", "counts")} for site, message in sent.items()}
     expected = KFedAggregator(5).merge(Round(), theirs, np.random.default_rng(0)).task["centroids"]
-    found = MEMBERS["kfed"](list(sent.values()), 5, 20, np.random.default_rng(0))
+    found = _MEMBERS["kfed"](list(sent.values()), 5, 20, np.random.default_rng(0))
     np.testing.assert_array_equal(found, expected)
     _, tau = twins.kfed_server(5, [twins.points(message["centroids"]) for message in sent.values()])
     everything = np.concatenate([message["centroids"] for message in sent.values()])
@@ -159,12 +159,12 @@ def test_sampled_cuts_a_local_cluster_that_k_means_on_centroids_cannot():
         "sse": np.array([400.0, 400.0, 390 * 10.0]),
     }
     rng = np.random.default_rng(0)
-    pooled, sampled = (np.sort(MEMBERS[name]([upload], 2, 20, rng).ravel()) for name in ("pooled", "sampled"))
+    pooled, sampled = (np.sort(_MEMBERS[name]([upload], 2, 20, rng).ravel()) for name in ("pooled", "sampled"))
     off = [np.abs(found - [0.0, 6.0]).max() for found in (pooled, sampled)]
     assert off[1] < off[0] / 2
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", _MEMBERS)
 def test_a_member_copes_with_a_single_cluster_in_all(member):
     upload = {
         "centroids": np.array([[1.0, 2.0]]),
@@ -172,4 +172,4 @@ def test_a_member_copes_with_a_single_cluster_in_all(member):
         "radii": np.array([3.0]),
         "sse": np.array([20.0]),
     }
-    np.testing.assert_allclose(MEMBERS[member]([upload], 4, 20, np.random.default_rng(0)), [[1.0, 2.0]])
+    np.testing.assert_allclose(_MEMBERS[member]([upload], 4, 20, np.random.default_rng(0)), [[1.0, 2.0]])

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from flareclust.aggregators.proxy import best_merges
+from flareclust.aggregators.proxy import _best_merges
 from flareclust.data.tables import Table
 from flareclust.executors.proxy import ProxyParams
 from flareclust.features.result import warnings
@@ -87,7 +87,7 @@ def test_clusters_that_only_weak_columns_link_are_compared_by_them():
     centers = np.array([[0.0, np.nan, 0.0], [9.0, np.nan, 1.0], [np.nan, 0.0, 0.0], [np.nan, 9.0, 1.0]])
     cluster = np.repeat(np.arange(4), 30)
     points = centers[cluster] + 0.1 * rng.normal(size=(120, 3))
-    found = best_merges(points, cluster, (centers, np.full(4, 30), np.array([0, 0, 1, 1])), 2, ProxyParams(k=2))
+    found = _best_merges(points, cluster, (centers, np.full(4, 30), np.array([0, 0, 1, 1])), 2, ProxyParams(k=2))
     assert not found.left_out.any()
     np.testing.assert_array_equal(found.tree.force > 0, [True, True, True])
 

@@ -8,7 +8,7 @@ from sklearn.covariance import LedoitWolf
 
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.executors.proxy import ProxyExecutor, fit_pdf, several
+from flareclust.executors.proxy import ProxyExecutor, _fit_pdf, _several
 from flareclust.protocol.task import CLUSTER, Task
 from tests.computed import computed
 from tests.examples import examples
@@ -120,7 +120,7 @@ def test_a_deviation_that_is_a_row_by_chance_is_not_sent():
 
 def test_without_boxes_bounds_are_not_even_computed():
     rows = two_clusters()[:20]
-    pdf = fit_pdf(rows, rows.mean(axis=0), "gaussian", "mle")
+    pdf = _fit_pdf(rows, rows.mean(axis=0), "gaussian", "mle")
     np.testing.assert_array_equal(pdf.low, pdf.mean)
     np.testing.assert_array_equal(pdf.high, pdf.mean)
 
@@ -168,11 +168,11 @@ def test_nothing_sent_is_a_row_however_odd_the_rows(rows, columns, k, min_count,
 
 def test_different_rows_are_counted():
     rows = np.array([[0.0, 1], [0, 1], [0, 2], [0, 1], [1, 1]])
-    assert several(rows, 3)
-    assert not several(rows, 4)
-    assert not several(rows[:4], 3)
-    assert several(rows[:1], 1)
-    assert not several(rows[:0], 1)
+    assert _several(rows, 3)
+    assert not _several(rows, 4)
+    assert not _several(rows[:4], 3)
+    assert _several(rows[:1], 1)
+    assert not _several(rows[:0], 1)
 
 
 # ---- shares ----
@@ -197,7 +197,7 @@ def test_rows_that_are_no_shares_are_refused():
 
 def test_two_different_shares_send_no_concentration():
     pair = np.array([[0.9, 0.1], [0.8, 0.2], [0.8, 0.2]])
-    pdf = fit_pdf(pair, pair.mean(axis=0), "dirichlet", "mle")
+    pdf = _fit_pdf(pair, pair.mean(axis=0), "dirichlet", "mle")
     assert pdf.concentration == 0
     np.testing.assert_array_equal(pdf.mean, pair.mean(axis=0))
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from flareclust import UserError
 from flareclust.core.categories import (
+    _category_variance,
     are_one_hot,
-    category_variance,
     check_groups,
     divisor,
     huang_gamma,
@@ -58,7 +58,7 @@ def test_gamma_is_half_the_average_deviation():
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=6).filter(lambda counts: sum(map(bool, counts)) > 1))
 def test_no_split_by_a_category_explains_more_than_one_by_a_normal_number(counts):
     rows = np.repeat(np.eye(len(counts)), counts, axis=0)
-    rows /= np.sqrt(rows.var(axis=0).sum() / category_variance(np.array(counts) / sum(counts)))
+    rows /= np.sqrt(rows.var(axis=0).sum() / _category_variance(np.array(counts) / sum(counts)))
     assert rows.var(axis=0).sum() <= 1 + 1e-9
     taken = [
         sum(len(part) * ((part.mean(axis=0) - rows.mean(axis=0)) ** 2).sum() for part in (rows[own], rows[~own]))
@@ -81,7 +81,7 @@ def test_no_split_by_a_category_explains_more_than_one_by_a_normal_number(counts
     ],
 )
 def test_variances_of_categories(shares, variance):
-    assert category_variance(np.array(shares, dtype=float)) == pytest.approx(variance)
+    assert _category_variance(np.array(shares, dtype=float)) == pytest.approx(variance)
 
 
 def test_the_variance_of_a_number_is_the_median_of_those_that_vary():

@@ -7,12 +7,12 @@ from sklearn.cluster import KMeans
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.core.blas import one_thread
-from flareclust.core.central import central_kmeans, starts
+from flareclust.core.central import _starts, central_kmeans
 
 
 @pytest.mark.parametrize(("k", "n_init"), [(1, 10), (10, 10), (20, 10), (21, 10), (24, 12), (60, 30)])
 def test_more_clusters_have_more_starts(k, n_init):
-    assert starts(k) == n_init
+    assert _starts(k) == n_init
 
 
 def test_the_starts_are_those_of_scikit_learn(rng):

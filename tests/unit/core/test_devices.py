@@ -12,7 +12,7 @@ from flareclust.core.assessment import assessment_sums
 from flareclust.core.blas import one_thread
 from flareclust.core.devices import steps
 from flareclust.core.devices.ragged import Ragged, keys_of
-from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum, start_stream, uniform
+from flareclust.core.devices.site_kernels import MOST_SUMMED, _uniform, pairwise_sum, start_stream
 from flareclust.core.disclosure import check_enough, disclosable_clusters
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters, seed_cells
@@ -38,7 +38,7 @@ SHAPES = {
 def test_the_random_numbers_are_numpys(seed, round_, site):
     state = np.empty(4, np.uint64)
     start_stream(seed, round_, site, state)
-    assert [uniform(state) for _ in range(20)] == np.random.default_rng([seed, round_, site]).random(20).tolist()
+    assert [_uniform(state) for _ in range(20)] == np.random.default_rng([seed, round_, site]).random(20).tolist()
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 16, 100, MOST_SUMMED])

@@ -15,7 +15,7 @@ def ball(d: int, radius: float = 1.0) -> Box:
     return Box(np.full(d, -radius), np.full(d, radius), radius)
 
 
-def spread(rows: np.ndarray, box: Box) -> axes.Spread:
+def spread(rows: np.ndarray, box: Box) -> axes._Spread:
     d, sums = rows.shape[1], axes.second_moment_sums(rows, box, box, never_abort)
     values, products = sums[1 : 1 + d] / axes.VALUE_UNIT, sums[1 + d :] / axes.SQUARE_UNIT
     return axes.spread_of(sums[0] / axes.ROW_UNIT, values, products, 0.0)
@@ -75,7 +75,7 @@ def test_clusters_in_many_columns_are_found_without_noise(rng):
 
 
 def test_axes_are_used_where_rows_outweigh_noise_only():
-    clear = axes.Spread(1e5, np.zeros(3), np.eye(3) * 0.1, 0.01)
+    clear = axes._Spread(1e5, np.zeros(3), np.eye(3) * 0.1, 0.01)
     assert axes.is_clear(clear, 1000, 10.0, 10)
     assert not axes.is_clear(clear._replace(noise=0.2), 1000, 10.0, 10)
     assert not axes.is_clear(clear, 1000, 3000.0, 10)
@@ -85,7 +85,7 @@ def test_axes_are_used_where_rows_outweigh_noise_only():
 
 
 def test_cells_are_finer_where_rows_are_many_and_noise_is_small():
-    found = axes.Spread(3e4, np.zeros(3), np.eye(3), 0.0)
+    found = axes._Spread(3e4, np.zeros(3), np.eye(3), 0.0)
     assert axes.cells_for(found, 10.0, 4) == 1000
     assert axes.cells_for(found, 1000.0, 4) == 512
     assert axes.cells_for(found, 1e-9, 4) == 2**15
@@ -95,8 +95,8 @@ def test_noise_of_second_moments_has_the_eigenvalues_that_are_expected(rng):
     """Wigner: the largest eigenvalue of symmetric noise is twice the deviation of an entry times the root of d."""
     d, noise = 60, 1e9
     drawn = rng.normal(0, noise, size=d * (d + 1) // 2) / axes.SQUARE_UNIT
-    largest = np.linalg.eigvalsh(axes.matrix_of(drawn, d)).max()
-    assert largest == pytest.approx(2 * math.sqrt(d) * axes.product_noise(noise), rel=0.15)
+    largest = np.linalg.eigvalsh(axes._matrix_of(drawn, d)).max()
+    assert largest == pytest.approx(2 * math.sqrt(d) * axes._product_noise(noise), rel=0.15)
 
 
 def test_radii_settle_on_the_distance_of_rows_from_their_centroids():

@@ -10,7 +10,7 @@ from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_lloyd
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import SQUARE, UNIT
+from flareclust.core.dp.sums import _SQUARE, UNIT
 
 
 def brute_force(rows, box, centroids, radii):
@@ -28,7 +28,7 @@ def test_sums_by_cluster_are_those_of_a_plain_loop(rng):
     centroids, radii = rng.normal(size=(4, 3)), rng.uniform(0.5, 3, 4)
     found = dp_sums.in_units(dp_sums.cluster_sums(rows, box, centroids, radii, never_abort))
     expected = brute_force(rows, box, centroids, radii)
-    np.testing.assert_allclose(np.column_stack(found), expected, atol=200 * 2 / SQUARE)
+    np.testing.assert_allclose(np.column_stack(found), expected, atol=200 * 2 / _SQUARE)
     np.testing.assert_array_equal(found.rows, expected[:, 3])
 
 

@@ -138,7 +138,7 @@ def test_arguments_are_left_alone_and_may_have_any_form():
     np.testing.assert_array_equal(start, kept)
     fuzzy.warm_up()
     memberships(X, start)
-    assert len(fuzzy.nearness.signatures) == len(fuzzy.exchange.signatures) == 1
+    assert len(fuzzy._nearness.signatures) == len(fuzzy._exchange.signatures) == 1
 
 
 # ---- bad input ----

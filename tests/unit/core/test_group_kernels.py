@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.seeding import owner_key, stream
 from flareclust.core import group_kernels as kernels
-from flareclust.core.arrays import extent, finite
+from flareclust.core.arrays import _finite, extent
 from flareclust.evaluation.metrics.labels import _codes
 from flareclust.evaluation.scores import stack, unstack
 
@@ -121,10 +121,10 @@ def test_the_range_of_few_and_many_numbers(n, bad, rng):
     values = rng.normal(size=n)
     assert extent(values) == (values.min(), values.max())
     assert extent(values.astype(np.int64)) == (int(values.min()), int(values.max()))
-    assert finite(values)
+    assert _finite(values)
     values[n // 2] = bad
     assert np.isnan(extent(values)).all()
-    assert not finite(values)
+    assert not _finite(values)
 
 
 @pytest.mark.parametrize("seed", [0, 3, 2**32 - 1, 2**32, 2**70])

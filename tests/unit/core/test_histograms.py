@@ -10,12 +10,12 @@ from flareclust.core.histograms import (
     REACH,
     WIDE_REACH,
     Grid,
+    _quantiles,
     binned,
     finer,
     grid_around,
     median_and_range,
     outermost,
-    quantiles,
 )
 
 RNG = np.random.default_rng(3)
@@ -26,7 +26,7 @@ GRID = grid_around(X.mean(axis=0), X.std(axis=0), REACH)
 def test_quantiles_are_those_of_the_rows_within_a_bin():
     counts = sum(binned(part, GRID, 5) for part in np.array_split(X, 4))
     for share in (0.25, 0.5, 0.75):
-        found, where = quantiles(counts, GRID, share)
+        found, where = _quantiles(counts, GRID, share)
         true = np.quantile(X, share, axis=0)
         assert (np.abs(found - true) < GRID.width).all()
         np.testing.assert_allclose(where, (true - GRID.low) / GRID.width, atol=1.5)

@@ -18,16 +18,16 @@ KERNELS = (
     kernels.label_rows,
     kernels.lloyd_steps,
     kernels.column_moments,
-    screen.fill_tiles,
-    pyramid.count_cells,
-    pyramid.fill_cells,
+    screen._fill_tiles,
+    pyramid._count_cells,
+    pyramid._fill_cells,
     pyramid.pyramid_steps,
-    seeds.seed_tiles,
+    seeds._seed_tiles,
     seeds.seeds_with,
     seeds.rows_drawn,
     seeds.more_seeds,
-    seeds.farthest_rows,
-    seeds.farthest_of_tiles,
+    seeds._farthest_rows,
+    seeds._farthest_of_tiles,
     dp_sums.add_rows,
 )
 
@@ -120,7 +120,7 @@ def test_a_pass_takes_a_seed_and_adds_up_what_each_candidate_would_leave(n, d, p
     P, tiles = rng.normal(size=(points, d)), -(-n // seeds.TILE)
     own = np.zeros((tiles if tiled else 0, min(d, seeds.TILED), seeds.TILE))
     if tiled and d <= seeds.TILED:
-        seeds.seed_tiles(X, 0, own)
+        seeds._seed_tiles(X, 0, own)
     squared = literal_squared_distances(X, P).T
     after = np.minimum(closest, squared[0])
     sums = np.empty((points, tiles))

@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.central import central_kmeans
-from flareclust.core.kpod import Fit, Observed, improve, kpod, majorise, move
+from flareclust.core.kpod import Fit, Observed, _improve, _majorise, kpod, move
 from flareclust.core.missing.kernels import nearest_by_known, squares_of_known, sums_of_known
 from tests.examples import examples
 
@@ -99,7 +99,7 @@ def test_a_step_of_majorisation_equals_its_literal_twin(seed: int) -> None:
         twin, labels = twin_majorise(X, B, a)
     except LookupError:
         return  # which row an empty cluster takes is scikit-learn's choice
-    got = majorise(observed(X), fit_of(X, B, a))
+    got = _majorise(observed(X), fit_of(X, B, a))
     assert got.labels.tolist() == labels.tolist()
     np.testing.assert_allclose(got.centroids, twin_means(X, twin, labels), atol=1e-12)
     assert got.objective == pytest.approx(twin_objective(X, got.centroids, labels))
@@ -150,11 +150,11 @@ def test_kernels_are_compiled_once_whatever_is_passed(rng: np.random.Generator) 
 @given(st.integers(0, 2**32 - 1))
 def test_the_objective_never_rises_and_the_end_rests_in_both_steps(seed: int) -> None:
     X, B, a = random_problem(seed)
-    path = list(improve(observed(X), fit_of(X, twin_means(X, B, a), a), max_iter=50))
+    path = list(_improve(observed(X), fit_of(X, twin_means(X, B, a), a), max_iter=50))
     objectives = [twin_objective(X, fit.centroids, fit.labels) for fit in path]
     assert all(after <= before + 1e-9 for before, after in pairwise(objectives))
     last = path[-1]
-    for step in (majorise, move):
+    for step in (_majorise, move):
         assert step(observed(X), last).labels.tolist() == last.labels.tolist()
 
 

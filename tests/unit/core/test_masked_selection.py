@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust.core.missing.grouping import method_a, method_b, objective
-from flareclust.core.missing.selection import best_grouping, between_variance, cost
+from flareclust.core.missing.selection import _between_variance, best_grouping, cost
 from tests.unit.core.masked_cases import NAN
 
 
@@ -19,7 +19,7 @@ def test_a_centroid_without_a_group_costs_as_much_as_the_largest_distance():
 def test_what_columns_tell_is_the_variance_between_clusters_of_a_site():
     # Column 0: 0 and 4, weights 1 and 3: variance 3. Column 1 differs between sites only. Column 2 at one site.
     centroids = np.array([[0.0, 1.0, NAN], [4.0, 1.0, NAN], [0.0, 5.0, 2.0], [4.0, 5.0, 6.0]])
-    np.testing.assert_allclose(between_variance(centroids, np.array([1, 3, 1, 3]), np.array([0, 0, 1, 1])), [3, 0, 3])
+    np.testing.assert_allclose(_between_variance(centroids, np.array([1, 3, 1, 3]), np.array([0, 0, 1, 1])), [3, 0, 3])
 
 
 def test_the_grouping_with_the_smaller_objective_is_taken_whichever_is_preferred():

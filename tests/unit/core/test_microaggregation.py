@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import Refusal
 from flareclust.core import microaggregation
-from flareclust.core.microaggregation import SMALLEST_GROUP, groups_of, microaggregate, synthetic_rows
+from flareclust.core.microaggregation import SMALLEST_GROUP, _synthetic_rows, groups_of, microaggregate
 from flareclust.data.tables import Table
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
@@ -51,7 +51,7 @@ def test_every_group_has_the_floor_and_different_rows(X, floor):
 @given(tables)
 def test_synthetic_rows_have_the_groups_sizes_means_and_the_spread_within_groups(X):
     labels = groups_of(X, 4)
-    made = synthetic_rows(X, labels)
+    made = _synthetic_rows(X, labels)
     kept = X[labels >= 0]
     assert made.shape == kept.shape
     if not len(kept):

@@ -106,14 +106,14 @@ def plain_different(Y):
     for y in Y:
         if all(((y - kind) ** 2).sum() > kernels._SAME for kind in kinds):
             kinds.append(y)
-    return min(len(kinds), kernels.DIFFERENT)
+    return min(len(kinds), kernels._DIFFERENT)
 
 
 def plain_merge_uniform(Y, own, groups):
     """Return the groups with those of too few different rows joined to the nearest ones."""
     own = own.copy()
     for g in range(groups):
-        while (own == g).any() and plain_different(Y[own == g]) < kernels.DIFFERENT:
+        while (own == g).any() and plain_different(Y[own == g]) < kernels._DIFFERENT:
             others = [h for h in range(groups) if h != g and (own == h).any()]
             if not others:
                 break
@@ -171,7 +171,7 @@ def test_refinement_moves_and_swaps_the_same_rows(rng, n, d):
     own = rng.permutation(np.arange(n) % groups)
     own[own == 0] = np.where(rng.random((own == 0).sum()) < 0.3, -1, 0)
     expected = plain_refine(Z[order], own, groups, FLOOR)
-    kernels.refine(Z, order, own, groups, FLOOR)
+    kernels._refine(Z, order, own, groups, FLOOR)
     np.testing.assert_array_equal(own, expected)
 
 
@@ -181,7 +181,7 @@ def test_groups_of_too_few_different_rows_are_joined(rng, n, d):
     order, own = rng.permutation(n), rng.integers(-1, n // 4, n)
     expected = plain_merge_uniform(Z[order], own, n // 4)
     assert (expected != own).any()
-    kernels.merge_uniform(Z, order, own, n // 4)
+    kernels._merge_uniform(Z, order, own, n // 4)
     np.testing.assert_array_equal(own, expected)
 
 
@@ -190,4 +190,4 @@ def test_different_rows_are_counted_up_to_three(rng, kinds):
     Z = rng.normal(size=(kinds, 2))[rng.integers(kinds, size=20)]
     Z += 1e-9 * rng.normal(size=Z.shape)
     members = rng.permutation(20)[:9]
-    assert kernels.different(Z, members) == plain_different(Z[members])
+    assert kernels._different(Z, members) == plain_different(Z[members])

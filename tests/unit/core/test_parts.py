@@ -47,7 +47,7 @@ def test_a_row_is_found_in_its_part(number):
 @pytest.mark.parametrize("n", [1, 2, 7, 1000, (1 << 20) + 3])
 def test_the_first_seed_is_drawn_as_of_an_array(n):
     for seed in range(20):
-        drawn = part_kmeans.first_row(n, np.random.default_rng(seed))
+        drawn = part_kmeans._first_row(n, np.random.default_rng(seed))
         assert drawn == _draw_row(np.ones(n), np.random.default_rng(seed))
 
 
@@ -69,7 +69,7 @@ def test_fewer_seeds_where_there_are_fewer_different_rows():
 def test_clusters_of_kmeans_are_the_same_however_rows_are_cut(places, k, seed):
     alone = recompute_centroids(X, kmeans(X, k, np.random.default_rng(seed)))
     parts = cut(X, *sorted(set(places)))
-    found = part_kmeans.kmeans(parts, k, np.random.default_rng(seed))
+    found = part_kmeans._kmeans(parts, k, np.random.default_rng(seed))
     np.testing.assert_array_equal(found.counts, alone.counts)
     np.testing.assert_allclose(found.centroids, alone.centroids, **EQUAL)
     np.testing.assert_array_equal(np.concatenate(found.labels), alone.labels)
@@ -81,7 +81,7 @@ def test_clusters_of_few_and_many_columns_also_far_from_zero(d, shift):
     rng = np.random.default_rng(d)
     rows = shift + rng.normal(size=(900, d)) + 5 * rng.integers(4, size=(900, 1))
     alone = recompute_centroids(rows, kmeans(rows, 4, np.random.default_rng(0)))
-    found = part_kmeans.kmeans(cut(rows, 10, 300, 811), 4, np.random.default_rng(0))
+    found = part_kmeans._kmeans(cut(rows, 10, 300, 811), 4, np.random.default_rng(0))
     np.testing.assert_array_equal(found.counts, alone.counts)
     np.testing.assert_allclose(found.centroids, alone.centroids, rtol=1e-12, atol=1e-12)
 
@@ -89,7 +89,7 @@ def test_clusters_of_few_and_many_columns_also_far_from_zero(d, shift):
 def test_the_best_of_several_starts_is_as_good_as_alone():
     """Of starts that end with the same clusters, rounding says which one counts, and so their order."""
     alone = recompute_centroids(X, kmeans(X, 5, np.random.default_rng(1), n_init=3))
-    found = part_kmeans.kmeans(PARTS, 5, np.random.default_rng(1), n_init=3)
+    found = part_kmeans._kmeans(PARTS, 5, np.random.default_rng(1), n_init=3)
     np.testing.assert_allclose(np.sort(found.centroids, axis=0), np.sort(alone.centroids, axis=0), **EQUAL)
     assert sorted(found.counts) == sorted(alone.counts)
 

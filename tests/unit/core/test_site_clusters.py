@@ -16,9 +16,9 @@ from flareclust.core import site_clusters as module
 from flareclust.core.local import local_clusters
 from flareclust.core.site_clusters import (
     CLUSTERERS_AT_SITES,
+    _kmedoids,
     check_clusterer,
     check_k_local,
-    kmedoids,
     of_site,
     refine,
     sendable,
@@ -93,7 +93,7 @@ def test_kmedoids_is_its_literal_twin(seed, n, k, max_iter):
     rng = np.random.default_rng(seed)
     data = rng.normal(size=(n, 2)) + 4 * rng.integers(3, size=(n, 1))
     start = rng.choice(n, min(k, n), replace=False)
-    found = kmedoids(data, start, max_iter, never_abort)
+    found = _kmedoids(data, start, max_iter, never_abort)
     medoids, labels = twin_kmedoids(points(data), start.tolist(), max_iter)
     np.testing.assert_array_equal(found.centroids, data[medoids])
     assert found.labels.tolist() == labels
@@ -103,16 +103,16 @@ def test_kmedoids_is_its_literal_twin(seed, n, k, max_iter):
 
 def test_a_medoid_ignores_an_outlier_that_drags_a_mean_along():
     data = np.array([[0.0], [1], [2], [3], [1000]])
-    assert kmedoids(data, np.array([0]), 10, never_abort).centroids.tolist() == [[2]]
+    assert _kmedoids(data, np.array([0]), 10, never_abort).centroids.tolist() == [[2]]
     sent = clusters(data, 1, clusterer="kmedoids")
     assert sent.centroids.tolist() == [[1006 / 5]]  # what is sent is a mean all the same
 
 
 def test_sums_over_many_members_are_the_same_in_blocks(monkeypatch):
     data = np.random.default_rng(5).normal(size=(50, 3)) + 1e6
-    whole = kmedoids(data, np.array([0, 1]), 20, never_abort)
+    whole = _kmedoids(data, np.array([0, 1]), 20, never_abort)
     monkeypatch.setattr(module, "_BLOCK", 7)
-    np.testing.assert_array_equal(kmedoids(data, np.array([0, 1]), 20, never_abort).centroids, whole.centroids)
+    np.testing.assert_array_equal(_kmedoids(data, np.array([0, 1]), 20, never_abort).centroids, whole.centroids)
 
 
 def test_several_starts_of_kmedoids_are_no_worse_than_one():

@@ -10,7 +10,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.core.chunks import is_mapped
 from flareclust.core.lloyd import assign, kmeans
-from flareclust.core.local import ROUNDS, local_clusters, summary_kmeans, summary_of, weighted_means
+from flareclust.core.local import ROUNDS, _summary_of, _weighted_means, local_clusters, summary_kmeans
 from flareclust.evaluation import selection
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
@@ -87,7 +87,7 @@ def test_weighted_means_are_those_of_plain_numpy(n, d, draws, equal, seed):
     rng = generator(seed)
     rows = rng.integers(0, 3, (n, d)).astype(float) if equal else rng.normal(50, 3, (n, d))
     weights = rng.integers(1, 9, n).astype(float)
-    found = weighted_means(rows, weights, draws, generator(seed))
+    found = _weighted_means(rows, weights, draws, generator(seed))
     means, mass = plain_means(rows, weights, draws, generator(seed))
     np.testing.assert_allclose(found.means, means, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(found.weights, mass)
@@ -95,7 +95,7 @@ def test_weighted_means_are_those_of_plain_numpy(n, d, draws, equal, seed):
 
 def test_the_summary_is_that_of_plain_numpy_on_several_levels():
     X = mixture(3000, d=3)
-    found = summary_of(X, 2, generator(), rows=120)
+    found = _summary_of(X, 2, generator(), rows=120)
     means, weights = plain_summary(X, 10, generator(), 120)
     np.testing.assert_allclose(found.means, means, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(found.weights, weights)
@@ -103,7 +103,7 @@ def test_the_summary_is_that_of_plain_numpy_on_several_levels():
 
 def test_a_summary_weighs_as_much_as_the_rows_and_has_their_mean():
     X = mixture(5000, d=3)
-    found = summary_of(X, 3, generator(), rows=250)
+    found = _summary_of(X, 3, generator(), rows=250)
     assert found.weights.sum() == len(X)
     assert found.weights.min() >= 1
     np.testing.assert_allclose(np.average(found.means, axis=0, weights=found.weights), X.mean(axis=0), atol=1e-9)
@@ -111,7 +111,7 @@ def test_a_summary_weighs_as_much_as_the_rows_and_has_their_mean():
 
 def test_rows_of_one_piece_are_their_own_summary():
     X = mixture(500)
-    found = summary_of(X, 3, generator())
+    found = _summary_of(X, 3, generator())
     np.testing.assert_array_equal(found.means, X)
     assert (found.weights == 1).all()
     full = kmeans(X, 6, generator(), n_init=5)
@@ -120,7 +120,7 @@ def test_rows_of_one_piece_are_their_own_summary():
 
 def test_levels_bound_the_number_of_means():
     X = generator(1).normal(size=(60_000, 2))
-    assert len(summary_of(X, 2, generator(), rows=200).means) <= 4 * 200  # without levels 29,000
+    assert len(_summary_of(X, 2, generator(), rows=200).means) <= 4 * 200  # without levels 29,000
 
 
 # ---- the clustering ----

@@ -9,7 +9,7 @@ from torch import nn
 
 from flareclust._foundation.errors import UserError
 from flareclust.deep.devices import Devices, make_devices
-from flareclust.deep.local_training import average, correct, draw_rows, losses, train
+from flareclust.deep.local_training import _draw_rows, average, correct, losses, train
 
 SIZES = (7, 3, 12)
 
@@ -68,7 +68,7 @@ def test_devices_side_by_side_are_trained_as_each_alone(monkeypatch, batch, at_o
     monkeypatch.setattr("flareclust.deep.local_training.WEIGHTS_AT_ONCE", at_once)
     devices, net = some_devices(), network()
     together = train(net, shared(net, 3), devices, updates=4, lr=0.2, batch=batch, generator=generator())
-    rows = draw_rows(devices.counts, 4, batch or 1, generator())
+    rows = _draw_rows(devices.counts, 4, batch or 1, generator())
     for i, n in enumerate(SIZES):
         alone = {name: value.detach().clone() for name, value in net.named_parameters()}
         for step in range(4):
@@ -119,7 +119,7 @@ def test_a_device_without_rows_keeps_its_weights_and_loses_nothing():
 
 def test_rows_drawn_are_the_devices_own():
     counts = torch.tensor([1, 5, 40])
-    drawn = draw_rows(counts, 200, 3, generator())
+    drawn = _draw_rows(counts, 200, 3, generator())
     assert drawn.shape == (200, 3, 3)
     assert (drawn < counts[:, None]).all()
     assert set(drawn[:, 1].flatten().tolist()) == set(range(5))

@@ -9,7 +9,7 @@ import torch
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.deep.networks import build, weights_of
-from flareclust.deep.training import AUGMENTATIONS, Training, augmentation, device_of, embed, train
+from flareclust.deep.training import _AUGMENTATIONS, Training, _augmentation, device_of, embed, train
 
 SHAPE, CPU = np.array([8, 8, 1]), torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -79,18 +79,18 @@ def test_training_stops():
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", _AUGMENTATIONS)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_changed_images_have_the_size_of_images(name, channels):
     x = torch.randn(5, channels, 8, 8)
-    changed = augmentation(name, (channels, 8, 8), torch.Generator())(x)
+    changed = _augmentation(name, (channels, 8, 8), torch.Generator())(x)
     assert changed.shape == x.shape
     assert torch.equal(changed, x) == (name == "none")
 
 
 def test_tables_are_not_changed():
     x = torch.randn(5, 3)
-    assert augmentation("auto", (3,), torch.Generator())(x) is x
+    assert _augmentation("auto", (3,), torch.Generator())(x) is x
 
 
 def test_every_row_is_embedded_by_itself():

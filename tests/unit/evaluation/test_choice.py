@@ -7,7 +7,7 @@ from sklearn.metrics import calinski_harabasz_score
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.evaluation.criteria import choose, elbow_depths, measured, score_candidates, variance_ratios
+from flareclust.evaluation.criteria import _elbow_depths, _variance_ratios, choose, measured, score_candidates
 from flareclust.evaluation.scores import stack
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment
@@ -42,9 +42,9 @@ def test_rules_on_judgements_made_by_hand(rule, columns, k):
 
 def test_elbow_depths_by_hand():
     """Over k = 2, 4, 6, 10 the line runs 1, .75, .5, 0; the inertia, scaled, is 1, .25, .125, 0."""
-    depths = elbow_depths(np.array([2, 4, 6, 10]), np.array([90.0, 30.0, 20.0, 10.0]))
+    depths = _elbow_depths(np.array([2, 4, 6, 10]), np.array([90.0, 30.0, 20.0, 10.0]))
     np.testing.assert_allclose(depths, [0.0, 0.5, 0.375, 0.0], atol=1e-12)
-    assert elbow_depths(np.array([2, 3]), np.array([9.0, 1.0])).tolist() == [0, 0]
+    assert _elbow_depths(np.array([2, 3]), np.array([9.0, 1.0])).tolist() == [0, 0]
 
 
 def test_a_judgement_by_hand():
@@ -88,12 +88,12 @@ def test_the_variance_ratio_is_scikit_learns(seed):
 
 def test_the_variance_ratio_where_there_is_little_to_divide():
     """Rows 0, 0, 4, 4, 8, 8: a perfect solution is the best, the smaller of two; n clusters of n rows have none."""
-    ratios = variance_ratios(np.array([2, 3, 4, 6]), np.array([16.0, 0.0, 0.0, 0.0]), 64.0, 6)
+    ratios = _variance_ratios(np.array([2, 3, 4, 6]), np.array([16.0, 0.0, 0.0, 0.0]), 64.0, 6)
     assert ratios[0] == pytest.approx((64 - 16) / (16 / 4))
     assert np.isfinite(ratios[:3]).all()
     assert ratios[1] > ratios[2] > ratios[0]
     assert np.isnan(ratios[3])
-    assert np.isnan(variance_ratios(np.array([2, 3]), np.zeros(2), 0.0, 6)).all()  # rows that do not differ
+    assert np.isnan(_variance_ratios(np.array([2, 3]), np.zeros(2), 0.0, 6)).all()  # rows that do not differ
 
 
 def test_the_name_of_a_rule_may_be_written_as_in_scikit_learn():

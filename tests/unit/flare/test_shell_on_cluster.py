@@ -14,7 +14,7 @@ from nvflare.apis.event_type import EventType
 
 from flareclust._foundation.errors import Refusal
 from flareclust.aggregators.base import unpack
-from flareclust.core.part_kmeans import kmeans
+from flareclust.core.part_kmeans import _kmeans
 from flareclust.data.file_formats import FileFingerprint
 from flareclust.data.labels import LABELS_FILE
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
@@ -127,7 +127,7 @@ def test_rows_go_when_the_job_ends(context, local, two_workers):
 
 
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(on_cluster):
-    alone = kmeans(on_cluster.parts, K, np.random.default_rng(0))
+    alone = _kmeans(on_cluster.parts, K, np.random.default_rng(0))
     asked = []
 
     def kill_once():
@@ -136,7 +136,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(on_cluster):
             kill_one(on_cluster.parts._client)
         return False
 
-    found = kmeans(on_cluster.parts.until(kill_once), K, np.random.default_rng(0))
+    found = _kmeans(on_cluster.parts.until(kill_once), K, np.random.default_rng(0))
     assert len(asked) > 3
     np.testing.assert_array_equal(found.centroids, alone.centroids)
     np.testing.assert_array_equal(found.counts, alone.counts)

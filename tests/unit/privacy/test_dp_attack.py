@@ -10,7 +10,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.dp.axes import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
+from flareclust.core.dp.sums import _SQUARE, COUNT, UNIT
 from flareclust.executors.dp_base import AXES_START, MOMENTS_START, PrivateExecutor
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
@@ -61,7 +61,7 @@ def second_moments(message: Message) -> FloatArray:
 
 
 def sums(message: Message) -> FloatArray:
-    scaled = (UNIT * message["shifts"], COUNT * message["rows"], SQUARE * message["squares"])
+    scaled = (UNIT * message["shifts"], COUNT * message["rows"], _SQUARE * message["squares"])
     return np.concatenate([part.ravel() for part in scaled])
 
 

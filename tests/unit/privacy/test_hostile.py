@@ -16,7 +16,7 @@ from flareclust.engines.inprocess import answered
 from flareclust.federation import run_federation
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.schema import LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
+from flareclust.protocol.schema import _LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
 from flareclust.protocol.task import REFUSED
 from flareclust.testing.tools import exchanges, iid_sites
 from tests.examples import examples
@@ -97,7 +97,7 @@ def test_whatever_comes_only_its_sender_is_refused(arrays):
     assert used
     if problem is not None:
         assert problem.isprintable()
-        assert len(problem) <= LONGEST_TEXT
+        assert len(problem) <= _LONGEST_TEXT
     else:
         SCHEMA.check({name: value for name, value in arrays.items() if name != "seconds"}, limits=LIMITS)
 
@@ -133,7 +133,7 @@ def test_a_hundred_thousand_arrays_too_many_make_a_short_text():
     assert used
     assert problem is not None
     assert "and 99997 more" in problem
-    assert len(problem) <= LONGEST_TEXT
+    assert len(problem) <= _LONGEST_TEXT
     assert problem.isprintable()
 
 
@@ -144,7 +144,7 @@ def test_texts_of_others_are_short_and_plain():
     assert plain("fewer rows than k=4") == "fewer rows than k=4"
     assert plain("über 5 Zeilen, 日本") == "über 5 Zeilen, 日本"
     nasty = "\x1b[2J\x1b]0;owned\x07\r\n\x00\x9b\u202e\u2028\ud800" + "x" * 2**20
-    assert len(plain(nasty)) == LONGEST_TEXT
+    assert len(plain(nasty)) == _LONGEST_TEXT
     assert plain(nasty).isprintable()
     assert plain(["a"] * 10**6) == "(a list instead of a text)"
 
@@ -168,7 +168,7 @@ def test_a_thousand_refusals_are_one_readable_message():
     assert "site-0000?[2J has 0 reasons?x" in text
     assert text.endswith("and 980 more reasons")
     assert text.isprintable()
-    assert len(text) < 20 * (LONGEST_TEXT + 50)
+    assert len(text) < 20 * (_LONGEST_TEXT + 50)
 
 
 @pytest.mark.parametrize("name", ["masked", "proxy"])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.mavg import match_average
-from flareclust.aggregators.portfolio import MEMBERS
+from flareclust.aggregators.mavg import _match_average
+from flareclust.aggregators.portfolio import _MEMBERS
 from flareclust.core.clusterers import cluster_means, weighted_kmeans
 from flareclust.core.robust import USUAL_CAP, Rule
 from flareclust.evaluation.scores import stack, unstack
@@ -62,7 +62,7 @@ def _merged(name, replies, round_=Round(), **params):  # noqa: B008 - a frozen d
 def test_by_default_the_merges_are_the_plain_ones_bit_for_bit(uploads):
     _, sent = uploads
     plain = {
-        "mavg": lambda r, rng: match_average([reply["centroids"] for reply in r.values()])[0],
+        "mavg": lambda r, rng: _match_average([reply["centroids"] for reply in r.values()])[0],
         "pooled": lambda r, rng: weighted_kmeans(
             _end_to_end(r, "centroids"), _end_to_end(r, "counts").astype(float), 4, 20, rng
         )[0],
@@ -75,7 +75,7 @@ def test_by_default_the_merges_are_the_plain_ones_bit_for_bit(uploads):
         assert not {"left_out", "kept"} & set(merged.record)
     rng = np.random.default_rng(3)
     members = stack(
-        [member(list(sent["portfolio"].values()), 4, 20, rng) for name, member in MEMBERS.items() if name != "feca"]
+        [member(list(sent["portfolio"].values()), 4, 20, rng) for name, member in _MEMBERS.items() if name != "feca"]
     )
     assert np.array_equal(_merged("portfolio", sent["portfolio"]).task["candidates"], members["candidates"])
 
