@@ -8,6 +8,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
+from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.data.ids import Ids
@@ -88,11 +89,11 @@ def summed(kind: str, rows: FloatArray, public: np.random.Generator) -> tuple[In
         return dp_sums.cell_counts(rows, box, box, (3,) * d, never_abort), 1.0
     if kind == "axes":
         axes = np.linalg.qr(public.normal(size=(d, d)))[0].clip(-1, 1)
-        return axes.axis_cell_counts(rows, box, box.middle, axes, np.ones(d), (3,) * d, never_abort), 1.0
+        return dp_axes.axis_cell_counts(rows, box, box.middle, axes, np.ones(d), (3,) * d, never_abort), 1.0
     if kind == "moments":
         return dp_sums.moment_sums(rows, box, box, never_abort), dp_sums.moment_sensitivity()
     if kind == "second moments":
-        return axes.second_moment_sums(rows, box, box, never_abort), axes.second_moment_sensitivity()
+        return dp_axes.second_moment_sums(rows, box, box, never_abort), dp_axes.second_moment_sensitivity()
     if kind == "update":
         return dp_sums.cluster_sums(rows, box, centroids, radii, never_abort), dp_sums.cluster_sensitivity()
     return dp_sums.quality_sums(rows, box, centroids, float(radii[0]), never_abort), dp_sums.quality_sensitivity()
