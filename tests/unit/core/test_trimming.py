@@ -42,7 +42,7 @@ def test_rows_are_those_of_a_literal_trimmed_k_means(seed: int) -> None:
     data = np.random.default_rng(seed).normal(size=(80, 2)) + np.repeat(
         [[0.0, 0.0], [5.0, 0.0], [0.0, 4.0], [5.0, 4.0]], 20, axis=0
     )
-    found = trimmed_rows(data, 4, 0.1, np.random.default_rng(seed), n_init=1, aborted=never_abort)
+    found = _trimmed_rows(data, 4, 0.1, np.random.default_rng(seed), n_init=1, aborted=never_abort)
     centroids = data[np.random.default_rng(seed).choice(80, size=4, replace=False)]
     for _ in range(100):
         distances = np.linalg.norm(data[:, None] - centroids, axis=2)
