@@ -49,7 +49,7 @@ _SHOWN = ("nvflare", "numpy", "scikit-learn", "numba", "mlflow", "prefect", "fas
 
 
 @dataclass(frozen=True)
-class Finding:
+class _Finding:
     """What one check found.
 
     Attributes:
@@ -69,13 +69,13 @@ class Finding:
         return asdict(self)
 
 
-def examine(kit: Path | None = None) -> list[Finding]:
+def examine(kit: Path | None = None) -> list[_Finding]:
     """Return the findings of all checks.
 
     Args:
         kit: of a site, a server or an admin, whose files are checked, too; None for none.
     """
-    checks: dict[str, Callable[[], Iterator[Finding]]] = {
+    checks: dict[str, Callable[[], Iterator[_Finding]]] = {
         "python": _python,
         "packages": _packages,
         "disk": _disk,
@@ -91,19 +91,19 @@ def examine(kit: Path | None = None) -> list[Finding]:
     return [finding for name, check in checks.items() for finding in _guarded(name, check)]
 
 
-def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+def _guarded(name: str, check: Callable[[], Iterator[_Finding]]) -> list[_Finding]:
     """Return what a check found; its own error is a finding, too."""
     try:
         return list(check())
     except (FlareclustError, OSError) as error:
-        return [Finding(name, "fail", str(error))]
+        return [_Finding(name, "fail", str(error))]
 
 
-def _python() -> Iterator[Finding]:
-    yield Finding("python", "ok", f"flareclust {__version__}, Python {platform.python_version()}, {platform.system()}")
+def _python() -> Iterator[_Finding]:
+    yield _Finding("python", "ok", f"flareclust {__version__}, Python {platform.python_version()}, {platform.system()}")
     if (packages := _without_bytecode()) is not None:
         text = "the installed packages have no bytecode and Python may not write it: each process compiles them again"
-        yield Finding("python", "warn", text, f"python -m compileall -q {packages}")
+        yield _Finding("python", "warn", text, f"python -m compileall -q {packages}")
 
 
 def _without_bytecode() -> Path | None:
@@ -115,7 +115,7 @@ def _without_bytecode() -> Path | None:
     return packages if sys.dont_write_bytecode or not os.access(packages, os.W_OK) else None
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[_Finding]:
     wrong, absent = [], dict[str, list[str]]()
     for text in requires("flareclust") or ():
         needed = Requirement(text)
@@ -131,13 +131,13 @@ def _packages() -> Iterator[Finding]:
             wrong.append((needed, f"has version {found}"))
     for needed, what in wrong:
         pin = f"{needed.name}{needed.specifier}"
-        yield Finding("packages", "fail", f"{needed.name} {what}, needed is {pin}", f"python -m pip install '{pin}'")
+        yield _Finding("packages", "fail", f"{needed.name} {what}, needed is {pin}", f"python -m pip install '{pin}'")
     shown = [f"{name} {found}" for name in _SHOWN if (found := _version(name))]
     if not wrong:
-        yield Finding("packages", "ok", ", ".join(shown))
+        yield _Finding("packages", "ok", ", ".join(shown))
     for extra, packages in absent.items():
         advice = f"python -m pip install 'flareclust[{extra}]' if you need it ({_EXTRAS[extra]})"
-        yield Finding("packages", "note", f"the extra {extra} is not installed ({', '.join(packages)})", advice)
+        yield _Finding("packages", "note", f"the extra {extra} is not installed ({', '.join(packages)})", advice)
 
 
 def _version(name: str) -> str | None:
@@ -147,24 +147,24 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _disk() -> Iterator[Finding]:
+def _disk() -> Iterator[_Finding]:
     for what, folder in {"this folder": Path.cwd(), "temporary files": scratch_base()}.items():
         free = shutil.disk_usage(folder).free
         state: _State = "fail" if free < _NOTHING else "warn" if free < _LITTLE else "ok"
         advice = "" if state == "ok" else "make room, or work in another folder (TMPDIR for temporary files)"
-        yield Finding("disk", state, f"{free / _GIB:.1f} GiB free for {what} in {folder}", advice)
+        yield _Finding("disk", state, f"{free / _GIB:.1f} GiB free for {what} in {folder}", advice)
     if scratch_base() != Path(tempfile.gettempdir()):
         text = f"the simulator cannot work in {tempfile.gettempdir()}, whose path is long or has a space"
-        yield Finding("disk", "warn", f"{text}; it uses {scratch_base()}", "set TMPDIR to a short path")
+        yield _Finding("disk", "warn", f"{text}; it uses {scratch_base()}", "set TMPDIR to a short path")
 
 
-def _ports() -> Iterator[Finding]:
+def _ports() -> Iterator[_Finding]:
     taken = [port for port in _PORTS if not _free(port)]
     for port in taken:
         text = f"port {port} is in use; if by your own server, all is well"
-        yield Finding("ports", "warn", text, f"otherwise name another one: {_PORTS[port]} {port + 1}")
+        yield _Finding("ports", "warn", text, f"otherwise name another one: {_PORTS[port]} {port + 1}")
     if not taken:
-        yield Finding("ports", "ok", f"{', '.join(map(str, _PORTS))} are free")
+        yield _Finding("ports", "ok", f"{', '.join(map(str, _PORTS))} are free")
 
 
 def _free(port: int) -> bool:
@@ -177,64 +177,64 @@ def _free(port: int) -> bool:
     return True
 
 
-def _leftovers() -> Iterator[Finding]:
+def _leftovers() -> Iterator[_Finding]:
     found = leftovers()
     if not found:
-        yield Finding("leftovers", "ok", "no folder of a run that was killed")
+        yield _Finding("leftovers", "ok", "no folder of a run that was killed")
         return
     text = f"{len(found)} folder(s) of killed runs, with rows of their sites: {', '.join(map(str, found[:3]))}"
-    yield Finding("leftovers", "warn", text, "the next simulator run removes them, or remove them now")
+    yield _Finding("leftovers", "warn", text, "the next simulator run removes them, or remove them now")
 
 
-def _plugins() -> Iterator[Finding]:
+def _plugins() -> Iterator[_Finding]:
     names = class_list.installed_plugins()
     for name in names:
         try:
             class_list.of_plugins([name])
         except FlareclustError as error:
-            yield Finding("plugins", "fail", str(error), f"update or uninstall the package of {name}")
+            yield _Finding("plugins", "fail", str(error), f"update or uninstall the package of {name}")
     if not names:
-        yield Finding("plugins", "ok", f"none; {len(class_list.of_sites())} classes of ours may be named in jobs")
+        yield _Finding("plugins", "ok", f"none; {len(class_list.of_sites())} classes of ours may be named in jobs")
     else:
-        yield Finding("plugins", "ok", f"installed: {', '.join(names)}")
+        yield _Finding("plugins", "ok", f"installed: {', '.join(names)}")
 
 
-def _mlflow() -> Iterator[Finding]:
+def _mlflow() -> Iterator[_Finding]:
     uri = store.resolve_uri()
     shown = uri if "@" not in uri else uri.partition("://")[0] + "://..." + uri.rpartition("@")[2]
     file = store.sqlite_file(uri)
     if file is not None and not file.exists():
-        yield Finding("MLflow", "ok", f"the first tracked run makes {file}")
+        yield _Finding("MLflow", "ok", f"the first tracked run makes {file}")
         return
     store.check_store(uri)
-    yield Finding("MLflow", "ok", f"the store {shown} answers")
+    yield _Finding("MLflow", "ok", f"the store {shown} answers")
 
 
-def _prefect() -> Iterator[Finding]:
+def _prefect() -> Iterator[_Finding]:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
-        yield Finding("Prefect", "ok", "PREFECT_API_URL is not set; runs are not reported to a Prefect server")
+        yield _Finding("Prefect", "ok", "PREFECT_API_URL is not set; runs are not reported to a Prefect server")
         return
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=5):
-            yield Finding("Prefect", "ok", f"the server {url} answers")
+            yield _Finding("Prefect", "ok", f"the server {url} answers")
     except (OSError, ValueError) as error:
         advice = "start it (prefect server start), or unset PREFECT_API_URL"
-        yield Finding("Prefect", "fail", f"no server answers at {url} ({error})", advice)
+        yield _Finding("Prefect", "fail", f"no server answers at {url} ({error})", advice)
 
 
-def _data() -> Iterator[Finding]:
+def _data() -> Iterator[_Finding]:
     folder = os.environ.get("FLARECLUST_DATA")
     if folder and not Path(folder).is_dir():
-        yield Finding("data", "warn", f"FLARECLUST_DATA names {folder}, which is no folder", "correct it, or unset it")
+        yield _Finding("data", "warn", f"FLARECLUST_DATA names {folder}, which is no folder", "correct it, or unset it")
     else:
-        yield Finding("data", "ok", f"data sets are kept in {folder}" if folder else "FLARECLUST_DATA is not set")
+        yield _Finding("data", "ok", f"data sets are kept in {folder}" if folder else "FLARECLUST_DATA is not set")
 
 
-def _kit(kit: Path) -> Iterator[Finding]:
+def _kit(kit: Path) -> Iterator[_Finding]:
     local = local_of(kit)
     found = problems(local, kit.name)
     for problem in found:
-        yield Finding("kit", "fail", problem, f"flareclust site check {kit}")
+        yield _Finding("kit", "fail", problem, f"flareclust site check {kit}")
     if not found:
-        yield Finding("kit", "ok", f"the allow-list and the rights in {local} are as they should be")
+        yield _Finding("kit", "ok", f"the allow-list and the rights in {local} are as they should be")

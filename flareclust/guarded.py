@@ -13,7 +13,7 @@ from flareclust.privacy import file_guard
 from flareclust.sites.running import RELAY, note_protection
 
 
-def main() -> None:
+def _main() -> None:
     """Run the module that the first argument names, with the arguments after it, as `python -m` would."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m flareclust.guarded MODULE [ARGUMENT ...]; MODULE is a program of NVFlare")
@@ -28,4 +28,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -25,7 +25,7 @@ _RUNS: tuple[tuple[str, str, dict[str, int]], ...] = (
 )
 
 
-def main() -> None:
+def _main() -> None:
     """Run them and print a table."""
     results = {}
     started = time.time()
@@ -71,4 +71,4 @@ def _table(results: dict[str, Result]) -> Table:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

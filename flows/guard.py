@@ -33,7 +33,7 @@ LOST = (
 _SIGNAL_PAUSE = 0.5
 
 
-def main() -> int:
+def _main() -> int:
     """Start the flow run that the environment names, pass on that it is to end, return its exit code."""
     theirs, ours = os.pipe()
     command = [sys.executable, "-m", "flareclust.flows.guard", _RUN, str(theirs)]
@@ -111,4 +111,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == [_RUN]:
         run(int(sys.argv[2]))
     else:
-        sys.exit(main())
+        sys.exit(_main())

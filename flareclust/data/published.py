@@ -125,7 +125,7 @@ _QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
 
 
 @dataclass(frozen=True)
-class Official:
+class _Official:
     """A data set kept in an npz file.
 
     Attributes:
@@ -149,11 +149,11 @@ class Official:
     sha256: str = ""
 
 
-def _sipu(name: str, text: str, content: str) -> Official:
+def _sipu(name: str, text: str, content: str) -> _Official:
     family = name.rstrip("0123456789")
     convert = {"s": _s_set, "birch": _birch_set, "dim": _dim_set}[family]
     truth = {"s": "s-originals.zip", "birch": f"b{name[-1]}-gt.txt", "dim": f"{name}.pa"}[family]
-    return Official(
+    return _Official(
         text=text,
         file=f"{name}/{name}.npz",
         keys=("X", "y", "centroids"),
@@ -168,7 +168,7 @@ _S = "5000 rows, 2 columns, 15 Gaussian clusters, {} overlap (Fränti and Virmaj
 _BIRCH = "100000 rows, 2 columns, 100 clusters {} (Zhang and others 1997)"
 _DIM = "1024 rows, {} columns, 16 well separated Gaussian clusters (Fränti and others 2006)"
 
-OFFICIAL: Mapping[str, Official] = MappingProxyType(
+OFFICIAL: Mapping[str, _Official] = MappingProxyType(
     {
         "s1": _sipu("s1", _S.format("hardly any"), "76b25b4c285079d9333dbb278c496507b78df92df8d33e262e60829cf2529e11"),
         "s2": _sipu("s2", _S.format("little"), "861c2ccd02774108529e688b5338a511c93c365184fd6260399212ab3569e1fe"),
@@ -190,7 +190,7 @@ OFFICIAL: Mapping[str, Official] = MappingProxyType(
         "dim1024": _sipu(
             "dim1024", _DIM.format(1024), "b86f5c8b079a22c209ae75fa351c2e3aeede978fe68e90451c936a3ede911ad5"
         ),
-        "mnist": Official(
+        "mnist": _Official(
             text="60000 training images of handwritten digits, 784 columns, 10 classes",
             file="mnist/mnist.npz",
             keys=("X_train", "y_train"),
@@ -208,7 +208,7 @@ OFFICIAL: Mapping[str, Official] = MappingProxyType(
             ),
             content="7a2ea3c22dbe8343b2b97f4f534b0fca77ac0c9aa48fc4f6ed1faefc819f1cd7",
         ),
-        "qmnist": Official(
+        "qmnist": _Official(
             text="mnist with the writer of each digit from QMNIST as the row's owner, 539 writers",
             file="qmnist/qmnist_labels.npz",
             keys=("train",),
@@ -217,28 +217,28 @@ OFFICIAL: Mapping[str, Official] = MappingProxyType(
             downloads=(("qmnist-train-labels-idx2-int.gz", "md5:0058f8dd561b90ffdd0f734c6a30e5e4"),),
             content="417cd1f6e2143de81d319ba0d373457f4edc1b3cb9222e5795ad6b452680220f",
         ),
-        "har": Official(
+        "har": _Official(
             text="10299 windows of smartphone sensors, 561 features (recomputed), 6 activities, 30 subjects as owners",
             file="har/har561_rebuilt.npz",
             keys=("X", "y", "subject", "feature_names"),
             sha256="2dccadeca39fe26acd385b07f1286233b6587a291e51525bd894524336380481",
             address="https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
         ),
-        "femnist": Official(
+        "femnist": _Official(
             text="30653 digits of 250 writers as owners, 784 columns, no classes (Garst and Reinders 2024)",
             file="femnist_garst/femnist_garst.npz",
             keys=("X", "client"),
             sha256="7a2d9dd2c2b61b714933da879686016bd60c9c289b039f5642b0e07881e5a2f2",
             address="https://github.com/swiergarst/fedKMeans",
         ),
-        "garst_grid": Official(
+        "garst_grid": _Official(
             text="grid16 as published with its 5 clients as owners; garst_grid:beta1_ppc200_noise1.3 picks a setting",
             file="garst_grid/garst_grid.npz",
             keys=(),
             sha256="b73fa7fdf8659f18e82441d82f74004fc43060c964ffbdf8936996571485c054",
             address="https://github.com/swiergarst/fedKMeans",
         ),
-        "cifar10_subset": Official(
+        "cifar10_subset": _Official(
             text="5000 test images of CIFAR-10, 3072 columns, 10 classes",
             file="cifar10_subset/cifar10_subset.npz",
             keys=("X", "y"),

@@ -21,7 +21,7 @@ from flareclust.sites.config import write_config
 from flareclust.sites.kit import allow_classes
 
 
-class ClusteringRecipe(Recipe):
+class _ClusteringRecipe(Recipe):
     """An NVFlare Recipe around a clustering job.
 
     Args:
@@ -69,7 +69,7 @@ def recipe(
     secure_sums: bool = False,
     secure_sites: Sequence[str] | None = None,
     **params: object,
-) -> ClusteringRecipe:
+) -> _ClusteringRecipe:
     """Return an NVFlare Recipe of an algorithm, for `recipe.run(SimEnv(...))`, `ProdEnv` and `recipe.export(...)`.
 
     Args:
@@ -80,7 +80,7 @@ def recipe(
         task_timeout: seconds a site has for one task.
         assess: whether to compute the label-free metrics and the labels at the end.
         profile: whether the clusters are described after that (docs/profiles.md).
-        rows: see `ClusteringRecipe`.
+        rows: see `_ClusteringRecipe`.
         packaged: False copies the classes into the job instead of expecting flareclust at the sites.
         secure_sums: whether sites send sums masked, so that the server learns their total only. It needs `min_sites`: the sums
             are of at least so many sites, which every site checks.
@@ -102,4 +102,4 @@ def recipe(
     )
     line = registry.get(algorithm)
     job = build_job(line, params, options, packaged=packaged)
-    return ClusteringRecipe(job, line.executor_class(), rows, installed_plugin(line) if packaged else ())
+    return _ClusteringRecipe(job, line.executor_class(), rows, installed_plugin(line) if packaged else ())

@@ -35,7 +35,7 @@ _Described: TypeAlias = Profiles | NoisyProfiles
 
 
 @dataclass(frozen=True)
-class Telling:
+class _Telling:
     """One column that tells about a cluster.
 
     Attributes:
@@ -48,7 +48,7 @@ class Telling:
 
 
 @dataclass(frozen=True)
-class Branch:
+class _Branch:
     """One leaf of the tree.
 
     Attributes:
@@ -106,13 +106,13 @@ def value_of(profiles: _Described, j: int, value: float) -> str:
     return number(value, float(profiles.overall[1][j]))
 
 
-def telling(profiles: _Described, cluster: int, most: int = _MOST_TELLING) -> list[Telling]:
+def telling(profiles: _Described, cluster: int, most: int = _MOST_TELLING) -> list[_Telling]:
     """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
     if profiles.undescribed(cluster):
         return []
     z = profiles.apart[cluster]
     owner = {j: name for name, places in profiles.categories.items() for j in places}
-    found: list[Telling] = []
+    found: list[_Telling] = []
     seen: set[str] = set()
     # Of two categories as far from all, the one that the cluster has more of says it in fewer words.
     for j in sorted(range(len(z)), key=lambda j: (-round(abs(z[j]), 9), -z[j], j)):
@@ -121,7 +121,7 @@ def telling(profiles: _Described, cluster: int, most: int = _MOST_TELLING) -> li
         if owner.get(j, "") in seen:
             continue
         seen |= {owner[j]} if j in owner else set()
-        found.append(Telling(_said(profiles, cluster, j), float(z[j])))
+        found.append(_Telling(_said(profiles, cluster, j), float(z[j])))
     return found
 
 
@@ -142,7 +142,7 @@ def sentence(profiles: _Described, cluster: int) -> str:
     return "; ".join(one.text for one in found) if found else profiles.alike
 
 
-def branches(profiles: Profiles) -> list[Branch]:
+def branches(profiles: Profiles) -> list[_Branch]:
     """Return the leaves of the tree by cluster, the largest part of each first; nothing without a tree."""
     tree = profiles.tree
     if tree is None:
@@ -152,11 +152,11 @@ def branches(profiles: Profiles) -> list[Branch]:
     for leaf in tree.leaves():
         cluster, rows = tree.names(leaf), tree.rows[leaf]
         own, total = float(rows[cluster]), int(rows.sum())
-        found.append(Branch(cluster, _conditions(profiles, leaf), total, own / total, own / float(in_all[cluster])))
+        found.append(_Branch(cluster, _conditions(profiles, leaf), total, own / total, own / float(in_all[cluster])))
     return sorted(found, key=lambda one: (one.cluster, -one.found))
 
 
-def rule_of(profiles: Profiles, cluster: int) -> Branch | None:
+def rule_of(profiles: Profiles, cluster: int) -> _Branch | None:
     """Return the leaf that finds most of a cluster; None where none is mostly of it, or the tree has no split."""
     own = [
         one for one in branches(profiles) if one.cluster == cluster and one.purity >= _PURE and one.text != _ALL_ROWS

@@ -111,7 +111,7 @@ _STREAM_ERRORS = (STREAM_CHANNEL, STREAM_ERROR_TOPIC)
 _EVENTS = (CellChannel.AUX_COMMUNICATION, FED_EVENT_TOPIC)
 
 
-def most_bytes() -> int:
+def _most_bytes() -> int:
     """Return the largest reply that the server receives: what its kit says in `local/comm_config.json`, or `MOST_BYTES`."""
     limit: int = CommConfigurator().get_streaming_max_blob_size()  # NVFlare's default where the kit says nothing
     return MOST_BYTES if limit == DEFAULT_STREAMING_MAX_BLOB_SIZE else limit
@@ -126,7 +126,7 @@ def install(fl_ctx: FLContext, open_task: _OpenTask) -> bool:
         return False
     receiver = ReplyAdapter(cell, found.cb, fl_ctx, open_task)
     handler = BlobHandler(receiver.call)
-    handler.max_blob_size = most_bytes()
+    handler.max_blob_size = _most_bytes()
     cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
     core.add_incoming_filter(channel="*", topic="*", cb=dropping(bypassing_problem))
     return True
@@ -190,7 +190,7 @@ class ReplyAdapter(Adapter):
             if contains_lazy_download_ref(message.payload):
                 return "sent references to arrays in the place of arrays"
         except BlobSizeError:
-            return f"sent a reply of more than {most_bytes():,} bytes, the server's streaming_max_blob_size"
+            return f"sent a reply of more than {_most_bytes():,} bytes, the server's streaming_max_blob_size"
         except StreamError:
             return "sent a reply that did not arrive as a whole"
         except BadMessage as error:

@@ -185,7 +185,7 @@ class OwnNames(simulator_runner.SimulatorClientRunner):
             process.kill()
 
 
-def main() -> int:
+def _main() -> int:
     """Run the simulator with the arguments of the command line; return its exit code."""
     parser = ArgumentParser()
     simulator.define_simulator_parser(parser)
@@ -204,4 +204,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_main())

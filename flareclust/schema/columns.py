@@ -40,7 +40,7 @@ from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, re
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.words import DAYS
 
-Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
+_Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
 Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
 
 #: Missing cells that stay in the rows, as NaN, since a job fills them or leaves them open.
@@ -60,7 +60,7 @@ class ColumnSchema(Settings):
     category becomes one feature of 0 and 1 for each of its values, called `sex=f`.
     """
 
-    type: Type = Field(description="What the cells are: number, category, ordered, date, id, weight or ignore.")
+    type: _Type = Field(description="What the cells are: number, category, ordered, date, id, weight or ignore.")
     unit: str | None = Field(default=None, description="Unit of the numbers; sites with another one state a factor.")
     range: tuple[float | str, float | str] | None = Field(
         default=None, strict=False, description="The least and the largest plausible number, or date."
@@ -122,7 +122,7 @@ class ColumnSchema(Settings):
         """Return the range in numbers, of a date in days; without one, all numbers."""
         if self.range is None:
             return -float("inf"), float("inf")
-        low, high = (days(bound) if self.type == "date" and isinstance(bound, str) else bound for bound in self.range)
+        low, high = (_days(bound) if self.type == "date" and isinstance(bound, str) else bound for bound in self.range)
         if not isinstance(low, str) and not isinstance(high, str):
             return float(low), float(high)
         raise ValueError("range must be two numbers")
@@ -261,7 +261,7 @@ def features_of(name: str, column: ColumnSchema) -> list[str]:
     return [f"{name}={value}" for value in (*(column.values or ()), *more)]
 
 
-def days(text: str) -> float:
+def _days(text: str) -> float:
     """Return an ISO date in days since 1970-01-01; ValueError for another text."""
     try:
         return float((datetime.date.fromisoformat(text) - datetime.date(1970, 1, 1)).days)
@@ -298,10 +298,10 @@ def read_mapping_file(path: Path) -> dict[str, Any]:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    if isinstance(value, str) and value in get_args(Type):
+    if isinstance(value, str) and value in get_args(_Type):
         return {"type": value}
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise UserError(f"expected settings such as {{type: number}}, or one of {', '.join(get_args(Type))}")
+        raise UserError(f"expected settings such as {{type: number}}, or one of {', '.join(get_args(_Type))}")
     return value
 
 

@@ -39,7 +39,7 @@ _DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
 _UNIT = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]\s*$|_(mm|cm|m|kg|g|mg|ml|l|years|days|bpm|mmhg)$", re.IGNORECASE)
 
 
-class Draft(NamedTuple):
+class _Draft(NamedTuple):
     """A drafted schema.
 
     Attributes:
@@ -51,7 +51,7 @@ class Draft(NamedTuple):
     rows: int
 
 
-def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
+def draft(path: str | Path, mapping: TableMapping | None = None) -> _Draft:
     """Return the draft of a schema for a file's columns.
 
     Args:
@@ -85,7 +85,7 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
     if all("type: id" in line or "type: ignore" in line for line in lines):
         why = f"; {_COMMAS}" if _COMMAS in text else ""
         raise UserError(f"{file.place}: no column looks like a number or a category{why}")
-    return Draft(text, len(columns[0]))
+    return _Draft(text, len(columns[0]))
 
 
 def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool) -> tuple[dict[str, object], str]:

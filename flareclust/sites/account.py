@@ -302,7 +302,7 @@ def _key(place: str) -> str:
     return hashlib.sha256(os.fsencode(place)).hexdigest()[:32]
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """A spending: when (UTC), by which job at which site, on what, its epsilon by itself, and that of all until then."""
 
     at: str
@@ -332,7 +332,7 @@ class Budget:
     place: str
     file: Path
     others: Sequence[str]
-    lines: Sequence[Line]
+    lines: Sequence[_Line]
     spent: float
     budget: float
     delta: float
@@ -433,9 +433,9 @@ def _budget(local: Path, site: str, policy: Policy) -> Budget:
     )
 
 
-def _lines(entries: Sequence[Entry], delta: float) -> list[Line]:
+def _lines(entries: Sequence[Entry], delta: float) -> list[_Line]:
     return [
-        Line(entry.at, entry.job, entry.site, entry.what, epsilon_of(entry.rho, delta), epsilon_of(until, delta))
+        _Line(entry.at, entry.job, entry.site, entry.what, epsilon_of(entry.rho, delta), epsilon_of(until, delta))
         for entry, until in zip(entries, accumulate(entry.rho for entry in entries), strict=True)
     ]
 

@@ -106,7 +106,7 @@ def remove_policy(local: Path) -> bool:
     return had
 
 
-class Scopes(NamedTuple):
+class _Scopes(NamedTuple):
     """What NVFlare finds beside our filters: the scopes' names, of which a job may choose one; that of jobs which choose none, None
     where the file names none; and the classes of others' filters.
     """
@@ -116,14 +116,14 @@ class Scopes(NamedTuple):
     other_filters: list[str]
 
 
-def scopes_of(local: Path) -> Scopes:
+def scopes_of(local: Path) -> _Scopes:
     """Return what a site's file says of scopes; UserError where it is not what NVFlare reads."""
     file, found = _read(local)
     scopes, default = _scopes(found, file), found.get("default_scope")
     others = [
         str(one.get("path")) for scope in scopes for key in _OURS for one in scope.get(key, []) if not _is_ours(one)
     ]
-    return Scopes([str(scope.get("name")) for scope in scopes], str(default) if default else None, others)
+    return _Scopes([str(scope.get("name")) for scope in scopes], str(default) if default else None, others)
 
 
 def _read(local: Path) -> tuple[Path, dict[str, Any]]:

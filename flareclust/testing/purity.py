@@ -48,7 +48,7 @@ def _in_a_process(folder: str, order: str) -> dict[str, str]:
     return found
 
 
-def replies(folder: Path, order: int) -> dict[str, str]:
+def _replies(folder: Path, order: int) -> dict[str, str]:
     """Return a digest of the reply to each task in a folder, which is answered in this order: 1, or -1 for backwards."""
     about = json.loads((folder / "tasks.json").read_text())
     module, _, name = about["executor"].rpartition(".")
@@ -74,6 +74,6 @@ def _digest(arrays: Mapping[str, Any]) -> str:
     return found.hexdigest()
 
 
-def main() -> None:
+def _main() -> None:
     """Print the digests of the replies to the tasks of a folder, in an order."""
-    print(json.dumps(replies(Path(sys.argv[1]), int(sys.argv[2]))))
+    print(json.dumps(_replies(Path(sys.argv[1]), int(sys.argv[2]))))

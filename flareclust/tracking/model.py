@@ -17,14 +17,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_Labels = NDArray[np.int64]
 
 #: Least divisor of a distance, relative to the length of the extremes.
-FLOOR = 1e-12
+_FLOOR = 1e-12
 
 #: The value of a category that stands for a missing cell.
-MISSING = "missing"
+_MISSING = "missing"
 
 
 class NearestCentroid(mlflow.pyfunc.PythonModel):
@@ -98,9 +98,9 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             )
         return self._with_gaps(model_input)
 
-    def _complete(self, model_input: pd.DataFrame) -> Labels:
+    def _complete(self, model_input: pd.DataFrame) -> _Labels:
         distances, lengths = self._squared(model_input)
-        labels: Labels = np.argmin(distances, axis=1).astype(np.int64)
+        labels: _Labels = np.argmin(distances, axis=1).astype(np.int64)
         return np.where(lengths == 0, -1, labels) if self.directions else labels
 
     def _details(self, model_input: pd.DataFrame) -> pd.DataFrame:
@@ -124,7 +124,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 found.loc[without, "threshold"], found.loc[without, "far"] = np.nan, True
         return found
 
-    def _squared(self, model_input: pd.DataFrame) -> tuple[Floats, Floats]:
+    def _squared(self, model_input: pd.DataFrame) -> tuple[_Floats, _Floats]:
         """Return the squared distances (n, k) of complete rows to the centroids, and the lengths (n,) of the rows."""
         X = np.asarray(self._ready(model_input), dtype=np.float64)
         d = self.centroids.shape[1]
@@ -168,19 +168,19 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 raise ValueError(f"the input has no column {column}")
         return pd.DataFrame(ready)
 
-    def _indicator(self, cells: Any, name: str, value: str) -> Floats:
+    def _indicator(self, cells: Any, name: str, value: str) -> _Floats:
         """Return where a category has a value (n,), 0 or 1; NaN where the cell is missing and that is no value of its own."""
         values = [column.partition("=")[2] for column in self.columns if column.startswith(f"{name}=")]
         missing = (cells.isna() | (cells == "")).to_numpy(dtype=bool)
-        texts = np.where(missing, MISSING, cells.astype(str).to_numpy(dtype=object))
+        texts = np.where(missing, _MISSING, cells.astype(str).to_numpy(dtype=object))
         if (~missing & ~np.isin(texts.astype(str), values)).any():
             raise ValueError(
                 f"column {name} holds values other than {', '.join(values)}, which the federation did not have"
             )
         found = (texts == value).astype(np.float64)
-        return found if MISSING in values else np.where(missing, np.nan, found)
+        return found if _MISSING in values else np.where(missing, np.nan, found)
 
-    def _numbers(self, cells: Any, name: str) -> Floats:
+    def _numbers(self, cells: Any, name: str) -> _Floats:
         """Return the places (n,) of an ordered column's values, or the days of dates; numbers are these already, NaN is missing."""
         values, takes_numbers = self.words[name]["values"], self.words[name]["numbers"]
         texts = cells.astype(object).where(cells.notna() & (cells != ""), np.nan)
@@ -204,7 +204,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         found[is_text] = read.to_numpy(dtype=np.float64)
         return found
 
-    def _with_gaps(self, model_input: pd.DataFrame) -> Labels:
+    def _with_gaps(self, model_input: pd.DataFrame) -> _Labels:
         present = [name for name in self.names if name in model_input.columns]
         if not present:
             raise ValueError(f"the input has none of the columns {', '.join(self.names)}")
@@ -223,10 +223,10 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         for number, has in enumerate(patterns):
             rows = pattern.reshape(-1) == number
             distance[rows] = self._distances(X[np.ix_(rows, has)], centroids[:, has])
-        labels: Labels = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1)).astype(np.int64)
+        labels: _Labels = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1)).astype(np.int64)
         return labels
 
-    def _distances(self, X: Floats, centroids: Floats) -> Floats:
+    def _distances(self, X: _Floats, centroids: _Floats) -> _Floats:
         """Return the distances (n, k) of complete rows (n, c) to centroids (k, c); infinite where nothing is in common."""
         distance = np.full((len(X), len(centroids)), np.inf)
         high, low = _extreme(np.fmax, centroids), _extreme(np.fmin, centroids)
@@ -239,22 +239,22 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 distance[:, r] = self._scaled(X[:, common], centroid[common], high[common], low[common])
         return distance
 
-    def _scaled(self, X: Floats, centroid: Floats, high: Floats, low: Floats) -> Floats:
+    def _scaled(self, X: _Floats, centroid: _Floats, high: _Floats, low: _Floats) -> _Floats:
         """Return the distances (n,) of rows (n, c) to a centroid (c,), in units of the largest between the extremes (c,)."""
         if self.phi == "cosine":
-            widest = max(float(_one_minus_cosine(high[None], low)[0]), FLOOR)
+            widest = max(float(_one_minus_cosine(high[None], low)[0]), _FLOOR)
             return _one_minus_cosine(X, centroid) / widest
-        widest = max(float(np.linalg.norm(high - low)), FLOOR * float(np.linalg.norm(np.fmax(abs(high), abs(low)))))
+        widest = max(float(np.linalg.norm(high - low)), _FLOOR * float(np.linalg.norm(np.fmax(abs(high), abs(low)))))
         distance = np.linalg.norm(X - centroid, axis=1)
         return np.asarray(np.where(distance > 0, distance / (widest or 1.0), 0.0))
 
 
-def _extreme(choose: np.ufunc, points: Floats) -> Floats:
-    extreme: Floats = choose.reduce(points, axis=0)
+def _extreme(choose: np.ufunc, points: _Floats) -> _Floats:
+    extreme: _Floats = choose.reduce(points, axis=0)
     return extreme
 
 
-def _one_minus_cosine(A: Floats, b: Floats) -> Floats:
+def _one_minus_cosine(A: _Floats, b: _Floats) -> _Floats:
     """Return (n,) 1 - cos; 1 where one of the two is zero, 0 where both are."""
     lengths, own = np.linalg.norm(A, axis=1), float(np.linalg.norm(b))
     product = lengths * own

@@ -54,7 +54,7 @@ class NotLogged(FlareclustError):
 
 
 @dataclass(frozen=True)
-class Logged:
+class _Logged:
     """What logging a folder came to.
 
     Attributes:
@@ -248,7 +248,7 @@ def was_stopped(error: BaseException) -> bool:
 
 def log_folder(
     folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None
-) -> dict[Path, Logged]:
+) -> dict[Path, _Logged]:
     """Log a saved result, or the studies of a sweep's folder, as their own runs would have done; return what came of it.
 
     Args:
@@ -267,7 +267,7 @@ def log_folder(
     return {file: _log_trials(file, uri) for file in files}
 
 
-def _log_trials(file: Path, uri: str | None = None) -> Logged:
+def _log_trials(file: Path, uri: str | None = None) -> _Logged:
     """Log the study whose trials a file holds; a run that MLflow has is left alone.
 
     Args:
@@ -284,14 +284,14 @@ def _log_trials(file: Path, uri: str | None = None) -> Logged:
         with store_errors(store):
             parent = Tracker(store, about["experiment"]).find(about["key"])
             if parent is not None and _has(parent, len(done) - failed, failed):
-                return Logged(str(parent.info.run_id), known=True)
+                return _Logged(str(parent.info.run_id), known=True)
         tracker = SweepTracker(about["name"], [one.trial for one in done], store, about["experiment"])
         tracker.complete(done)
         if tracker.lost is not None:
             raise tracker.lost
     except NoAnswer as error:
         raise NotLogged(f"{file} is not in MLflow, or only in part: {error}") from error
-    return Logged(tracker.parent, known=False)
+    return _Logged(tracker.parent, known=False)
 
 
 def _has(parent: Any, done: int, failed: int) -> bool:
@@ -301,7 +301,7 @@ def _has(parent: Any, done: int, failed: int) -> bool:
     return counts == (done, failed) and parent.info.status == ("FAILED" if failed else "FINISHED")
 
 
-def log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> Logged:
+def log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> _Logged:
     """Log a saved result to MLflow, as its own run would have done.
 
     Args:
@@ -331,7 +331,7 @@ def log_result(folder: Path, uri: str | None = None, alias: str | None = None, m
     else:
         run_id = known
     decision = "" if alias is None else offer_alias(experiment, run_id, alias, metric)
-    return Logged(run_id, known is not None, decision)
+    return _Logged(run_id, known is not None, decision)
 
 
 def _experiment(result: Result, folder: Path) -> Experiment:

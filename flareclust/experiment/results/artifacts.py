@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PICTURE, _CHOICE_PICTURE, _TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 REPORT = "report.html"
 #: What a saved result is made of; the summary says that the others are there. A checkpoint is gone when they are.
-FILES = (
+_FILES = (
     PICTURE,
     _CHOICE_PICTURE,
     _TREE_PICTURE,
@@ -48,7 +48,7 @@ def check_resume(folder: Path) -> None:
 def check_unused(folder: Path) -> None:
     """Raise UserError where `folder` holds a result, which a run from the command line replaces on request only."""
     if (folder / outcome_files.SUMMARY).exists():
-        check_target(folder, FILES)
+        check_target(folder, _FILES)
         raise UserError(
             f"{folder} holds the result of another run; name a new folder with --out, or replace the result with --overwrite"
         )
@@ -56,7 +56,7 @@ def check_unused(folder: Path) -> None:
 
 def check_out(folder: Path, *, resume: bool = False) -> None:
     """Raise UserError unless a result may be written to `folder`: new, empty, or an older result; or a run to resume."""
-    check_target(folder, FILES)
+    check_target(folder, _FILES)
     if not resume and (folder / CHECKPOINT).exists():
         raise UserError(
             f"{folder} holds the checkpoint of an interrupted run; resume it (--resume {folder}, or resume=), remove it, or "
@@ -172,7 +172,7 @@ def _put(new: Path, folder: Path) -> None:
         new.rename(folder)
         return
     (folder / outcome_files.SUMMARY).unlink(missing_ok=True)
-    for name in FILES:
+    for name in _FILES:
         if (new / name).exists():
             os.replace(new / name, folder / name)
         else:

@@ -90,7 +90,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         outcome = replace(outcome, arrays={**outcome.arrays, UNITS: np.array(prepared.units)})
     labels = _pooled_labels(prepared, outcome)
     metrics = dict(outcome.metrics) | _truth(experiment, prepared, outcome, labels)
-    algorithm, places = registry.get(experiment.algorithm), rows_of(prepared, outcome)
+    algorithm, places = registry.get(experiment.algorithm), _rows_of(prepared, outcome)
     assessed, k = assessed_rows(experiment, prepared, outcome, places), choice.chosen_k(outcome.arrays) or prepared.k
     warnings = [
         *_warnings(k, outcome, places),
@@ -181,7 +181,7 @@ def _choosing(experiment: Experiment) -> dict[str, Any]:
 
 def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
     """Return the labels (n,) in the order of the data set, or of the sites' names; -1 where a site gave none, or no site has the row."""
-    places = rows_of(prepared, outcome)
+    places = _rows_of(prepared, outcome)
     n = sum(map(len, places.values())) if prepared.dataset is None else len(prepared.dataset.X)
     labels = np.full(n, -1, dtype=np.int64)
     for site, found in outcome.labels.items():
@@ -189,7 +189,7 @@ def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
     return labels
 
 
-def rows_of(prepared: Prepared, outcome: Outcome) -> Mapping[str, IntArray]:
+def _rows_of(prepared: Prepared, outcome: Outcome) -> Mapping[str, IntArray]:
     """Return the places of each site's rows in the data: where they were split from, or one site after the other by name.
 
     Rows in files that gave no labels are not counted; nobody here knows how many there are.

@@ -43,15 +43,15 @@ def export(result: "Result", file: Path) -> Path:
         if file.suffix == ".skops":
             from skops.io import dump
 
-            dump(pipeline(result), file)
+            dump(_pipeline(result), file)
         else:
-            file.write_bytes(graph(result).SerializeToString())
+            file.write_bytes(_graph(result).SerializeToString())
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from None
     return file
 
 
-def pipeline(result: "Result") -> Any:
+def _pipeline(result: "Result") -> Any:
     """Return a fitted scikit-learn pipeline whose `predict` gives the labels of `Result.predict` and `transform` the distances.
 
     Rows without a direction, which have the label -1 there, get the label of some cluster here.
@@ -82,7 +82,7 @@ def pipeline(result: "Result") -> Any:
     return Pipeline([*steps, ("cluster", means)])
 
 
-def graph(result: "Result") -> Any:
+def _graph(result: "Result") -> Any:
     """Return an ONNX model: `rows` (n, d), doubles, to `cluster` (n,) and `distance` (n,) to its centroid."""
     from onnx import TensorProto, checker, helper, numpy_helper
 

@@ -19,7 +19,7 @@ _MOST_CELLS, _MOST_CLUSTERS, _MOST_COLUMNS = 8, 30, 8
 
 
 @dataclass(frozen=True)
-class ClustersSideBySide:
+class _ClustersSideBySide:
     """The clusters of comparable cells: their shares, and the means of their rows.
 
     Attributes:
@@ -70,7 +70,7 @@ def _found(name: str, reference: ClusterMeans, own: ClusterMeans) -> _Found:
 
 def clusters_side_by_side(
     cells: Sequence[Cell], done: Sequence[TrialRun], ordered: Sequence[str]
-) -> ClustersSideBySide | None:
+) -> _ClustersSideBySide | None:
     """Return tables of the clusters of cells of the same data and k, which the caller has grouped; nothing for one cell.
 
     Args:
@@ -85,7 +85,7 @@ def clusters_side_by_side(
     reference = same[0][1]
     found = [_found(" ".join(cell.cell[axis] for axis in ordered), reference, one) for cell, one in same]
     means, of = _means(found), len(reference.columns)
-    return ClustersSideBySide(
+    return _ClustersSideBySide(
         found[0].name,
         _shares(found),
         means,

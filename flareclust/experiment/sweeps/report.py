@@ -107,7 +107,7 @@ def spread(cell: Cell, name: str) -> str:
     return f"{text} e{power}" if scaled else text
 
 
-class SweepProgress:
+class _SweepProgress:
     """Counts trials and says how long the rest will take, going by those that were run now; call it with each.
 
     Attributes:
@@ -131,7 +131,7 @@ class SweepProgress:
 
 
 @contextmanager
-def sweep_progress(total: int) -> Iterator[SweepProgress]:
+def sweep_progress(total: int) -> Iterator[_SweepProgress]:
     """Show on stderr how far a study is: a bar on a terminal, else a line for every tenth of it."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -141,12 +141,12 @@ def sweep_progress(total: int) -> Iterator[SweepProgress]:
             if n in tenths:
                 print(f"{n} of {total} trials, {text}", file=sys.stderr, flush=True)
 
-        yield SweepProgress(total, line)
+        yield _SweepProgress(total, line)
         return
     columns = (TextColumn("{task.completed} of {task.total} trials"), BarColumn(30), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=total)
-        yield SweepProgress(total, lambda n, text: bar.update(task, completed=n, description=text))
+        yield _SweepProgress(total, lambda n, text: bar.update(task, completed=n, description=text))
 
 
 def _duration(seconds: float) -> str:

@@ -145,7 +145,7 @@ def _storable(measured: TrialResult) -> TrialResult:
 
 
 @dataclass(frozen=True)
-class ExperimentMeasure:
+class _ExperimentMeasure:
     """Runs an experiment and measures its result: the `measure` of a sweep's trial.
 
     Attributes:
@@ -180,7 +180,7 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: D
     chosen = {"k_range", "criterion"} if experiment.k_range else set()
     decides = chosen | {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites"}
     params = experiment.model_dump(mode="json", include=decides)
-    return Trial(cell, experiment.seed, params, ExperimentMeasure(experiment, dataset))
+    return Trial(cell, experiment.seed, params, _ExperimentMeasure(experiment, dataset))
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
@@ -261,7 +261,7 @@ def trial_message(trial: Trial) -> dict[str, Any]:
     Raises:
         UserError: the trial is no experiment of a sweep.
     """
-    if not isinstance(trial.measure, ExperimentMeasure):
+    if not isinstance(trial.measure, _ExperimentMeasure):
         raise UserError("only the trials of a sweep can run in other processes; use threads")
     experiment = trial.measure.experiment.model_dump(mode="json")
     if not is_known(experiment["data"]):
@@ -281,7 +281,7 @@ def measure_message(message: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(
                 f"the data {experiment.data} of this worker differ from those of the sweep; give every worker the same files"
             )
-        return ExperimentMeasure(experiment, dataset)()
+        return _ExperimentMeasure(experiment, dataset)()
 
     done = attempt_any(Trial(message["cell"], experiment.seed, {}, measure))
     if done.measured is None:

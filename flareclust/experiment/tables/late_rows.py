@@ -80,7 +80,7 @@ def notes_on(folder: Path, table: Table) -> list[str]:
     notes = columns_unlike_those_of(
         arrays, about["params"], columns, table.X, (about.get("assessed") or {}).get("rows")
     )
-    far = far_rows(arrays, about, table.X)
+    far = _far_rows(arrays, about, table.X)
     return [*notes, far] if far else notes
 
 
@@ -137,7 +137,7 @@ def columns_unlike_those_of(
     return unlike_columns(X[:, valued], (cells[valued], center[valued], deviation[valued]), _of(names, valued), dates)
 
 
-def far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArray) -> str:
+def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArray) -> str:
     """Return how many of new rows (n, d) are far from every cluster of a saved run; empty where that is not known.
 
     Args:

@@ -56,7 +56,7 @@ _DAMAGED = (
 )
 
 
-class Spent(NamedTuple):
+class _Spent(NamedTuple):
     """What was spent, in rho: by job in the order of their first spending, and in all."""
 
     jobs: dict[str, float]
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
     rho: float
 
 
-class User(NamedTuple):
+class _User(NamedTuple):
     """Who uses a ledger: the place of a table, the site and the kit that named it, and since when."""
 
     place: str
@@ -150,14 +150,14 @@ class Ledger:
                 self._write(connection, job, what, rho)
                 self._commit(connection)
 
-    def spent(self) -> Spent:
+    def spent(self) -> _Spent:
         """Return what was spent so far; nothing where there is no file yet.
 
         Raises:
             Refusal: as for `spend`.
         """
         if self.path is not None and not self.must_exist and not self.path.exists():
-            return Spent({}, 0.0)
+            return _Spent({}, 0.0)
         with self._open(make=False) as connection:
             return _read(connection)
 
@@ -178,10 +178,10 @@ class Ledger:
             found = connection.execute("SELECT at, job, site, what, rho FROM spending ORDER BY at, number")
             return [Entry(*row) for row in found]
 
-    def users(self) -> list[User]:
+    def users(self) -> list[_User]:
         """Return who uses the ledger, the first ones first."""
         with self._open(make=False) as connection:
-            return [User(*row) for row in connection.execute("SELECT * FROM user ORDER BY since, rowid")]
+            return [_User(*row) for row in connection.execute("SELECT * FROM user ORDER BY since, rowid")]
 
     def note(self, place: str, kit: str) -> None:
         """Write down that the site uses the ledger for the table in this place, by this kit."""
@@ -223,11 +223,11 @@ class Ledger:
             raise Refusal(f"cannot write its privacy ledger ({error.strerror}); its operator must look at it") from None
 
 
-def _read(connection: sqlite3.Connection) -> Spent:
+def _read(connection: sqlite3.Connection) -> _Spent:
     spendings: dict[str, list[float]] = {}
     for job, rho in connection.execute("SELECT job, rho FROM spending ORDER BY number"):
         spendings.setdefault(job, []).append(rho)
-    return Spent(
+    return _Spent(
         {job: math.fsum(values) for job, values in spendings.items()},
         math.fsum(value for values in spendings.values() for value in values),
     )
