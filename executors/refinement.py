@@ -15,12 +15,11 @@ Readings:
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.group_kernels import squares_of_each
-from flareclust.core.lloyd import assign
 from flareclust.core.local import lloyd_update
+from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.evaluation.scores import unstack
 from flareclust.executors import partwise
 from flareclust.executors.parameters import CappedParams
@@ -85,11 +84,11 @@ class RefinedExecutor(ScaledExecutor):
         So many stay that the site may still report them.
         """
         spare = max(0, len(data) - context.min_count)
-        return _nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
+        return nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
 
     def trimmed_alone(self, data: FloatArray, n_init: int, rng: np.random.Generator, aborted: AbortCheck) -> FloatArray:
         """Return the rows (n, d) that trimmed k-means of the site's own keeps."""
-        return _trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
+        return trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
 
 
 def spread(
@@ -114,68 +113,3 @@ def spread(
     if min_count:
         m2[clusters.counts < LEAST_ROWS] = 0.0
     return {"cluster": clusters.source, "counts": clusters.counts, "centroids": clusters.centroids, "m2": m2}
-
-
-# Rows that lie far from all centroids, left out: for tables with spoilt rows.
-#
-# Source: Cuesta-Albertos, Gordaliza, Matran (1997), Trimmed k-means: an attempt to robustify quantizers. The share of rows
-# that is left out is that of the rows farthest from their centroids, and follows the centroids from step to step.
-
-#: Steps of a start, at the most; each leaves out the farthest rows and moves the centroids to the means of the others.
-_STEPS = 20
-
-
-def _nearest_rows(data: FloatArray, centroids: FloatArray, share: float) -> FloatArray:
-    """Return the rows (n, d) without the `share` of them that lies farthest from the centroids (k, d), in their order.
-
-    All of them where the share is less than one row.
-    """
-    dropped = int(share * len(data))
-    if not dropped:
-        return data
-    squared = assign(data, centroids)[1]
-    kept = np.sort(np.argsort(squared, kind="stable")[: len(data) - dropped])
-    return data[kept]
-
-
-def _trimmed_rows(
-    data: FloatArray, k: int, share: float, rng: np.random.Generator, *, n_init: int, aborted: AbortCheck
-) -> FloatArray:
-    """Return the rows (n, d) that trimmed k-means keeps, from the best of `n_init` starts at random rows.
-
-    Starts of k-means++ would look for the spoilt rows, as they are far from all others.
-
-    Raises:
-        Aborted: when `aborted` says so; it is asked before each step.
-    """
-    if not int(share * len(data)):
-        return data
-    best, least = data, np.inf
-    for _ in range(n_init):
-        kept, before = data, np.inf
-        centroids = data[rng.choice(len(data), size=min(k, len(data)), replace=False)]
-        for _ in range(_STEPS):
-            if aborted():
-                raise Aborted("stopped while rows were trimmed")
-            kept = _nearest_rows(data, centroids, share)
-            found = _means(kept, centroids)
-            cost = float(assign(kept, found)[1].sum())
-            if cost >= before:
-                break
-            centroids, before = found, cost
-        if before < least:
-            best, least = kept, before
-    return best
-
-
-def _means(data: FloatArray, centroids: FloatArray) -> FloatArray:
-    """Return the means of the rows (n, d) nearest to each of the centroids (k, d); those without rows stay.
-
-    Deviations from the centroids are added up; `recompute_centroids` starts from the overall mean, which gives other last digits.
-    """
-    labels = assign(data, centroids)[0]
-    counts = np.bincount(labels, minlength=len(centroids))
-    sums = np.zeros_like(centroids)
-    np.add.at(sums, labels, data - centroids[labels])
-    moved: FloatArray = centroids + sums / np.maximum(counts, 1)[:, None]
-    return moved

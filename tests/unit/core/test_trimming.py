@@ -8,9 +8,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import never_abort
+from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.refinement import _nearest_rows, _trimmed_rows
 from flareclust.protocol.registry import get
 from tests.examples import examples
 
@@ -18,9 +18,9 @@ from tests.examples import examples
 def test_the_farthest_rows_are_left_out_and_the_others_keep_their_order() -> None:
     data = np.array([[9.0], [0.1], [5.2], [7.0], [0.0], [4.9], [-3.0], [5.0], [0.3], [0.2]])
     np.testing.assert_array_equal(
-        _nearest_rows(data, np.array([[0.0], [5.0]]), 0.35)[:, 0], [0.1, 5.2, 0.0, 4.9, 5.0, 0.3, 0.2]
+        nearest_rows(data, np.array([[0.0], [5.0]]), 0.35)[:, 0], [0.1, 5.2, 0.0, 4.9, 5.0, 0.3, 0.2]
     )
-    assert _nearest_rows(data, np.array([[0.0]]), 0.05) is data  # less than a row
+    assert nearest_rows(data, np.array([[0.0]]), 0.05) is data  # less than a row
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -29,8 +29,8 @@ def test_so_many_rows_are_left_out(seed: int, n: int, k: int, share: float) -> N
     rng = np.random.default_rng(seed)
     data, centroids = rng.normal(size=(n, 2)), rng.normal(size=(k, 2))
     for kept in (
-        _nearest_rows(data, centroids, share),
-        _trimmed_rows(data, k, share, rng, n_init=2, aborted=never_abort),
+        nearest_rows(data, centroids, share),
+        trimmed_rows(data, k, share, rng, n_init=2, aborted=never_abort),
     ):
         assert len(kept) == n - int(share * n)
         assert {tuple(row) for row in kept} <= {tuple(row) for row in data}
@@ -42,7 +42,7 @@ def test_rows_are_those_of_a_literal_trimmed_k_means(seed: int) -> None:
     data = np.random.default_rng(seed).normal(size=(80, 2)) + np.repeat(
         [[0.0, 0.0], [5.0, 0.0], [0.0, 4.0], [5.0, 4.0]], 20, axis=0
     )
-    found = _trimmed_rows(data, 4, 0.1, np.random.default_rng(seed), n_init=1, aborted=never_abort)
+    found = trimmed_rows(data, 4, 0.1, np.random.default_rng(seed), n_init=1, aborted=never_abort)
     centroids = data[np.random.default_rng(seed).choice(80, size=4, replace=False)]
     for _ in range(100):
         distances = np.linalg.norm(data[:, None] - centroids, axis=2)
@@ -54,7 +54,7 @@ def test_rows_are_those_of_a_literal_trimmed_k_means(seed: int) -> None:
 
 def test_it_stops_when_aborted() -> None:
     with pytest.raises(Aborted):
-        _trimmed_rows(np.eye(30), 2, 0.1, np.random.default_rng(0), n_init=1, aborted=lambda: True)
+        trimmed_rows(np.eye(30), 2, 0.1, np.random.default_rng(0), n_init=1, aborted=lambda: True)
 
 
 def test_a_start_from_the_totals_of_all_rows_would_tell_the_trimmed_ones() -> None:
