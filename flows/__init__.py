@@ -1,1 +1,3 @@
 """Prefect flows: partition, submit, evaluate, log."""
+
+__all__ = ["configured", "experiment", "nightly", "personalise", "runners", "server", "steps", "sweep"]

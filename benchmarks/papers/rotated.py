@@ -11,7 +11,7 @@ from flareclust.core.lloyd import kmeans
 from flareclust.data import published
 from flareclust.data.datasets import load
 from flareclust.data.npy_files import npz_arrays
-from flareclust.evaluation.metrics.labels import purity
+from flareclust.evaluation.metrics import purity
 from flareclust.personal.rows import Labelled, Split, hold_out, make_split
 
 ROTATIONS = 4

@@ -10,7 +10,7 @@ from benchmarks.speed.server_measure import Trial
 from flareclust._foundation.typing import Message
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.robust import outlier_score
-from flareclust.federation.run import FederationOptions, run_federation
+from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
 

@@ -1,1 +1,17 @@
 """What every other package may use: errors, types, checks of settings, random streams, private files."""
+
+__all__ = [
+    "certificates",
+    "csv_text",
+    "display",
+    "errors",
+    "extras",
+    "interrupts",
+    "own_files",
+    "seeding",
+    "settings",
+    "settings_file",
+    "typing",
+    "validation",
+    "version",
+]

@@ -1,1 +1,19 @@
 """How good a clustering is, and which number of clusters fits."""
+
+__all__ = [
+    "agreement",
+    "batch_effects",
+    "bounds_fit",
+    "continuity",
+    "continuity_words",
+    "criteria",
+    "metrics",
+    "noisy_profiles",
+    "null_reference",
+    "profile_words",
+    "profiles",
+    "scores",
+    "selection",
+    "stability",
+    "units",
+]

@@ -3,4 +3,16 @@
 from flareclust.federation.exchanges import ASSESSED, IN_ASSESSMENT, Ask, OnRound
 from flareclust.federation.run import FederationOptions, quorum, run_federation
 
-__all__ = ["ASSESSED", "IN_ASSESSMENT", "Ask", "FederationOptions", "OnRound", "quorum", "run_federation"]
+__all__ = [
+    "ASSESSED",
+    "IN_ASSESSMENT",
+    "Ask",
+    "FederationOptions",
+    "OnRound",
+    "batch_exchanges",
+    "checkpoint",
+    "exchanges",
+    "profiles",
+    "quorum",
+    "run_federation",
+]

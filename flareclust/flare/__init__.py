@@ -1,1 +1,3 @@
 """What runs inside NVFlare's processes or talks to its server: controller, receiver, peers, sessions."""
+
+__all__ = ["controller", "job_monitor", "peers", "receiver", "session"]

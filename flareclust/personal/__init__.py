@@ -1,1 +1,3 @@
 """Personalised models: devices whose rows are of different clusters train one model per cluster."""
+
+__all__ = ["executor", "export", "finished", "jobs", "methods", "networks", "result", "rows", "run", "settings"]

@@ -1,1 +1,3 @@
 """Pictures."""
+
+__all__ = ["contact_sheet", "features", "federation", "personal", "selection", "style", "tree"]

@@ -1,1 +1,16 @@
 """What leaves a site: policies, enforcement, differential privacy, secure aggregation."""
+
+__all__ = [
+    "context",
+    "dp",
+    "enforcement",
+    "file_guard",
+    "filters",
+    "job_folder",
+    "job_sums",
+    "policy",
+    "reply_specs",
+    "secure_aggregation",
+    "session",
+    "stages",
+]

@@ -1,1 +1,15 @@
 """A site's own files: configuration, policy, permissions of its kit, account of privacy; and their check."""
+
+__all__ = [
+    "account",
+    "check",
+    "class_list",
+    "cluster",
+    "config",
+    "job_settings",
+    "kit",
+    "permissions",
+    "policy_file",
+    "rows",
+    "running",
+]

@@ -14,7 +14,23 @@ from flareclust.testing.always import ALWAYS, NOT_OF_PRIVATE
 from flareclust.testing.promised import PROMISES
 from flareclust.testing.tools import ContractViolation, blobs, iid_sites
 
-__all__ = ["ALWAYS", "PROMISES", "ContractViolation", "blobs", "check_algorithm", "checks_for", "iid_sites"]
+__all__ = [
+    "ALWAYS",
+    "PROMISES",
+    "ContractViolation",
+    "always",
+    "blobs",
+    "check_algorithm",
+    "checks_for",
+    "constructors",
+    "differential_privacy",
+    "groups",
+    "iid_sites",
+    "policies",
+    "promised",
+    "purity",
+    "tools",
+]
 
 
 def check_algorithm(algorithm: Algorithm) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "accuracy",
     "ari",
     "assumption_8_rate",
+    "centroids",
     "correct_aggregation",
     "cosine",
     "l2_distance",

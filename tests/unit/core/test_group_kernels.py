@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from flareclust._foundation.seeding import owner_key, stream
 from flareclust.core import group_kernels as kernels
 from flareclust.core.arrays import _finite, extent
-from flareclust.evaluation.metrics.labels import _codes
 from flareclust.evaluation.scores import stack, unstack
 
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 12), st.integers(1, 6), st.integers(0, 2**16))
@@ -131,11 +130,6 @@ def test_the_range_of_few_and_many_numbers(n, bad, rng):
 def test_a_stream_is_that_of_the_list_of_its_numbers(seed):
     plain = np.random.default_rng([seed, 2, owner_key("site-1")])
     assert stream(seed, 2, "site-1").integers(2**63, size=3).tolist() == plain.integers(2**63, size=3).tolist()
-
-
-@pytest.mark.parametrize("values", [[0, 4, 4, 2], [10**15, 0], [7], [-1, 3], ["b", "a"], [0.0, 2.0, 1.0]])
-def test_codes_are_those_of_unique(values):
-    np.testing.assert_array_equal(_codes(np.array(values)), np.unique(values, return_inverse=True)[1])
 
 
 def test_candidates_come_apart_as_they_were_put_together(rng):

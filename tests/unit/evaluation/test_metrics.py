@@ -16,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray
 from flareclust.evaluation import metrics
+from flareclust.evaluation.metrics.labels import _codes
 from tests.examples import examples
 from tests.patience import PATIENCE
 
@@ -245,3 +246,8 @@ def test_rows_are_counted_once_for_all_measures_of_their_labels(monkeypatch):
     assert len(counted) == 1
     measures = (metrics.ari, metrics.nmi, metrics.purity, metrics.accuracy)
     assert found == {measure.__name__: measure([0, 0, 1, 2], ["a", "b", "b", "b"]) for measure in measures}
+
+
+@pytest.mark.parametrize("values", [[0, 4, 4, 2], [10**15, 0], [7], [-1, 3], ["b", "a"], [0.0, 2.0, 1.0]])
+def test_codes_are_those_of_unique(values):
+    np.testing.assert_array_equal(_codes(np.array(values)), np.unique(values, return_inverse=True)[1])
