@@ -86,7 +86,7 @@ def effects_of(paths: Sequence[str]) -> list[str]:
         return list(json.loads(answers.read_text(encoding="utf-8")))
 
 
-def _main() -> None:
+def main() -> None:
     """Construct the classes that stdin names, and write down what their constructors did in the file that it names."""
     request = json.load(sys.stdin)
     sides = [_load(path) for path in request["paths"]]

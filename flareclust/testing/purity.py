@@ -74,6 +74,6 @@ def _digest(arrays: Mapping[str, Any]) -> str:
     return found.hexdigest()
 
 
-def _main() -> None:
+def main() -> None:
     """Print the digests of the replies to the tasks of a folder, in an order."""
     print(json.dumps(_replies(Path(sys.argv[1]), int(sys.argv[2]))))
