@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -39,6 +39,8 @@ _OPTIONS = (
 
 class Experiment(RunSettings):
     """One federated clustering of one data set."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"schema": "table_schema"}  # pydantic keeps `schema` for itself
 
     algorithm: str = Field(description="A name of the registry.")
     data: str = Field(

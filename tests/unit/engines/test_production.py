@@ -211,6 +211,7 @@ def test_a_session_that_is_not_reached_is_closed(kit, monkeypatch, error):
         def close(self):
             closed.append(self)
 
+    session.guard_downloads()  # of NVFlare's own session
     monkeypatch.setattr(session, "Session", Unreachable)
     with pytest.raises(type(error)), session.open_session(kit):
         pass
@@ -245,6 +246,7 @@ def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_a
             def close(self):
                 pass
 
+        session.guard_downloads()  # of NVFlare's own session
         monkeypatch.setattr(session, "Session", Refused)
         with pytest.raises(error, match=words), session.open_session(kit):
             pass

@@ -175,7 +175,7 @@ def test_the_scheduler_is_looked_for_at_its_address(monkeypatch):
 
     monkeypatch.setattr(socket, "create_connection", create_connection)
     with pytest.raises(site_cluster.ClusterUnusable):
-        site_cluster.connect("tcp://scheduler.hospital.example:8786")
+        site_cluster._connect("tcp://scheduler.hospital.example:8786")
     assert places == [("scheduler.hospital.example", 8786)]
 
 

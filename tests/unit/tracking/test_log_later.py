@@ -216,9 +216,9 @@ def test_a_sweep_is_logged_from_its_folder_as_its_flow_would_have(store, other, 
     assert len(family(store, logged.run_id)[1]) == 4
 
 
-def test_settings_of_a_trial_are_parameters_of_its_run_and_those_of_the_algorithm_have_a_prefix(store):
-    study = tracked("settings", trials(2), store)
-    for _, _, params, *_ in family(store, study.tracker.parent)[1].values():
+def test_settings_of_a_trial_are_parameters_of_its_run_and_those_of_the_algorithm_have_a_prefix(store, tmp_path):
+    _, tracker = tracked("settings", trials(2), store, tmp_path / "trials.jsonl")
+    for _, _, params, *_ in family(store, tracker.parent)[1].values():
         assert params == {"k": "3", "param.n_init": "2", "seed": "0"}
 
 
