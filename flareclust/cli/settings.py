@@ -10,7 +10,6 @@ import typer
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.settings import from_text
 
 AlgorithmName = Annotated[str, typer.Argument(help="See `flareclust list`.")]
 K = Annotated[
@@ -102,6 +101,8 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
     Raises:
         UserError: a pair has no `=`, or a key comes twice.
     """
+    from flareclust._foundation.settings import from_text
+
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -328,3 +328,10 @@ def test_a_table_of_options_stands_for_its_fields():
     command(before=0, first=3, second="c", after=4)
     command(before=1)
     assert seen == [(0, Table(3, "c"), 4), (1, Table(), 2)]
+
+
+def test_the_command_starts_without_what_only_some_commands_need():
+    heavy = ("numpy", "pydantic", "numba", "nvflare", "mlflow", "prefect")
+    code = f"import sys, flareclust.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
