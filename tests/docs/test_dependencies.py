@@ -20,7 +20,7 @@ EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
 #: What `make install` takes without a hash: its files differ by index and machine.
 UNLOCKED = {"torch"}
-LAYERS, FORBIDDEN = PYPROJECT["tool"]["importlinter"]["contracts"]
+LAYERS, FORBIDDEN, *_ = PYPROJECT["tool"]["importlinter"]["contracts"]
 
 
 def page(name: str) -> str:

@@ -197,9 +197,9 @@ def test_the_servers_kit_says_how_large_a_reply_may_be(tmp_path: Path):
     code = (
         "import sys\n"
         "from nvflare.fuel.utils.config_service import ConfigService\n"
-        "from flareclust.flare.receiver import most_bytes\n"
+        "from flareclust.flare.receiver import _most_bytes\n"
         "ConfigService.initialize({}, [sys.argv[1]])\n"
-        "print(most_bytes())\n"
+        "print(_most_bytes())\n"
     )
     reported = []
     for said in ({}, {"streaming_max_blob_size": 1000}):
