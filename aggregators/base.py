@@ -146,7 +146,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Call `merge` with the replies in the order of the sites' names and count the round."""
-        merged = self.merge(round_, by_name(replies), stream(self.seed, round_.index, SERVER))
+        merged = self.merge(round_, by_name(replies), stream(self.params.seed, round_.index, SERVER))
         return replace(merged, index=round_.index + (round_.step not in BEFORE_ROUNDS))
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
@@ -158,7 +158,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
         Overridden where sites may send more, or have axes of their own.
         """
-        return {"k": max(self.k, len(round_.task.get("candidate", ()))), "d": MOST_COLUMNS}
+        return {"k": max(self.params.k, len(round_.task.get("candidate", ()))), "d": MOST_COLUMNS}
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics of the final centroids from the sums of all sites."""

@@ -71,7 +71,7 @@ class DeepFeCAAggregator(ComparedAggregator):
         """Draw the first weights (line 2)."""
         from flareclust.deep.networks import build, weights_of
 
-        network = build(self.params.network, image, self.seed)
+        network = build(self.params.network, image, self.params.seed)
         on_gpu = sum(int(reply["cuda"]) for reply in replies.values())
         task = {"weights": weights_of(network), "image": image}
         classes = max(int(reply["classes"]) for reply in replies.values())
@@ -144,10 +144,10 @@ class DeepFeCAAggregator(ComparedAggregator):
         """Return the number of features that a linear classifier gets."""
         from flareclust.deep.networks import build, features_of
 
-        return features_of(build(self.params.network, image, self.seed).backbone, image)
+        return features_of(build(self.params.network, image, self.params.seed).backbone, image)
 
     def _inner(self) -> ClusteringAggregator:
-        return _CENTROIDS[self.params.centroids](self.k, self.seed)
+        return _CENTROIDS[self.params.centroids](self.params.k, self.params.seed)
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return also that a shape has three numbers."""
@@ -168,7 +168,7 @@ class DeepFeCAAggregator(ComparedAggregator):
         """Return the weights by name, too."""
         from flareclust.deep.networks import build, load_weights, named
 
-        network = build(self.params.network, round_.task["image"], self.seed)
+        network = build(self.params.network, round_.task["image"], self.params.seed)
         load_weights(network, round_.task["weights"])
         return {**super().result(round_), **named(network)}
 

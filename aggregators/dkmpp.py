@@ -46,7 +46,7 @@ class DKMPPAggregator(ScaledAggregator):
         """Run lines 5 and 6 on all users' seeds."""
         sent, site = gathered(replies.values())
         seeds, rows = sent["centroids"], sent["counts"]
-        groups, notes = group(seeds, self.k, self.params.clusterer, rng)
+        groups, notes = group(seeds, self.params.k, self.params.clusterer, rng)
         centroids = group_means(seeds, groups)
 
         alpha = separability(seeds, groups)

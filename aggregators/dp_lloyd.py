@@ -116,9 +116,9 @@ class DPLloydAggregator(PrivateAggregator):
             d: number of columns.
             sites: how many take part.
         """
-        share = (0.45 if has_grid(self.k, d, self.params.cells) else 0.5) / self.params.rounds
+        share = (0.45 if has_grid(self.params.k, d, self.params.cells) else 0.5) / self.params.rounds
         noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / UNIT
-        return math.ceil(CLEAR * self.k * noise * math.sqrt(d))
+        return math.ceil(CLEAR * self.params.k * noise * math.sqrt(d))
 
     def _noises(self, sites: int) -> int:
         return 1 if self._of_totals else sites
@@ -141,10 +141,10 @@ class DPLloydAggregator(PrivateAggregator):
         record = task | {SITES: np.array(len(sent))}
         start, d = self.params.start, len(box.low)
         public = {"rows_needed": float(self.rows_needed(d, len(sent)))}
-        if start == "grid" or (start == "auto" and has_grid(self.k, d, self.params.cells)):
-            if not has_grid(self.k, d, self.params.cells):
+        if start == "grid" or (start == "auto" and has_grid(self.params.k, d, self.params.cells)):
+            if not has_grid(self.params.k, d, self.params.cells):
                 raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
-            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
+            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.params.k)
             return Round(task | {"shape": np.array(shape)}, diagnostics=public, record=record, step=CLUSTER)
         if start == "spread" or (start == "auto" and d > MOST_COLUMNS):
             return Round(task, diagnostics=public, record=record, step=OUTLINE)
@@ -157,7 +157,7 @@ class DPLloydAggregator(PrivateAggregator):
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
         noisy = np.sum(usable, axis=0).reshape(shape)
         noise = self._noise(round_, 1.0, GRID_START, len(usable))
-        centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
+        centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.params.k, rng)
         started = self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, GRID_START)
         return _reported(started, GRID_START, noisy, noise)
 
@@ -166,7 +166,7 @@ class DPLloydAggregator(PrivateAggregator):
         totals = np.concatenate([np.atleast_1d(total) for total in self._totals(OUTLINE, sent)])
         noise = self._noise(round_, dp_sums.moment_sensitivity(), MOMENTS_START, len(sent)) / UNIT
         found = moments(totals, box, noise)
-        centroids, radii = spread_start(found, box, self.k, rng)
+        centroids, radii = spread_start(found, box, self.params.k, rng)
         started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
         # Without the number of rows, which is hardly ever small beside its noise.
         return _reported(started, MOMENTS_START, totals[1:], noise)
@@ -178,15 +178,19 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
         found = spread_of(float(rows), values, products, noise)
         of_cells = self._noise(round_, 1.0, AXES_START, len(sent))
-        cells = min(self.params.cells or cells_for(found, of_cells, self.k), MOST_CELLS)
-        if self.params.start == "axes" or is_clear(found, cells, of_cells, self.k):
-            grid = grid_along(found, box, cells, self.k)
-            kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
+        cells = min(self.params.cells or cells_for(found, of_cells, self.params.k), MOST_CELLS)
+        if self.params.start == "axes" or is_clear(found, cells, of_cells, self.params.k):
+            grid = grid_along(found, box, cells, self.params.k)
+            kept = {
+                "mean": grid.middle,
+                "first_radii": first_radii(found, box, self.params.k),
+                ALL_ROWS: np.array(found.rows),
+            }
             task = grid._asdict() | {"shape": np.array(grid.shape)}
             following = Round(task, record={**round_.record, **kept}, step=AXES)
         else:
             outline = found.moments(box)
-            centroids, radii = spread_start(outline, box, self.k, rng)
+            centroids, radii = spread_start(outline, box, self.params.k, rng)
             following = self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, MOMENTS_START)
         return _reported(following, MOMENTS_START, products, noise / SQUARE_UNIT)
 
@@ -199,7 +203,7 @@ class DPLloydAggregator(PrivateAggregator):
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
         noise = self._noise(round_, 1.0, AXES_START, len(usable))
         noisy = np.sum(usable, axis=0)
-        centroids = _box(round_).clip(cluster_cells(noisy, noise, grid, self.k, rng))
+        centroids = _box(round_).clip(cluster_cells(noisy, noise, grid, self.params.k, rng))
         radii = record.pop("first_radii")[: len(centroids)]
         kept = {"main_axes": grid.axes}
         rows = float(record[ALL_ROWS])
@@ -215,7 +219,7 @@ class DPLloydAggregator(PrivateAggregator):
     ) -> Round:
         """Return the first update, where a share of the budget is spent; the updates share what is left."""
         share = np.array((1 - ASSESSMENT_SHARE - spent) / self.params.rounds)
-        record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.k)
+        record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.params.k)
         return Round({"centroids": centroids, "radii": radii, SHARE: share}, record=record, step=UPDATE)
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
@@ -226,7 +230,7 @@ class DPLloydAggregator(PrivateAggregator):
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
         centroids, rows = next_centroids(before, radii, total, noise, done, box, mean)
-        record = remember(round_.record, centroids, self.k)
+        record = remember(round_.record, centroids, self.params.k)
         record |= {
             "counts": np.rint(np.maximum(rows, 0)).astype(np.int64),
             ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),

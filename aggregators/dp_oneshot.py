@@ -53,24 +53,26 @@ class DPOneShotAggregator(PrivateAggregator):
             d: number of columns.
             sites: how many take part.
         """
-        if has_grid(self.k, d, self.params.cells):
-            cells = self.params.cells or CELLS_PER_CLUSTER * self.k
-            return math.ceil(CLEAR * self.k * self.noise(1.0, GRID_SHARE, sites) * math.sqrt(cells / self.k))
-        return math.ceil(CLEAR * self.k * self._noise_of_site(d) * math.sqrt(d)) * sites
+        if has_grid(self.params.k, d, self.params.cells):
+            cells = self.params.cells or CELLS_PER_CLUSTER * self.params.k
+            return math.ceil(
+                CLEAR * self.params.k * self.noise(1.0, GRID_SHARE, sites) * math.sqrt(cells / self.params.k)
+            )
+        return math.ceil(CLEAR * self.params.k * self._noise_of_site(d) * math.sqrt(d)) * sites
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply."""
-        return {"k": self.k, "g": MOST_CELLS, "d": MOST_COLUMNS}
+        return {"k": self.params.k, "g": MOST_CELLS, "d": MOST_COLUMNS}
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Add up grids, or gather centroids, and cluster them."""
         sent = list(replies.values())
         boxes = [Box.of(reply) for reply in sent]
-        gridded = has_grid(self.k, len(boxes[0].low), self.params.cells)
+        gridded = has_grid(self.params.k, len(boxes[0].low), self.params.cells)
         points, weights, noise, kept = self._from_grids(boxes, sent) if gridded else self._from_centroids(sent)
         if not len(points):
             raise JobFailed("no site sent what this job asks for; all must have the same settings")
-        centroids, labels = weighted_kmeans(points, weights, self.k, self.params.restarts, rng)
+        centroids, labels = weighted_kmeans(points, weights, self.params.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
         box = Box.around(boxes)
         reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
@@ -94,12 +96,12 @@ class DPOneShotAggregator(PrivateAggregator):
         points, weights, noises, total = [np.empty((0, len(boxes[0].low)))], [np.empty(0)], [np.empty(0)], 0.0
         for sites in alike.values():
             box = boxes[sites[0]]
-            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
+            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.params.k)
             grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
             if not grids:
                 continue
             noisy, noise = np.sum(grids, axis=0).reshape(shape), self.noise(1.0, GRID_SHARE, len(grids))
-            occupied = denoised(noisy, noise, self.k).ravel()
+            occupied = denoised(noisy, noise, self.params.k).ravel()
             points.append(cell_centers(box, shape)[occupied > 0])
             weights.append(occupied[occupied > 0])
             noises.append(np.full(len(points[-1]), noise))
@@ -114,7 +116,7 @@ class DPOneShotAggregator(PrivateAggregator):
         d = received["centroids"].shape[1]
         noise = self._noise_of_site(d)
         sure = received["rows"] > noise * UNIT / COUNT
-        if np.count_nonzero(sure) < self.k:
+        if np.count_nonzero(sure) < self.params.k:
             sure = np.ones(len(site), dtype=bool)
         kept = {f"received_{name}": received[name] for name in names} | {"received_site": site}
         kept[ALL_ROWS] = np.array(max(float(received["rows"].sum()), 0.0))
@@ -125,5 +127,5 @@ class DPOneShotAggregator(PrivateAggregator):
 
     def _noise_of_site(self, d: int) -> float:
         """Return the deviation of the noise of a site's sum of shifts in one column, in radii."""
-        share = update_share(self.k, d, self.params.cells, self.params.rounds)
+        share = update_share(self.params.k, d, self.params.cells, self.params.rounds)
         return self.noise(dp_sums.cluster_sensitivity(), share, 1) / UNIT

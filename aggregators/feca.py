@@ -37,7 +37,7 @@ class FeCAAggregator(MetricAggregator):
 
         groups, picked = group_by_radius(centroids, radii)
         sizes = np.bincount(groups)
-        top = np.argsort(-sizes, kind="stable")[: self.k]
+        top = np.argsort(-sizes, kind="stable")[: self.params.k]
         merged = np.stack([centroids[groups == g].mean(axis=0) for g in top])
 
         task = {"centroids": merged}

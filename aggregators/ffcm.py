@@ -54,8 +54,8 @@ class FFCMAggregator(ScaledAggregator):
         sent, site = gathered(replies.values())
         centers = sent["centroids"]
         if round_.step != FUZZY:
-            start = _draw_start(centers, sent["counts"], self.k, str(self.params.start), rng)
-            return Round({"centroids": start}, record=remember({}, start, self.k), step=FUZZY)
+            start = _draw_start(centers, sent["counts"], self.params.k, str(self.params.start), rng)
+            return Round({"centroids": start}, record=remember({}, start, self.params.k), step=FUZZY)
 
         before = round_.task["centroids"]
         support = sent["support"]
@@ -64,13 +64,13 @@ class FFCMAggregator(ScaledAggregator):
             centroids = _average(before, centers, support, labels)
         else:
             weights = support if self.params.weighted and support.any() else np.ones(len(support))
-            centroids, labels = weighted_kmeans(centers, weights, self.k, self.params.n_init, rng)
+            centroids, labels = weighted_kmeans(centers, weights, self.params.k, self.params.n_init, rng)
 
         diagnostics = {"received": float(len(centers)), "centroids": float(len(centroids))}
         if len(before) == len(centroids):
             diagnostics["shift"] = movement(before, centroids)
         record = {
-            **remember(round_.record, centroids, self.k),
+            **remember(round_.record, centroids, self.params.k),
             "support": np.bincount(labels, weights=support, minlength=len(centroids)),
             "received_centroids": centers,
             "received_support": support,

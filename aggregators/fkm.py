@@ -54,11 +54,13 @@ class FKMAggregator(ScaledAggregator):
         if not len(means):
             return self._all_sat_out(round_)
         starting = round_.index == 0
-        filtered = filter_outliers(means, sizes, site, self.k, self.params.rule)
+        filtered = filter_outliers(means, sizes, site, self.params.k, self.params.rule)
         if starting and self.params.start != WEIGHTED:
-            centroids, cluster = cluster_means(filtered.points, self.k, self.params.start, rng)
+            centroids, cluster = cluster_means(filtered.points, self.params.k, self.params.start, rng)
         else:
-            centroids, cluster = weighted_kmeans(filtered.points, filtered.weights, self.k, self.params.n_init, rng)
+            centroids, cluster = weighted_kmeans(
+                filtered.points, filtered.weights, self.params.k, self.params.n_init, rng
+            )
         centroids = filtered.centers(centroids, cluster)
         numbers, outliers = filtered.summary(replies)
 
@@ -72,7 +74,7 @@ class FKMAggregator(ScaledAggregator):
         if np.isfinite(shift):
             diagnostics["shift"] = shift
         record = {
-            **remember(round_.record, centroids, self.k),
+            **remember(round_.record, centroids, self.params.k),
             "counts": np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64),
             "received_centroids": means,
             "received_counts": sizes,
@@ -91,7 +93,7 @@ class FKMAggregator(ScaledAggregator):
             )
         centroids = round_.task["centroids"]
         diagnostics = {"received": 0.0, "centroids": float(len(centroids))}
-        return Round({"centroids": centroids}, True, diagnostics, remember(round_.record, centroids, self.k))
+        return Round({"centroids": centroids}, True, diagnostics, remember(round_.record, centroids, self.params.k))
 
 
 def _objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:

@@ -51,7 +51,9 @@ class KFedAggregator(ScaledAggregator):
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
 
-        chosen = farthest_first(centers, min(self.k, len(centers)), np.flatnonzero(site == first)[: self.k])
+        chosen = farthest_first(
+            centers, min(self.params.k, len(centers)), np.flatnonzero(site == first)[: self.params.k]
+        )
         weights = rows.astype(np.float64) if self.params.weighted else np.ones(len(rows))
         anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.params.lloyd_rounds)
 

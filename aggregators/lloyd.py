@@ -118,10 +118,12 @@ class UpdatesAggregator(ScaledAggregator):
         assert isinstance(self.params.start, str)
         sent, site = gathered(replies.values())
         seeds = sent["centroids"]
-        filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self.params.rule)
-        centroids = self.begun_at(filtered.centers(*cluster_means(filtered.points, self.k, self.params.start, rng)))
+        filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.params.k, self.params.rule)
+        centroids = self.begun_at(
+            filtered.centers(*cluster_means(filtered.points, self.params.k, self.params.start, rng))
+        )
         numbers, outliers = filtered.summary(replies)
-        record = remember(round_.record, centroids, self.k) | outliers
+        record = remember(round_.record, centroids, self.params.k) | outliers
         return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, UPDATE)
 
     def _split(self, round_: Round, total: Message) -> Round:
@@ -130,20 +132,22 @@ class UpdatesAggregator(ScaledAggregator):
             raise JobFailed(f"no site has {LEAST_ROWS} rows, or min_count, that may be described together")
         found = total["centroids"]
         numbers = {"found": float(len(found)), "inertia": float(total["m2"].sum())}
-        lacking = self.k - len(found)
+        lacking = self.params.k - len(found)
         grows = len(found) > int(round_.record.get("split", 0))
-        centroids = split(found, total["counts"], total["m2"], min(_at_once(self.k), lacking) if grows else lacking)
+        centroids = split(
+            found, total["counts"], total["m2"], min(_at_once(self.params.k), lacking) if grows else lacking
+        )
         record = {**round_.record, "split": np.array(len(found))}
         if grows and len(centroids) > len(found):
             return Round(stack([centroids]), False, numbers, record, SPREAD)
         centroids = self.begun_at(centroids)
-        return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.k), UPDATE)
+        return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.params.k), UPDATE)
 
     def _updated(self, round_: Round, replies: Collection[Message]) -> Round:
         before = round_.task["centroids"]
         centroids = self.moved_to(lloyd_merge(before, replies, self.params.rule), round_.record)
         shift = movement(before, centroids)
-        record = remember(round_.record, centroids, self.k) | {"counts": rows_behind(len(centroids), replies)}
+        record = remember(round_.record, centroids, self.params.k) | {"counts": rows_behind(len(centroids), replies)}
         updates = len(record[HISTORY]) - isinstance(self.params.start, str)
         diagnostics = {"inertia": float(np.sum(stacked(replies, "inertia"))), "shift": shift}
         done = updates >= self.params.rounds or shift <= self.params.tol
@@ -156,7 +160,7 @@ class UpdatesAggregator(ScaledAggregator):
         state, solutions = advanced(State.of(round_.record), round_.task, replies)
         if solutions:
             return Round(stack(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
-        record = remember(without_state(round_.record), state.centroids, self.k) | {
+        record = remember(without_state(round_.record), state.centroids, self.params.k) | {
             "counts": state.counts if len(state.counts) else round_.record["counts"]
         }
         return Round({"centroids": state.centroids}, True, state.diagnostics, record, SPREAD)

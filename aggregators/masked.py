@@ -52,7 +52,7 @@ class MaskedAggregator(DescribedAggregator):
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have: a site updates no more centroids than there are."""
-        return {**super().limits(round_), "c": self.k}
+        return {**super().limits(round_), "c": self.params.k}
 
     def merge_described(
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
@@ -67,7 +67,7 @@ class MaskedAggregator(DescribedAggregator):
         verdict = overlap_of(columns, replies, centers)
         _log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
         methods = "AB" if self.params.method == "auto" else self.params.method
-        chosen = best_grouping(centers, rows, site, self.k, self.params.phi, methods, verdict.method)
+        chosen = best_grouping(centers, rows, site, self.params.k, self.params.phi, methods, verdict.method)
         found = chosen.grouping
         _report_unassigned(found, [columns.sites[i] for i in site])
 
@@ -78,11 +78,11 @@ class MaskedAggregator(DescribedAggregator):
             "assumption_2": float(verdict.assumption_2),
             "unassigned": float((found.group < 0).sum()),
             "unknown": float(np.isnan(found.centroids).sum()),
-            "objective": objective(centers, rows, found.group, self.k, self.params.phi),
+            "objective": objective(centers, rows, found.group, self.params.k, self.params.phi),
         }
         record = {
-            **remember(round_.record, found.centroids, self.k),
-            "counts": _rows_by_cluster(found.group, rows, self.k),
+            **remember(round_.record, found.centroids, self.params.k),
+            "counts": _rows_by_cluster(found.group, rows, self.params.k),
             "received_centroids": centers,
             "received_counts": rows,
             "received_site": site,
@@ -108,9 +108,9 @@ class MaskedAggregator(DescribedAggregator):
         diagnostics = {"received": float(len(centers)), "unknown": float(np.isnan(centroids).sum())}
         if np.isfinite(shift):
             diagnostics["shift"] = shift
-        behind = _rows_by_cluster(cluster, rows, self.k)
+        behind = _rows_by_cluster(cluster, rows, self.params.k)
         record = {
-            **remember(round_.record, centroids, self.k),
+            **remember(round_.record, centroids, self.params.k),
             "counts": np.where(behind > 0, behind, round_.record["counts"]),
         }
         done = round_.index >= self.params.rounds or shift < self.params.tol or not len(centers)

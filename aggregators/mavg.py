@@ -46,7 +46,7 @@ class MAvgAggregator(ScaledAggregator):
         diagnostics = {"received": float(len(site))}
         sets = [reply["centroids"] for reply in replies.values()]
         if self.params.rule.active:
-            filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self.params.rule)
+            filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.params.k, self.params.rule)
             centroids, record["matched"] = _match_robustly(sets, filtered.left_out, self.params.rule)
             numbers, outliers = filtered.summary(replies)
             diagnostics |= numbers

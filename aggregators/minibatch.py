@@ -40,7 +40,7 @@ class MiniBatchAggregator(ScaledAggregator):
         received, _ = gathered(replies.values())
         if round_.step != SAMPLE:
             seeds = received["centroids"]
-            centroids = kmeans(seeds, min(self.k, len(seeds)), rng).centroids
+            centroids = kmeans(seeds, min(self.params.k, len(seeds)), rng).centroids
             seen = np.zeros(len(centroids), dtype=np.int64)
             diagnostics = {}
         else:
@@ -48,7 +48,7 @@ class MiniBatchAggregator(ScaledAggregator):
             centroids, seen = _running_means(before, seen, **received)
             diagnostics = {"shift": movement(before, centroids)}
         diagnostics["received"] = float(len(received["centroids"]))
-        record = remember(round_.record, centroids, self.k) | {"seen": seen}
+        record = remember(round_.record, centroids, self.params.k) | {"seen": seen}
         return Round({"centroids": centroids}, round_.index >= self.params.rounds, diagnostics, record, SAMPLE)
 
 

@@ -46,7 +46,7 @@ class PooledAggregator(MetricAggregator):
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
         filtered = filter_outliers(
-            centers, rows if self.params.weighted else np.ones(len(rows)), site, self.k, self.params.rule
+            centers, rows if self.params.weighted else np.ones(len(rows)), site, self.params.k, self.params.rule
         )
         numbers, outliers = filtered.summary(replies)
         record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **outliers}
@@ -58,16 +58,16 @@ class PooledAggregator(MetricAggregator):
             return filtered.centers(centroids, labels), labels
 
         if self.params.k_min is None:
-            centroids, labels = solution(self.k)
+            centroids, labels = solution(self.params.k)
             behind = np.bincount(labels, weights=rows[filtered.kept], minlength=len(centroids))
             record["counts"] = behind.astype(np.int64)
             return Round({"centroids": centroids}, True, diagnostics, record)
-        if len(filtered.points) < self.k:
+        if len(filtered.points) < self.params.k:
             raise JobFailed(
-                f"the sites sent {len(centers)} centroids in all, too few to try k={self.k}; end the range of k at "
+                f"the sites sent {len(centers)} centroids in all, too few to try k={self.params.k}; end the range of k at "
                 f"{len(centers)} or less"
             )
-        solutions = [solution(k)[0] for k in range(self.params.k_min, self.k + 1)]
+        solutions = [solution(k)[0] for k in range(self.params.k_min, self.params.k + 1)]
         if scores_mean(self.params.criterion):
             counted = filtered.weights if self.params.weighted else rows[filtered.kept]
             mean, all_in_one = weighted_kmeans(filtered.points, counted, 1, 1, rng)
@@ -80,13 +80,13 @@ class PooledAggregator(MetricAggregator):
         if not total["rows"]:
             needed = values_needed(round_.task, fields, round_.task["candidates"].shape[1])
             raise JobFailed(
-                f"every site has too few rows to compare k={self.params.k_min}..{self.k} without disclosing them: {needed} values "
+                f"every site has too few rows to compare k={self.params.k_min}..{self.params.k} without disclosing them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
         selection = score_candidates(round_.task, total, mean=mean)
         if not decides(selection, self.params.criterion):
             raise JobFailed(
-                f"{self.params.criterion} tells none of k={self.params.k_min}..{self.k} from the others: its values are all the same, or "
+                f"{self.params.criterion} tells none of k={self.params.k_min}..{self.params.k} from the others: its values are all the same, or "
                 "undefined; take another criterion or a longer range, or give one k"
             )
         best = choose(selection, self.params.criterion)

@@ -114,10 +114,10 @@ class PortfolioAggregator(MetricAggregator):
 
     def _proposed(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         sent, site = gathered(replies.values())
-        filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self.params.rule)
+        filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.params.k, self.params.rule)
         uploads = _trusted(list(replies.values()), sent, filtered)
         restarts = self.params.restarts
-        solutions = [_MEMBERS[member](uploads, self.k, restarts, rng) for member in self.params.competing]
+        solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
         solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
         numbers, outliers = filtered.summary(replies)
         diagnostics = {"received": float(len(site)), **numbers}

@@ -71,7 +71,7 @@ class ProxyAggregator(DescribedAggregator):
         if round_.step == DESCRIBE:
             return super().limits(round_)
         numbers = self.params.k_local.values() if isinstance(self.params.k_local, dict) else [self.params.k_local]
-        maximum = max([self.k, *(number for number in numbers if isinstance(number, int))])
+        maximum = max([self.params.k, *(number for number in numbers if isinstance(number, int))])
         return {**super().limits(round_), "k": maximum, "a": maximum, "b": maximum}
 
     def merge_described(
@@ -82,12 +82,12 @@ class ProxyAggregator(DescribedAggregator):
         self._check_enough(replies)
         points, cluster = generate_proxy_clusters(columns, replies, rng)
         tree, w, overlap, left_out = _best_merges(
-            points, cluster, (centers, rows, site), min(self.k, len(centers)), self.params
+            points, cluster, (centers, rows, site), min(self.params.k, len(centers)), self.params
         )
-        k_hat = self.k
+        k_hat = self.params.k
         if self.params.choose_k:
             shown = np.where(left_out, np.nan, points)
-            k_hat = choose_k(tree, shown, cluster, min(self.k, len(centers)), self.params.phi)
+            k_hat = choose_k(tree, shown, cluster, min(self.params.k, len(centers)), self.params.phi)
         group = cut(tree, k_hat)
         numbers = {**_forces_at(tree, k_hat), "w": w, "left_out": float(left_out.sum())}
         if left_out.any():
@@ -120,9 +120,9 @@ class ProxyAggregator(DescribedAggregator):
 
     def _check_enough(self, replies: Mapping[str, Message]) -> None:
         received = sum(len(reply["counts"]) for reply in replies.values())
-        if received < self.k and not self.params.choose_k:
+        if received < self.params.k and not self.params.choose_k:
             raise JobFailed(
-                f"all sites together sent {received} clusters where k={self.k} are wanted; set a smaller k, a larger "
+                f"all sites together sent {received} clusters where k={self.params.k} are wanted; set a smaller k, a larger "
                 "k_local, a smaller min_count, or choose_k=true"
             )
 

@@ -22,10 +22,11 @@ from flareclust.data.tables import Table
 from flareclust.evaluation.scores import check_candidates, scaled, score_sums
 from flareclust.executors import partwise
 from flareclust.executors.nvflare_executor import HELD, ExecutorShell
+from flareclust.executors.parameters import ClusteringParams
 from flareclust.executors.profiles import PROFILES, Profiling
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.features.alignment import NAMES_OF_COLUMNS, hashed_names
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.masking import KEY
 from flareclust.privacy.session import SiteSession
@@ -76,9 +77,6 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     side: Literal["site"] = "site"
     params: Params
 
-    #: Clusters with fewer rows never leave the site: the parameter, or what the site's policy states if that is more.
-    min_count: int = 2
-
     #: The arrays of a finished result that `labels` needs.
     placed_by: ClassVar[tuple[str, ...]] = ("centroids",)
 
@@ -116,9 +114,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         self.configure(k, seed, **settings)
 
     @abstractmethod
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Compute the site's reply to the first step of the algorithm from its rows (n, d).
 
         Pure, as the method of every step: it depends on its arguments and the constructor's only; it is called on a copy
@@ -126,53 +122,39 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 
         Args:
             task: what the server asks for.
-            data: the site's rows (n, d).
-            rng: a generator of the job, the round and the site.
-            aborted: whether to stop, which raises `Aborted`.
-            context: what the site asks of replies, such as the smallest cluster that may be sent.
+            rows: the site's rows (n, d), and what computing from them takes.
         """
 
     @partwise.computed_by(partwise.labels)
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the final cluster (n,) of each row; unless overridden, that of the nearest final centroid.
 
         Args:
             task: carries the arrays of the last `Round`, `centroids` (k, d) among them.
-            data: the site's rows (n, d), which get the labels.
-            rng: the generator that `local` got in round 0, so that a local clustering can be repeated.
-            aborted: as in `local`.
-            context: as in `local`.
-            seen: the rows (m, d) that `local` got: `data` itself, or at a site with a policy its microaggregated rows.
+            rows: those that get the labels (n, d), with the generator that `local` got in round 0; `computed` are those that
+                replies were computed from.
         """
-        return assign(data, task.arrays["centroids"])[0]
+        return assign(rows.X, task.arrays["centroids"])[0]
 
     # ---- the steps that all algorithms share: the assessment, scores of candidate solutions, placing of late rows ----
 
     @partwise.computed_by(partwise.place)
-    def place(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def place(self, task: Task, rows: SiteRows) -> Message:
         """Return how many rows (n, d) are placed in the clusters of a finished result."""
-        return {"rows": np.array(len(data))}
+        return {"rows": np.array(len(rows.X))}
 
     @partwise.computed_by(partwise.assess)
-    def assess(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def assess(self, task: Task, rows: SiteRows) -> Message:
         """Return the sums over the rows (n, d) by final centroid, from which label-free metrics are computed."""
-        self._check_enough(data, context)
-        sums = self.assessed(data, task.arrays["centroids"])
-        if context.grouped:
-            sums = without_small(sums, context.min_count)
-            scale = factor(sums["counts"], context.round_counts, context.min_count)
+        self._check_enough(rows.X, rows.context)
+        sums = self.assessed(rows.X, task.arrays["centroids"])
+        if rows.context.grouped:
+            sums = without_small(sums, rows.context.min_count)
+            scale = factor(sums["counts"], rows.context.round_counts, rows.context.min_count)
             sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
         return sums | {name: sums[name].sum() for name in TOTALS}
 
@@ -186,38 +168,41 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""
         return assessment_sums(self.compared(data, centroids), centroids)[1]
 
-    def score(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def score(self, task: Task, rows: SiteRows) -> Message:
         """Return how well each of several solutions fits the rows (n, d)."""
-        fields, free = self.step(task.step).schema.fields, not context.grouped
-        limited = free and not context.secure
-        data = self.scored(task, data, context)
+        fields, free = self.step(task.step).schema.fields, not rows.context.grouped
+        limited = free and not rows.context.secure
+        data = self.scored(task, rows)
         sums = score_sums(
             task.arrays,
             data,
             fields,
-            context.min_count,
-            aborted,
+            rows.context.min_count,
+            rows.aborted,
             limited=limited,
-            repeats=context.repeats,
+            repeats=rows.context.repeats,
             view=self.compared,
         )
-        return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
+        return sums if free else scaled(task.arrays, sums, rows.context.round_counts, rows.context.min_count)
 
     def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
         """Return the rows (n, d) as they are compared with centroids (k, d); as they are, unless overridden."""
         return data
 
-    def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
+    def scored(self, task: Task, rows: SiteRows) -> FloatArray:
         """Return the rows that scores cover; all rows (n, d) unless overridden."""
-        return data
+        return rows.X
 
     def _check_enough(self, data: Sized, context: SiteContext) -> None:
         if not self.private and len(data) < context.min_count:
             raise Refusal(
                 f"has fewer rows than min_count={context.min_count}, so sums over them would disclose the rows"
             )
+
+    @property
+    def min_count(self) -> int:
+        """Return how many rows a cluster must have to leave the site, unless the site's policy states more."""
+        return self.params.min_count if isinstance(self.params, ClusteringParams) else 2
 
     # ---- the same for every engine ----
 
@@ -311,7 +296,8 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """Return the labels (n,) of the site's own rows; replies are computed from `seen`, microaggregated by a policy."""
         task, own = self.viewed(exchange.task, exchange.table)
         seen = own if exchange.seen is exchange.table else self.viewed(exchange.task, exchange.seen)[1]
-        return self.labels(task, own.X, stream(self.seed, 0, task.site), aborted, exchange.context, seen.X)
+        rng = stream(self.params.seed, 0, task.site)
+        return self.labels(task, SiteRows(own, rng, aborted, exchange.context, seen.X))
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return a task and a table as the algorithm sees them: as they are, unless overridden."""
@@ -322,9 +308,8 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         if not step.named:
             task, table = self.viewed(task, table)
             self._check_task(task, table.X)
-        data = table if step.named else table.X
-        rng = stream(self.seed, task.round, task.site)
-        reply: Message = getattr(self, step.method)(task, data, rng, aborted, context)
+        rows = SiteRows(table, stream(self.params.seed, task.round, task.site), aborted, context)
+        reply: Message = getattr(self, step.method)(task, rows)
         return {name: reply[name] for name in COUNTED.fields} if step.schema is COUNTED else reply
 
     @property
@@ -362,7 +347,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
             check_candidates(task.arrays)
             self.check_centroids(task.arrays["candidates"], data, len(task.arrays["candidate"]))
         if "centroids" in task.arrays:
-            self.check_centroids(task.arrays["centroids"], data, self.k)
+            self.check_centroids(task.arrays["centroids"], data, self.params.k)
 
     def check_centroids(self, centroids: object, data: FloatArray, maximum: int) -> None:
         """Raise BadMessage or Refusal unless these are at most `maximum` centroids of the site's columns."""
@@ -379,11 +364,9 @@ class ComparedExecutor(ClusteringExecutor):
     steps = {NAMES: Step(NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
 
     @partwise.computed_by(partwise.names)
-    def names(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def names(self, task: Task, rows: SiteRows) -> Message:
         """Return hashes of the names of the columns."""
-        return hashed_names(table)
+        return hashed_names(rows.table)
 
 
 def batched_method(executor: type[ClusteringExecutor], step: str) -> str | None:

@@ -13,13 +13,13 @@ from pydantic import model_validator
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.data.tables import Table
 from flareclust.executors import partwise
 from flareclust.executors.gaps import GapsExecutor, GapsParams
 from flareclust.executors.parameters import COSINE, EUCLIDEAN, METRIC, PARTIAL
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both
 from flareclust.protocol.task import Task
 
@@ -54,15 +54,11 @@ class MetricExecutor(GapsExecutor):
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the final cluster (n,) of each row; -1 for rows without a direction, which a site with a policy can have."""
-        labels = super().labels(task, data, rng, aborted, context, seen)
-        return np.where(without_direction(data), -1, labels) if self.params.metric == COSINE else labels
+        labels = super().labels(task, rows)
+        return np.where(without_direction(rows.X), -1, labels) if self.params.metric == COSINE else labels
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         super()._check_task(task, data)

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, model_validator
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
@@ -39,7 +39,7 @@ from flareclust.executors.kfed import KFedExecutor
 from flareclust.executors.mavg import MAvgExecutor
 from flareclust.executors.parameters import ClusteringParams, NamesParams
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
 from flareclust.protocol.steps import Step
@@ -165,9 +165,7 @@ class DeepFeCAExecutor(ComparedExecutor):
         super().configure(k, seed, **settings)
         self._last = LastEmbeddings()
 
-    def shape(
-        self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def shape(self, task: Task, rows: SiteRows) -> Message:
         """Return the shape of the images, and whether a GPU computes."""
         try:
             require("deep", "deepfeca")
@@ -178,85 +176,77 @@ class DeepFeCAExecutor(ComparedExecutor):
         on_gpu = device_of(self.params.device).type == "cuda"
         classes = 0
         if self.params.class_column is not None:
-            if context.grouped:
+            if rows.context.grouped:
                 raise Refusal(
                     "cannot evaluate with labels: its policy shows means of rows, which have no class; leave out class_column"
                 )
-            classes = int(linear.classes_of(data, self.params.class_column).max()) + 1
-        shape = self._shape(linear.without(data, self.params.class_column).X)
+            classes = int(linear.classes_of(rows.table, self.params.class_column).max()) + 1
+        shape = self._shape(linear.without(rows.table, self.params.class_column).X)
         return {"image": shape, "cuda": np.array(on_gpu, dtype=np.int64), "classes": np.array(classes)}
 
-    def centroids_of(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def centroids_of(self, task: Task, rows: SiteRows) -> Message:
         """Run the client's step of the algorithm that finds the centroids on the embeddings (n, e) (line 4)."""
         name, _, step = task.step.partition("_")
         if name != self.params.centroids:
             raise Refusal(f"was asked for a step of {name} where {self.params.centroids} finds the centroids")
         settings = {"k_local": self.params.k_local} if name == "kfed" and self.params.k_local else {}
-        inner = CENTROIDS[name](self.k, self.seed, min_count=self.params.min_count, **settings)
+        inner = CENTROIDS[name](self.params.k, self.params.seed, min_count=self.params.min_count, **settings)
         method = getattr(inner, inner.step(step).method)
         own = {name: value for name, value in task.arrays.items() if name not in ("weights", "image")}
-        reply: Message = method(Task(step, task.round, own, task.site), data, rng, aborted, context)
+        reply: Message = method(Task(step, task.round, own, task.site), rows)
         return reply
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Label the images by the nearest of the prototypes, and train the network on the labels (lines 7 and 8)."""
         from flareclust.deep.networks import weights_of
         from flareclust.deep.training import Training, device_of, train
 
-        self._check_enough(data, context)
-        if len(data) < 2:
+        self._check_enough(rows.X, rows.context)
+        if len(rows.X) < 2:
             raise Refusal("has one row, and a network is trained on two or more")
-        p, images = self.params, as_images(data, self._shape(data))
-        network, device = self._network(task, data), device_of(p.device)
+        p, images = self.params, as_images(rows.X, self._shape(rows.X))
+        network, device = self._network_with(task, rows.X), device_of(p.device)
         prototypes = self._prototypes(task)
         labels = self.pseudo_labels(self._embedded(task, network, images), prototypes, task.site)
         how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports))
         try:
-            loss = train(network, images, labels, prototypes, how, device, int(rng.integers(2**31)), aborted)
+            loss = train(network, images, labels, prototypes, how, device, int(rows.rng.integers(2**31)), rows.aborted)
         except Refusal as problem:
             raise Refusal(f"in round {task.round} {problem}") from None
-        n = rounded(np.array(len(data)), context.round_counts, context.min_count)
+        n = rounded(np.array(len(rows.X)), rows.context.round_counts, rows.context.min_count)
         return {"weights": n * weights_of(network), "counts": n, "loss": n * loss}
 
     def pseudo_labels(self, embedded: FloatArray, prototypes: FloatArray, site: str) -> IntArray:
         """Return what the site's images are trained to be: the prototype nearest to each embedding (line 7)."""
         return assign(embedded, prototypes)[0]
 
-    def linear_moments(
-        self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def linear_moments(self, task: Task, rows: SiteRows) -> Message:
         """Return the second moments of the features."""
-        features, test = self._features(task, data, context)
+        features, test = self._features(task, rows)
         return linear.moments(features, test)
 
-    def linear_gradient(
-        self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def linear_gradient(self, task: Task, rows: SiteRows) -> Message:
         """Return gradient and accuracy of a linear classifier of the features."""
-        features, test = self._features(task, data, context)
-        classes = linear.classes_of(data, self.params.class_column or "")
+        features, test = self._features(task, rows)
+        classes = linear.classes_of(rows.table, self.params.class_column or "")
         return linear.gradient(features, classes, test, task.arrays)
 
-    def _features(self, task: Task, table: Table, context: SiteContext) -> tuple[FloatArray, IntArray]:
+    def _features(self, task: Task, rows: SiteRows) -> tuple[FloatArray, IntArray]:
         """Return the features (n, f) before the head, and the places of the rows that are held out."""
-        if self.params.class_column is None or context.grouped:
+        if self.params.class_column is None or rows.context.grouped:
             raise Refusal("was asked for sums by class, which the job's settings or its policy exclude")
-        rows = linear.without(table, self.params.class_column).X
-        self._check_enough(rows, context)
-        network, images = self._network(task, rows), as_images(rows, self._shape(rows))
+        data = linear.without(rows.table, self.params.class_column).X
+        self._check_enough(data, rows.context)
+        network, images = self._network_with(task, data), as_images(data, self._shape(data))
         features = self._embedded(task, network, images, "backbone")
-        return features, linear.held_out(len(rows), self.seed, task.site, context.min_count)
+        return features, linear.held_out(len(data), self.params.seed, task.site, rows.context.min_count)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the embeddings in the place of the rows, but where the network is trained or not known yet."""
         table = linear.without(table, self.params.class_column)
         if task.step == TRAIN:
             return task, table
-        network, images = self._network(task, table.X), as_images(table.X, self._shape(table.X))
+        network, images = self._network_with(task, table.X), as_images(table.X, self._shape(table.X))
         return task, Table(self._embedded(task, network, images))
 
     def _embedded(
@@ -273,8 +263,8 @@ class DeepFeCAExecutor(ComparedExecutor):
     def _prototypes(self, task: Task) -> FloatArray:
         """Return the checked prototypes (k, e) of a task."""
         sent = {"prototypes": task.arrays.get("prototypes")}
-        if not 1 <= _PROTOTYPES.check(sent, {"e": EMBEDDED})["k"] <= self.k:  # type: ignore[arg-type]
-            raise BadMessage(f"prototypes: expected 1 to {self.k} of them")
+        if not 1 <= _PROTOTYPES.check(sent, {"e": EMBEDDED})["k"] <= self.params.k:  # type: ignore[arg-type]
+            raise BadMessage(f"prototypes: expected 1 to {self.params.k} of them")
         return task.arrays["prototypes"]
 
     def _shape(self, data: FloatArray) -> IntArray:
@@ -285,7 +275,7 @@ class DeepFeCAExecutor(ComparedExecutor):
         except UserError as error:
             raise Refusal(f"cannot take its rows as images: {error}") from error
 
-    def _network(self, task: Task, data: FloatArray) -> "Model":
+    def _network_with(self, task: Task, data: FloatArray) -> "Model":
         """Return the network that the task brings; it is built where its weights are used."""
         from flareclust.deep.networks import build, load_weights
 
@@ -294,7 +284,7 @@ class DeepFeCAExecutor(ComparedExecutor):
             raise BadMessage(f"image: expected {described(shape.tolist())}, as the site has")
         _WEIGHTS.check({"weights": task.arrays.get("weights")})  # type: ignore[dict-item]
         try:
-            network = build(self.params.network, shape, self.seed)
+            network = build(self.params.network, shape, self.params.seed)
         except UserError as error:
             raise Refusal(f"cannot build the network: {error}") from error
         load_weights(network, task.arrays["weights"])

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import factor
 from flareclust.core.histograms import BINS, Grid, binned
 from flareclust.core.local import Sendable, without_remainder
@@ -23,7 +23,7 @@ from flareclust.executors.parameters import BY_BINS, ColumnsParams
 from flareclust.executors.scaled import GRID, IN_BINS, check_bins
 from flareclust.features.alignment import DESCRIPTION, FILL, describe, moments, moments_of_known, own_view
 from flareclust.features.columns import LEAST_DEVIATION
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
@@ -66,23 +66,21 @@ class DescribedExecutor(ClusteringExecutor):
         """Return whether the job takes rows with missing cells."""
         return self.params.missing != "refuse"
 
-    #: The distance by which rows find their centroid, for algorithms that have several.
-    phi: str = "euclidean"
-
     #: As in `View`.
     view: ClassVar[View] = "own"
+
+    @property
+    def phi(self) -> str:
+        """Return the distance by which rows find their centroid, of algorithms that have several."""
+        return "euclidean"
 
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance on the known entries of the centroids; -1 for none."""
-        return nearest_by_known(data, task.arrays["centroids"], self.phi)
+        return nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the algorithm's view of what the server sent, and of the rows."""
@@ -97,48 +95,40 @@ class DescribedExecutor(ClusteringExecutor):
             arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
         return replace(task, arrays=arrays), Table(X)
 
-    def describe(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def describe(self, task: Task, rows: SiteRows) -> Message:
         """Return the names of the columns, and their sums where the algorithm needs means and variances."""
         if self.params.missing == "drop-rows":
-            self._check_enough(table.X, context)
-        sums = self.sends_sums and not context.secure and self.params.missing != "mean"
-        message = describe(table, sums=sums, min_count=context.min_count)
+            self._check_enough(rows.table.X, rows.context)
+        sums = self.sends_sums and not rows.context.secure and self.params.missing != "mean"
+        message = describe(rows.table, sums=sums, min_count=rows.context.min_count)
         # So that mean squares stay what they are.
-        scale = factor(message["rows"], context.round_counts, context.min_count)
+        scale = factor(message["rows"], rows.context.round_counts, rows.context.min_count)
         return {**message, "m2": message["m2"] * scale}
 
-    def moments(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def moments(self, task: Task, rows: SiteRows) -> Message:
         """Return mean and squared deviations of each column."""
         if not self.sends_sums:  # whose clusters are not held back for it
             raise Refusal("was asked for exact sums of its columns, which this job's settings do without")
-        message = moments(table, task.arrays["columns"], context.min_count)
-        return rounded_spread(message, context.round_counts, context.min_count)
+        message = moments(rows.table, task.arrays["columns"], rows.context.min_count)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def known_moments(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def known_moments(self, task: Task, rows: SiteRows) -> Message:
         """Return mean and squared deviations of the known cells of each column, rounded where numbers of cells in bins follow."""
         if not (self.sends_sums or self.params.scale in BY_BINS):
             raise Refusal("was asked for sums of its columns, which this job's settings do without")
-        repeats = None if self.sends_sums else context.repeats
-        message = moments_of_known(table, task.arrays["columns"], context.min_count, repeats)
-        return rounded_spread(message, context.round_counts, context.min_count)
+        repeats = None if self.sends_sums else rows.context.repeats
+        message = moments_of_known(rows.table, task.arrays["columns"], rows.context.min_count, repeats)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def column_bins(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def column_bins(self, task: Task, rows: SiteRows) -> Message:
         """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
         check_bins(task, self.params.scale)
         D = len(task.arrays["columns"])
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": D})
-        X, has = own_view(table, {"columns": task.arrays["columns"]})
+        X, has = own_view(rows.table, {"columns": task.arrays["columns"]})
         found = np.zeros((D, BINS), dtype=np.int64)
-        found[has] = binned(X, Grid(*(values[has] for values in asked.values())), context.min_count)
+        found[has] = binned(X, Grid(*(values[has] for values in asked.values())), rows.context.min_count)
         return {"counts": found}
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:

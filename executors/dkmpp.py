@@ -16,15 +16,13 @@ Readings where the paper is open, and deviations from it:
 
 from typing import Annotated
 
-import numpy as np
-
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.local import seed_cells
 from flareclust.executors.parameters import ScaledParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
@@ -45,18 +43,16 @@ class DKMPPExecutor(ScaledExecutor):
 
     steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
         n_candidates = None if self.params.greedy else 1
         cells = seed_cells(
-            data,
-            self.k,
-            rng,
+            rows.X,
+            self.params.k,
+            rows.rng,
             seeds=self.params.seeds,
-            min_count=context.min_count,
-            aborted=aborted,
+            min_count=rows.context.min_count,
+            aborted=rows.aborted,
             n_candidates=n_candidates,
         )
         return {"centroids": cells.centroids, "counts": cells.counts}

@@ -22,7 +22,7 @@ from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.executors.base import ComparedExecutor
 from flareclust.executors.parameters import PrivateParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession, misfitting
 from flareclust.privacy.policy import PER_ID
@@ -68,49 +68,45 @@ class PrivateExecutor(ComparedExecutor):
     params: PrivateParams
 
     private = True
-    min_count = 1
 
     steps = {ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
 
-    def granted_at_first(self, task: Task, data: FloatArray, context: SiteContext, aborted: AbortCheck) -> DPSession:
+    @property
+    def min_count(self) -> int:
+        """Return 1: noise protects single rows."""
+        return 1
+
+    def granted_at_first(self, task: Task, rows: SiteRows) -> DPSession:
         """Return what `granted` does; the site's log names columns of the rows (n, d) that seem to be in another unit than the bounds."""
-        terms = self.granted(context, aborted)
-        for sentence in misfitting(terms.box, Table(data, terms.columns)):
+        terms = self.granted(rows.context, rows.aborted)
+        for sentence in misfitting(terms.box, Table(rows.X, terms.columns)):
             _log.warning("%s: column %s", task.site, sentence)
         return terms
 
-    def place(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def place(self, task: Task, rows: SiteRows) -> Message:
         """Return 0: the number of rows that are placed is private too."""
         return {"rows": np.array(0)}
 
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the nearest centroid of each row (n,); values whose squares overflow count as the largest that do not."""
-        labels = np.empty(len(data), np.int64)
-        for part in pieces(*data.shape):
-            labels[part] = assign(np.clip(data[part], -LARGEST, LARGEST), task.arrays["centroids"])[0]
+        labels = np.empty(len(rows.X), np.int64)
+        for part in pieces(*rows.X.shape):
+            labels[part] = assign(np.clip(rows.X[part], -LARGEST, LARGEST), task.arrays["centroids"])[0]
         return labels
 
-    def assess(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def assess(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy sums of squared distances and silhouettes and a noisy number of rows beyond the bounds.
 
         Numbers by cluster stay here, and 0 is sent for them. Totals are cut at 0 by the server only: cut at each site, noise
         would add up to a signal.
         """
-        centroids, terms = task.arrays["centroids"], self.granted(context, aborted)
+        centroids, terms = task.arrays["centroids"], self.granted(rows.context, rows.aborted)
         reach = positive(task.arrays.get(REACH), REACH, ())
-        sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never_abort)
+        sums = dp_sums.quality_sums(rows.X, own_box(terms), centroids, float(reach), never_abort)
         noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
         zeros = np.zeros(len(centroids))
         return {
@@ -180,7 +176,7 @@ class PrivateExecutor(ComparedExecutor):
     def _check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task that needs centroids and has none."""
         if task.step in (ASSESS, PLACE):
-            self.check_centroids(task.arrays.get("centroids"), data, self.k)
+            self.check_centroids(task.arrays.get("centroids"), data, self.params.k)
         super()._check_task(task, data)
 
 

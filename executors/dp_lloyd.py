@@ -25,7 +25,7 @@ from pydantic import model_validator
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.dp import axes
 from flareclust.core.dp import sums as dp_sums
@@ -45,7 +45,7 @@ from flareclust.executors.dp_base import (
     sent_share,
 )
 from flareclust.executors.parameters import PrivateParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.protocol.params import MOST_ROUNDS, both, server
 from flareclust.protocol.schema import Schema
@@ -105,38 +105,30 @@ class DPLloydExecutor(PrivateExecutor):
         UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update", summed=True),
     }
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in the cells of a grid."""
-        terms = self.granted_for_sums(context, aborted)
-        box, shape = sent_box(task.arrays, data.shape[1]), _shape(task.arrays, data.shape[1])
-        counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
-        return self._cells(terms, counted, GRID_START, "cells of a grid")
+        terms = self.granted_for_sums(rows.context, rows.aborted)
+        box, shape = sent_box(task.arrays, rows.X.shape[1]), _shape(task.arrays, rows.X.shape[1])
+        counted = dp_sums.cell_counts(rows.X, own_box(terms), box, shape, rows.aborted)
+        return self._noisy_cells(terms, counted, GRID_START, "cells of a grid")
 
-    def bounds(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def bounds(self, task: Task, rows: SiteRows) -> Message:
         """Return the bounds of the site's columns, from its policy."""
-        return own_box(self.granted_at_first(task, data, context, aborted)).sent()
+        return own_box(self.granted_at_first(task, rows)).sent()
 
-    def outline(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def outline(self, task: Task, rows: SiteRows) -> Message:
         """Return the noisy number of all rows, sums of their values and of the values' squares."""
-        terms, d = self.granted_for_sums(context, aborted), data.shape[1]
-        sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
+        terms, d = self.granted_for_sums(rows.context, rows.aborted), rows.X.shape[1]
+        sums = dp_sums.moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
         noisy = self.noisy_sums(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
-    def second_moments(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def second_moments(self, task: Task, rows: SiteRows) -> Message:
         """Return the noisy number of all rows, sums of their values and of the products of any two."""
-        terms, d = self.granted_for_sums(context, aborted), data.shape[1]
+        terms, d = self.granted_for_sums(rows.context, rows.aborted), rows.X.shape[1]
         if d > MOST_COLUMNS:
             raise Refusal(f"has {d} columns, too many for second moments ({MOST_COLUMNS}); submit with start=spread")
-        sums = axes.second_moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
+        sums = axes.second_moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
         sensitivity = axes.second_moment_sensitivity()
         noisy = self.noisy_sums(terms, sums, sensitivity, MOMENTS_START, "second moments")
         return {
@@ -145,28 +137,24 @@ class DPLloydExecutor(PrivateExecutor):
             "products": noisy[1 + d :] / axes.SQUARE_UNIT,
         }
 
-    def axes(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def axes(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in cells along the main axes."""
-        terms = self.granted_for_sums(context, aborted)
-        grid = _grid(task.arrays, data.shape[1])
-        counted = axes.axis_cell_counts(data, own_box(terms), *grid, aborted)
-        return self._cells(terms, counted, AXES_START, "cells along the main axes")
+        terms = self.granted_for_sums(rows.context, rows.aborted)
+        grid = _grid(task.arrays, rows.X.shape[1])
+        counted = axes.axis_cell_counts(rows.X, own_box(terms), *grid, rows.aborted)
+        return self._noisy_cells(terms, counted, AXES_START, "cells along the main axes")
 
-    def _cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:
+    def _noisy_cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:
         """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for integers."""
         return {"cells": self.noisy_sums(terms, counted * UNIT, float(UNIT), share, what) / UNIT}
 
-    def update(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def update(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy sums for each centroid."""
-        terms = self.granted_for_sums(context, aborted)
-        self.check_centroids(task.arrays.get("centroids"), data, self.k)
+        terms = self.granted_for_sums(rows.context, rows.aborted)
+        self.check_centroids(task.arrays.get("centroids"), rows.X, self.params.k)
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))
-        sums = dp_sums.cluster_sums(data, own_box(terms), centroids, radii, aborted)
+        sums = dp_sums.cluster_sums(rows.X, own_box(terms), centroids, radii, rows.aborted)
         share = sent_share(task.arrays)
         return dp_sums.in_units(
             self.noisy_sums(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")

@@ -28,7 +28,7 @@ from flareclust.executors.dp_base import (
     update_share,
 )
 from flareclust.executors.parameters import PrivateParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import sigma
@@ -71,28 +71,26 @@ class DPOneShotExecutor(PrivateExecutor):
         )
     }
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
-        terms = self.granted_at_first(task, data, context, aborted)
-        box, d = own_box(terms), data.shape[1]
+        terms = self.granted_at_first(task, rows)
+        box, d = own_box(terms), rows.X.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
-        if has_grid(self.k, d, self.params.cells):
-            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
-            counted = dp_sums.cell_counts(data, box, box, shape, aborted)
+        if has_grid(self.params.k, d, self.params.cells):
+            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.params.k)
+            counted = dp_sums.cell_counts(rows.X, box, box, shape, rows.aborted)
             noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
             return {**box.sent(), "cells": noisy, **no_centroids}
-        return {**box.sent(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
+        return {**box.sent(), "cells": np.empty(0), **self._clusters(rows.X, terms, rows.rng, rows.aborted)}
 
     def _clusters(self, data: FloatArray, terms: DPSession, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run DP Lloyd with the site as its own server: every sum has its noise before it is used."""
-        box, shape = own_box(terms), (self.k, data.shape[1], self.params.cells)
+        box, shape = own_box(terms), (self.params.k, data.shape[1], self.params.cells)
         sums = dp_sums.moment_sums(data, box, box, aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
         deviation = sigma(self.of_unit(dp_sums.moment_sensitivity()), start_share(*shape) * WHOLE * terms.rho) / UNIT
         outline = moments(noisy / UNIT, box, deviation)
-        centroids, radii = spread_start(outline, box, self.k, rng)
+        centroids, radii = spread_start(outline, box, self.params.k, rng)
         share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
         noise = sigma(self.of_unit(sensitivity), share * WHOLE * terms.rho) / UNIT
         for update in range(self.params.rounds):

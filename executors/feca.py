@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, member_statistics
@@ -38,7 +38,7 @@ from flareclust.core.local import dissolve_small, own_kmeans
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import LocalKMeansParams, SmallClustersParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
@@ -75,35 +75,33 @@ class FeCAExecutor(MetricExecutor):
 
     steps = {CLUSTER: Step(Schema(centroids="k d", radii=real("k", minimum=0)))}
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 2 and the chosen RadiusAssign."""
-        if len(data) < self.k:
-            raise Refusal(f"has fewer rows than k={self.k}")
-        data, known = self.completed_alone(task, data, rng, aborted, context)
+        if len(rows.X) < self.params.k:
+            raise Refusal(f"has fewer rows than k={self.params.k}")
+        rows = self.completed_alone(task, rows)
         clustering = own_kmeans(
-            data,
-            self.k,
-            rng,
+            rows.X,
+            self.params.k,
+            rows.rng,
             n_init=self.params.n_init,
             init=self.params.init,
             local_kmeans=self.params.local_kmeans,
-            aborted=aborted,
+            aborted=rows.aborted,
         )
         if self.params.small_clusters == "dissolve":
-            clustering = dissolve_small(data, clustering, context.min_count)
-        statistics = cluster_statistics(data, clustering.labels, clustering.centroids)
+            clustering = dissolve_small(rows.X, clustering, rows.context.min_count)
+        statistics = cluster_statistics(rows.X, clustering.labels, clustering.centroids)
         clusters, origin = remove_one_fit_many(
             LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.params.after_removal
         )
         labels = relabel(clustering.labels, origin)
-        sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count, known=known)
+        sendable = disclosable_clusters(rows.X, labels, clusters.centroids, rows.context.min_count, known=rows.known)
         centroids = clusters.centroids[sendable]
         if not sendable.all():
             labels = relabel(labels, [(r,) for r in np.flatnonzero(sendable).tolist()])
-        reach = member_statistics(data, labels, centroids).max_distance
-        if (revealing := varies_in_one_feature(data, labels, len(centroids))).any():
+        reach = member_statistics(rows.X, labels, centroids).max_distance
+        if (revealing := varies_in_one_feature(rows.X, labels, len(centroids))).any():
             reach = np.where(revealing, coarse(reach), reach)
         return {"centroids": centroids, "radii": _RADIUS_ASSIGN[self.params.radius](centroids, reach)}
 

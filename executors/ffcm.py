@@ -34,7 +34,7 @@ from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
 from flareclust.executors.parameters import ScaledParams
 from flareclust.executors.scaled import ScaledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, index, weights
 from flareclust.protocol.steps import Step
@@ -87,27 +87,32 @@ class FFCMExecutor(ScaledExecutor):
         super().warm_up()
         fuzzy.warm_up()
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Return cells to start from."""
-        check_enough(data, context.min_count)
-        cells = _start_cells(data, self.k, str(self.params.start), context.min_count, rng, aborted)
+        check_enough(rows.X, rows.context.min_count)
+        cells = _start_cells(
+            rows.X, self.params.k, str(self.params.start), rows.context.min_count, rows.rng, rows.aborted
+        )
         return {"centroids": cells.centroids, "counts": cells.counts}
 
-    def fuzzy(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def fuzzy(self, task: Task, rows: SiteRows) -> Message:
         """Run fuzzy c-means from the centroids that came."""
-        check_enough(data, context.min_count)
+        check_enough(rows.X, rows.context.min_count)
         start = task.arrays["centroids"]
         clustering = fuzzy_cmeans(
-            data, start, self.params.fuzzifier, max_iter=self.params.max_iter, tol=self.params.tol, aborted=aborted
+            rows.X,
+            start,
+            self.params.fuzzifier,
+            max_iter=self.params.max_iter,
+            tol=self.params.tol,
+            aborted=rows.aborted,
         )
-        sendable = np.flatnonzero(_describable_centroids(data, clustering, self.params.fuzzifier, context.min_count))
+        sendable = np.flatnonzero(
+            _describable_centroids(rows.X, clustering, self.params.fuzzifier, rows.context.min_count)
+        )
         if not len(sendable):
             raise Refusal(
-                f"has no fuzzy centroid of at least min_count={context.min_count} rows, so nothing it may send"
+                f"has no fuzzy centroid of at least min_count={rows.context.min_count} rows, so nothing it may send"
             )
         support = clustering.sum_um if self.params.support == "um" else clustering.sum_u
         return {"centroids": clustering.centroids[sendable], "support": support[sendable], "cluster": sendable}

@@ -33,7 +33,7 @@ from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.robust import PLAIN, Rule
 from flareclust.executors.parameters import CappedParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
@@ -73,31 +73,36 @@ class FKMExecutor(ScaledExecutor):
 
     steps = {CLUSTER: Step(Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1)))}
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""
-        clusters = self.clusters(task, data, rng, aborted, context)
+        clusters = self.clusters(task, rows)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
     def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `local` for many sites; None for settings that are not for many."""
-        if self.params.seeds != "means" or self.params.local_iter > 1 or not fits(self.k, devices.d):
+        if self.params.seeds != "means" or self.params.local_iter > 1 or not fits(self.params.k, devices.d):
             return None
         if "centroids" not in task.arrays:
-            return clusters_of_each(devices, "cells", self.seed, task.round, self.k, context.min_count)
+            return clusters_of_each(devices, "cells", self.params.seed, task.round, self.params.k, context.min_count)
         found = updates_of_each(devices, task.arrays["centroids"], context.min_count)
         fields = {name: value for name, value in found.fields.items() if name != "cluster"}
         return Entries(fields, {}, found.sizes)
 
-    def clusters(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Sendable:
+    def clusters(self, task: Task, rows: SiteRows) -> Sendable:
         """Return the clusters of this round that are sent."""
-        check_enough(data, context.min_count)
+        check_enough(rows.X, rows.context.min_count)
         if "centroids" not in task.arrays:
-            return seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=context.min_count, aborted=aborted)
-        return local_update(data, task.arrays["centroids"], self.params.local_iter, context.min_count, aborted)
+            return seed_cells(
+                rows.X,
+                self.params.k,
+                rows.rng,
+                seeds=self.params.seeds,
+                min_count=rows.context.min_count,
+                aborted=rows.aborted,
+            )
+        return local_update(
+            rows.X, task.arrays["centroids"], self.params.local_iter, rows.context.min_count, rows.aborted
+        )
 
 
 def local_update(

@@ -8,14 +8,11 @@ The rest is FKM (`flareclust.executors.fkm`), unchanged.
 
 from typing import ClassVar
 
-import numpy as np
-
-from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust.core.local import Sendable
 from flareclust.executors.described import DescribedExecutor, View
 from flareclust.executors.fkm import FKMExecutor, FKMRounds
 from flareclust.executors.parameters import ColumnsParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.task import Task
 
 
@@ -30,12 +27,10 @@ class FKMCommonExecutor(DescribedExecutor, FKMExecutor):
 
     view: ClassVar[View] = "common"
 
-    def clusters(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Sendable:
+    def clusters(self, task: Task, rows: SiteRows) -> Sendable:
         """Return the clusters of FKM, without those that would give away rows kept back."""
-        clusters = super().clusters(task, data, rng, aborted, context)
-        return self.guarded(clusters, data, context, may_be_empty=True)
+        clusters = super().clusters(task, rows)
+        return self.guarded(clusters, rows.X, rows.context, may_be_empty=True)
 
 
 class FKMImputedExecutor(FKMCommonExecutor):

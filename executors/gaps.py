@@ -11,15 +11,14 @@ import numpy as np
 from pydantic import model_validator
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.seeding import stream
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.missing.gaps import Completed, complete, complete_alone
 from flareclust.data.tables import Table
 from flareclust.executors.parameters import MISSING, PARTIAL, ScaledParams
 from flareclust.executors.scaled import SCALING, ScaledExecutor
 from flareclust.features.scaling import FILL
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both
 from flareclust.protocol.task import Task
 
@@ -78,43 +77,35 @@ class GapsExecutor(ScaledExecutor):
         """Return the rows (n, d) completed for the centroids (k, d)."""
         return complete(data, centroids, least) if self.open_gaps else super().completed(data, centroids, least)
 
-    def completed_alone(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Completed:
+    def completed_alone(self, task: Task, rows: SiteRows) -> SiteRows:
         """Return the rows (n, d) completed by the site's own clusters; as they are without gaps."""
         if not self.open_gaps:
-            return Completed(data)
-        fill, least = task.arrays[FILL], context.min_count
-        return complete_alone(data, fill, self.k, rng, n_init=_STARTS, least=least, aborted=aborted)
+            return rows
+        fill, least = task.arrays[FILL], rows.context.min_count
+        return rows.of(
+            *complete_alone(rows.X, fill, self.params.k, rows.rng, n_init=_STARTS, least=least, aborted=rows.aborted)
+        )
 
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the final cluster (n,) of each row; -1 for rows without a known cell, which a site with a policy can have."""
         if not self.open_gaps:
-            return super().labels(task, data, rng, aborted, context, seen)
-        rows = complete(data, task.arrays["centroids"]).rows
-        labels = super().labels(task, rows, rng, aborted, context, seen)
-        return np.where(np.isnan(data).all(axis=1), -1, labels)
+            return super().labels(task, rows)
+        labels = super().labels(task, rows.of(complete(rows.X, task.arrays["centroids"]).rows))
+        return np.where(np.isnan(rows.X).all(axis=1), -1, labels)
 
-    def grouped(
-        self, task: Task, data: FloatArray, aborted: AbortCheck, context: SiteContext
-    ) -> tuple[IntArray, BoolArray | None]:
+    def grouped(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray | None]:
         """Return the cluster of each row and its known cells as the rounds count them.
 
         By all known cells a row could be in another cluster, and sums of both would differ by this row.
         """
         if not self.open_gaps:
-            return super().grouped(task, data, aborted, context)
-        rows, known = complete(data, task.arrays["centroids"], context.min_count)
-        rng = stream(self.seed, 0, task.site)
-        return super().labels(task, rows, rng, aborted, context, rows), known
+            return super().grouped(task, rows)
+        own = rows.of(*complete(rows.X, task.arrays["centroids"], rows.context.min_count))
+        return super().labels(task, own), own.known
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         super()._check_task(task, data)

@@ -38,7 +38,7 @@ from flareclust.core.local import dissolve_small
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.parameters import SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Field, Schema, counts, index
 from flareclust.protocol.steps import Step
@@ -89,12 +89,10 @@ class KFedExecutor(ScaledExecutor):
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "anchors", "tau", "tau_site")
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        clustering = self._local_clusters(task.site, data, rng, aborted, context.min_count)
-        keep = disclosable_clusters(data, clustering.labels, clustering.centroids, context.min_count)
+        clustering = self._local_clusters(task.site, rows.X, rows.rng, rows.aborted, rows.context.min_count)
+        keep = disclosable_clusters(rows.X, clustering.labels, clustering.centroids, rows.context.min_count)
         return {"centroids": clustering.centroids[keep], "counts": clustering.counts[keep]}
 
     def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
@@ -102,20 +100,16 @@ class KFedExecutor(ScaledExecutor):
         if (
             isinstance(self.params.k_local, dict)
             or self.params.small_clusters != "withhold"
-            or not fits(self.k, devices.d)
+            or not fits(self.params.k, devices.d)
         ):
             return None
-        k_local = self._k_local("")
-        return clusters_of_each(devices, "spectral", self.seed, task.round, k_local, context.min_count)
+        k_local = self._number_at("")
+        return clusters_of_each(devices, "spectral", self.params.seed, task.round, k_local, context.min_count)
 
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
 
@@ -124,10 +118,10 @@ class KFedExecutor(ScaledExecutor):
         server's `anchors` (k, d), the points that the others' centers were assigned to.
         """
         if self.params.labels_by == "nearest":
-            return super().labels(task, data, rng, aborted, context, seen)
-        clustering = self._local_clusters(task.site, seen, rng, aborted, context.min_count)
+            return super().labels(task, rows)
+        clustering = self._local_clusters(task.site, rows.seen, rows.rng, rows.aborted, rows.context.min_count)
         tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
-        mask = describable(seen, clustering.labels, clustering.centroids, context.min_count)
+        mask = describable(rows.seen, clustering.labels, clustering.centroids, rows.context.min_count)
         assigned = own_numbers(task, "tau")
         if len(assigned) == mask.sum():  # a late device has none
             tau[mask] = assigned
@@ -135,7 +129,9 @@ class KFedExecutor(ScaledExecutor):
             _log.warning(
                 "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), mask.sum()
             )
-        return induced_labels(clustering.labels if seen is data else assign(data, clustering.centroids)[0], tau)
+        return induced_labels(
+            clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0], tau
+        )
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         super()._check_task(task, data)
@@ -152,13 +148,13 @@ class KFedExecutor(ScaledExecutor):
         self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, min_count: int
     ) -> Clustering:
         check_enough(data, min_count)
-        found = local_kmeans(data, min(self._k_local(site), len(data) // min_count), rng, aborted)
+        found = local_kmeans(data, min(self._number_at(site), len(data) // min_count), rng, aborted)
         return dissolve_small(data, found, min_count) if self.params.small_clusters == "dissolve" else found
 
-    def _k_local(self, site: str) -> int:
+    def _number_at(self, site: str) -> int:
         setting = self.params.k_local
         setting = setting.get(site, "auto") if isinstance(setting, dict) else setting
-        return ceil(sqrt(self.k)) if setting == "auto" else int(setting)
+        return ceil(sqrt(self.params.k)) if setting == "auto" else int(setting)
 
 
 def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:

@@ -22,11 +22,11 @@ from dataclasses import replace
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.categories import are_one_hot
 from flareclust.data.tables import Table
 from flareclust.executors.lloyd import UpdatesExecutor, UpdatesParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import both, server
 from flareclust.protocol.task import Task
 
@@ -56,19 +56,15 @@ class KPrototypesExecutor(UpdatesExecutor):
 
     params: KPrototypesParams
 
-    def scales(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def scales(self, task: Task, rows: SiteRows) -> Message:
         """Check that categories are columns of 0 and 1, and return location and spread of all columns."""
-        self._check_categories(data, context)
-        return super().scales(task, data, rng, aborted, context)
+        self._check_categories(rows.X, rows.context)
+        return super().scales(task, rows)
 
-    def known_scales(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def known_scales(self, task: Task, rows: SiteRows) -> Message:
         """Check that categories are columns of 0 and 1, and return location and spread of the known cells."""
-        self._check_categories(data, context)
-        return super().known_scales(task, data, rng, aborted, context)
+        self._check_categories(rows.X, rows.context)
+        return super().known_scales(task, rows)
 
     def _check_categories(self, data: FloatArray, context: SiteContext) -> None:
         groups, d = self.params.categories or [], data.shape[1]
@@ -90,30 +86,24 @@ class KPrototypesExecutor(UpdatesExecutor):
             ones = 1.0 / task.arrays["deviation"]
         return replace(seen, arrays={**seen.arrays, _ONES: ones}), rows
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds."""
-        return super().local(task, data, rng, aborted, self._own(task, data, context))
+        return super().local(task, self._own(task, rows))
 
-    def update(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def update(self, task: Task, rows: SiteRows) -> Message:
         """Compute the site's part of one update."""
-        return super().update(task, data, rng, aborted, self._own(task, data, context))
+        return super().update(task, self._own(task, rows))
 
-    def spread(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def spread(self, task: Task, rows: SiteRows) -> Message:
         """Describe the groups of rows from whose totals a start is made."""
-        return super().spread(task, data, rng, aborted, self._own(task, data, context))
+        return super().spread(task, self._own(task, rows))
 
-    def _own(self, task: Task, data: FloatArray, context: SiteContext) -> SiteContext:
-        """Return the context of a site whose columns may all be categories."""
-        ones = task.arrays.get(_ONES, np.ones(data.shape[1]))
+    def _own(self, task: Task, rows: SiteRows) -> SiteRows:
+        """Return the rows of a site whose columns may all be categories."""
+        ones = task.arrays.get(_ONES, np.ones(rows.X.shape[1]))
         columns = {column for group in self.params.categories or () for column in group}
         # Whatever a job says of its columns: a repeated row is sent only where all rows are of 0 and 1.
         one_hot = columns == set(range(len(ones))) and (
-            context.grouped or are_one_hot(np.where(data == ones, 1.0, data), self.params.categories or ())
+            rows.context.grouped or are_one_hot(np.where(ones == rows.X, 1.0, rows.X), self.params.categories or ())
         )
-        return replace(context, ones=ones) if one_hot else context
+        return replace(rows, context=replace(rows.context, ones=ones)) if one_hot else rows

@@ -23,21 +23,20 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationInfo, field_validator
 
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, Message
 from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.disclosure import factor
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
-from flareclust.core.missing.gaps import Completed
 from flareclust.core.rounds import check_start
 from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import SeedsParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
@@ -100,41 +99,37 @@ class UpdatesExecutor(RefinedExecutor):
         ),
     }
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds."""
-        return self.seeded(Completed(data), rng, aborted, context)
+        return self.seeded(rows)
 
-    def seeded(self, data: Completed, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext) -> Message:
+    def seeded(self, rows: SiteRows) -> Message:
         """Draw seeds from rows without gaps."""
         cells = seed_cells(
-            self.trimmed_alone(data.rows, 10, rng, aborted),
-            self.k,
-            rng,
+            self.trimmed_alone(rows, 10),
+            self.params.k,
+            rows.rng,
             seeds=self.params.seeds,
-            min_count=context.min_count,
-            ones=context.ones,
-            aborted=aborted,
-            known=data.known,
+            min_count=rows.context.min_count,
+            ones=rows.context.ones,
+            aborted=rows.aborted,
+            known=rows.known,
         )
         return {"centroids": cells.centroids}
 
     def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `local` for many sites; None for settings that are not for many."""
-        if self.params.seeds != "means" or self.params.trim_rows or not fits(self.k, devices.d):
+        if self.params.seeds != "means" or self.params.trim_rows or not fits(self.params.k, devices.d):
             return None
-        cells = clusters_of_each(devices, "cells", self.seed, task.round, self.k, context.min_count)
+        cells = clusters_of_each(devices, "cells", self.params.seed, task.round, self.params.k, context.min_count)
         return cells._replace(fields={"centroids": cells.fields["centroids"]})
 
     @partwise.computed_by(partwise.update)
-    def update(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def update(self, task: Task, rows: SiteRows) -> Message:
         """Compute the site's part of one update."""
         centroids = task.arrays["centroids"]
-        rows, known = self.completed(data, centroids, context.min_count)
-        return update(self.trimmed(rows, centroids, context), centroids, context, known)
+        data, known = self.completed(rows.X, centroids, rows.context.min_count)
+        return update(self.trimmed(data, centroids, rows.context), centroids, rows.context, known)
 
     def update_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `update` for many sites; None for settings that are not for many."""
@@ -152,11 +147,9 @@ class LloydExecutor(MetricExecutor, UpdatesExecutor):
     totals_only = True
 
     @partwise.computed_by(partwise.seeds)
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds; rows with gaps are completed before."""
-        return self.seeded(self.completed_alone(task, data, rng, aborted, context), rng, aborted, context)
+        return self.seeded(self.completed_alone(task, rows))
 
     local_batch = UpdatesExecutor.local_batch  # of rows without gaps
 

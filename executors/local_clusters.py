@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust.core.local import Sendable
 from flareclust.core.missing.grouping import PHIS
 from flareclust.core.site_clusters import check_clusterer, check_k_local, of_site, site_clusters, warn_of_unknown_sites
 from flareclust.executors.described import DescribedExecutor
 from flareclust.executors.parameters import ColumnsParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_STARTS, both, site
 
 #: Above every number of clusters that a site can have.
@@ -56,25 +54,28 @@ class LocalClustersExecutor(DescribedExecutor):
     #: Whether a site may look for more clusters than the federation.
     more_than_k: ClassVar[bool] = False
 
-    def local_clustering(
-        self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Sendable:
+    @property
+    def phi(self) -> str:
+        """Return the distance by which rows find their centroid."""
+        return self.params.phi
+
+    def local_clustering(self, site: str, rows: SiteRows) -> Sendable:
         """Return the local clusters that are described to the server, with the rows (n, d) that belong to each.
 
         The generator of `local` in round 0 gives the same clusters again.
         """
         k_local = of_site(self.params.k_local, site, None)
         clusters = site_clusters(
-            data,
-            max(self.k, k_local) if isinstance(k_local, int) else self.k,
-            rng,
+            rows.X,
+            max(self.params.k, k_local) if isinstance(k_local, int) else self.params.k,
+            rows.rng,
             k_local=k_local,
             clusterer=of_site(self.params.clusterer, site, "kmeans"),
             n_init=self.params.n_init,
-            min_count=context.min_count,
-            aborted=aborted,
+            min_count=rows.context.min_count,
+            aborted=rows.aborted,
         )
-        return self.guarded(clusters, data, context)
+        return self.guarded(clusters, rows.X, rows.context)
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""

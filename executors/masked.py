@@ -26,13 +26,13 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.local import means_of_groups
 from flareclust.core.missing.grouping import centroid_distances, nearest
 from flareclust.core.site_clusters import of_site, refine, sendable
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
@@ -78,28 +78,24 @@ class MaskedExecutor(LocalClustersExecutor):
         ),
     }
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the site's rows (n, d)."""
-        clusters = self.local_clustering(task.site, data, rng, aborted, context)
+        clusters = self.local_clustering(task.site, rows)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
-    def update(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def update(self, task: Task, rows: SiteRows) -> Message:
         """Refine the global centroids (k, d) that have rows here, cut to the site's columns: lines 14-20."""
-        check_enough(data, context.min_count)
+        check_enough(rows.X, rows.context.min_count)
         centroids = task.arrays["centroids"]
-        start = _compatible(data, centroids, max(2, context.min_count), self.phi)
+        start = _compatible(rows.X, centroids, max(2, rows.context.min_count), self.phi)
         if not len(start):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
         clusterer = of_site(self.params.clusterer, task.site, "kmeans")
-        refined = refine(data, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=aborted)
-        refined = means_of_groups(data, refined.labels, refined.centroids)[0]
+        refined = refine(rows.X, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=rows.aborted)
+        refined = means_of_groups(rows.X, refined.labels, refined.centroids)[0]
         cluster = _aligned(refined.centroids, centroids, self.phi)
-        mask = describable(data, refined.labels, refined.centroids, context.min_count) & (cluster >= 0)
-        clusters = self.guarded(sendable(refined, mask), data, context, may_be_empty=True)
+        mask = describable(rows.X, refined.labels, refined.centroids, rows.context.min_count) & (cluster >= 0)
+        clusters = self.guarded(sendable(refined, mask), rows.X, rows.context, may_be_empty=True)
         return {"centroids": clusters.centroids, "counts": clusters.counts, "cluster": cluster[clusters.source]}
 
 

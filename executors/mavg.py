@@ -13,14 +13,12 @@ Readings and deviations:
    rows (`flareclust.core.local`).
 """
 
-import numpy as np
-
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.executors import partwise
 from flareclust.executors.parameters import RobustParams
 from flareclust.executors.pooled import OwnClustersExecutor, OwnClustersParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -38,10 +36,8 @@ class MAvgExecutor(OwnClustersExecutor):
     steps = {CLUSTER: Step(Schema(centroids="k d"))}
 
     @partwise.computed_by(partwise.own_centroids)
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the rows and keep what may be sent."""
-        if len(data) < self.k:
-            raise Refusal(f"has fewer rows than k={self.k}")
-        return {"centroids": self.own_clusters(data, rng, aborted, context).centroids}
+        if len(rows.X) < self.params.k:
+            raise Refusal(f"has fewer rows than k={self.params.k}")
+        return {"centroids": self.own_clusters(rows).centroids}

@@ -18,13 +18,13 @@ Readings and deviations:
 
 import numpy as np
 
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.local import seed_cells
 from flareclust.executors.parameters import ScaledParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
@@ -55,21 +55,24 @@ class MiniBatchExecutor(ScaledExecutor):
         ),
     }
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds."""
-        check_enough(data, context.min_count)
-        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=context.min_count, aborted=aborted)
+        check_enough(rows.X, rows.context.min_count)
+        cells = seed_cells(
+            rows.X,
+            self.params.k,
+            rows.rng,
+            seeds=self.params.seeds,
+            min_count=rows.context.min_count,
+            aborted=rows.aborted,
+        )
         return {"centroids": cells.centroids}
 
-    def sample(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def sample(self, task: Task, rows: SiteRows) -> Message:
         """Draw a sample and return its means."""
-        check_enough(data, context.min_count)
-        times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
-        return _sample_means(data, times, task.arrays["centroids"], context.min_count)
+        check_enough(rows.X, rows.context.min_count)
+        times = np.bincount(rows.rng.integers(len(rows.X), size=len(rows.X)), minlength=len(rows.X))
+        return _sample_means(rows.X, times, task.arrays["centroids"], rows.context.min_count)
 
 
 def _sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:

@@ -168,7 +168,7 @@ def _inputs(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts
     if table is not exchange.seen and "deviation" in exchange.task.arrays:  # the task has said how to scale
         view = View(exchange.task.arrays["mean"], exchange.task.arrays["deviation"])
     executor._check_task(task, table.X)
-    rng = stream(executor.seed, task.round, task.site)
+    rng = stream(executor.params.seed, task.round, task.site)
     return _Inputs(executor, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
 
 
@@ -206,7 +206,7 @@ def seeds(inputs: _Inputs) -> Message:
     """Return the seeds of `flareclust.core.local.seed_cells`."""
     least, executor = inputs.context.min_count, inputs.executor
     check_enough(inputs.parts, least)
-    drawn = kmeans_plusplus(inputs.parts, min(executor.k, len(inputs.parts) // least), inputs.rng)
+    drawn = kmeans_plusplus(inputs.parts, min(executor.params.k, len(inputs.parts) // least), inputs.rng)
     cells = part_sums.groups_about(inputs.parts, drawn)
     if executor.params.seeds == "rows":
         return {"centroids": drawn[cells.source[cells.counts >= least]]}
@@ -263,7 +263,7 @@ def own_clusters(inputs: _Inputs) -> Message:
     """Return the clusters of the site's own k-means that may be sent, with their rows."""
     found, keep = part_kmeans.local_clusters(
         inputs.parts,
-        inputs.executor.k,
+        inputs.executor.params.k,
         inputs.rng,
         n_init=inputs.executor.params.n_init,
         min_count=inputs.context.min_count,
@@ -275,8 +275,8 @@ def own_clusters(inputs: _Inputs) -> Message:
 
 def own_centroids(inputs: _Inputs) -> Message:
     """Return the centroids alone; a site with fewer rows than k refuses."""
-    if len(inputs.parts) < inputs.executor.k:
-        raise Refusal(f"has fewer rows than k={inputs.executor.k}")
+    if len(inputs.parts) < inputs.executor.params.k:
+        raise Refusal(f"has fewer rows than k={inputs.executor.params.k}")
     return {"centroids": own_clusters(inputs)["centroids"]}
 
 

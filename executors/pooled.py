@@ -10,12 +10,11 @@ from one upload (`flareclust.evaluation.selection`).
 
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.core.local import Sendable, local_clusters
@@ -26,7 +25,7 @@ from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import CappedParams, LocalKMeansParams, SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
@@ -44,25 +43,18 @@ class OwnClustersExecutor(ScaledExecutor):
 
     params: OwnClustersParams
 
-    def own_clusters(
-        self,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        known: BoolArray | None = None,
-    ) -> Sendable:
-        """Return the clusters of the rows (n, d) that may be sent; `known` is that of `local_clusters`."""
+    def own_clusters(self, rows: SiteRows) -> Sendable:
+        """Return the clusters of the rows (n, d) that may be sent."""
         return local_clusters(
-            data,
-            self.k,
-            rng,
+            rows.X,
+            self.params.k,
+            rows.rng,
             n_init=self.params.n_init,
-            min_count=context.min_count,
-            aborted=aborted,
+            min_count=rows.context.min_count,
+            aborted=rows.aborted,
             local_kmeans=self.params.local_kmeans,
             small_clusters=self.params.small_clusters,
-            known=known,
+            known=rows.known,
         )
 
 
@@ -99,17 +91,14 @@ class PooledExecutor(MetricExecutor, OwnClustersExecutor):
     }
 
     @partwise.computed_by(partwise.own_clusters)
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the rows and keep what may be sent."""
-        rows, known = self.completed_alone(task, data, rng, aborted, context)
-        clusters = self.own_clusters(rows, rng, aborted, context, known)
+        clusters = self.own_clusters(self.completed_alone(task, rows))
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
     def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `local` for many sites; None for settings that are not for many."""
         own = (self.params.n_init, self.params.small_clusters, self.params.local_kmeans)
-        if own != (1, "withhold", "lloyd") or not fits(self.k, devices.d):
+        if own != (1, "withhold", "lloyd") or not fits(self.params.k, devices.d):
             return None
-        return clusters_of_each(devices, "kmeans", self.seed, task.round, self.k, context.min_count)
+        return clusters_of_each(devices, "kmeans", self.params.seed, task.round, self.params.k, context.min_count)

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import field_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
@@ -30,7 +30,7 @@ from flareclust.executors.feca import coarse
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import LocalKMeansParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
@@ -89,18 +89,16 @@ class PortfolioExecutor(MetricExecutor, RefinedExecutor):
         SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
     }
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Describe the local clusters."""
-        data, known = self.completed_alone(task, data, rng, aborted, context)
-        data = self.trimmed_alone(data, self.params.n_init, rng, aborted)
-        clusters = self._clusters(data, self.k, known, rng, aborted, context)
-        if context.secure:
+        rows = self.completed_alone(task, rows)
+        data = self.trimmed_alone(rows, self.params.n_init)
+        clusters = self._clusters(rows, data, self.params.k)
+        if rows.context.secure:
             # Totals over all rows come later; less these clusters they are those of the rows that are in none.
-            clusters = without_remainder(data, clusters, context.min_count)
+            clusters = without_remainder(data, clusters, rows.context.min_count)
             if not len(clusters.counts):
-                clusters = self._clusters(data, 1, known, rng, aborted, context)
+                clusters = self._clusters(rows, data, 1)
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
         # A largest distance is of one row: sent only where a member needs it.
         reach = statistics.max_distance if "feca" in self.params.competing else np.zeros(len(clusters.counts))
@@ -112,26 +110,18 @@ class PortfolioExecutor(MetricExecutor, RefinedExecutor):
             "sse": np.where(revealing, coarse(statistics.sse), statistics.sse),
         }
 
-    def _clusters(
-        self,
-        data: FloatArray,
-        k: int,
-        known: BoolArray | None,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-    ) -> Sendable:
-        """Return at most k clusters of the rows (n, d) that may be sent."""
+    def _clusters(self, rows: SiteRows, data: FloatArray, k: int) -> Sendable:
+        """Return at most k clusters that may be sent, of those of the rows that are not trimmed (n, d)."""
         return local_clusters(
             data,
             k,
-            rng,
+            rows.rng,
             n_init=self.params.n_init,
-            min_count=context.min_count,
-            aborted=aborted,
+            min_count=rows.context.min_count,
+            aborted=rows.aborted,
             local_kmeans=self.params.local_kmeans,
-            small_clusters="dissolve" if context.secure else "withhold",
-            known=known,
+            small_clusters="dissolve" if rows.context.secure else "withhold",
+            known=rows.known,
         )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.core.missing.profiles import described, known_in_bins, known_moments, shown_in_nodes
 from flareclust.core.profiles import counted, in_bins, moments, moments_of_all
@@ -30,7 +30,7 @@ from flareclust.core.shallow_tree import SPLITS, reached
 from flareclust.data.tables import Table
 from flareclust.executors import partwise
 from flareclust.features.scaling import FILL
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import Params
 from flareclust.protocol.schema import Schema, index
@@ -79,18 +79,13 @@ _MOST_BINS, MOST_NUMBERS = 64, 2**21
 class Profiling:
     """The two steps of profiles, for executors."""
 
-    seed: int
     params: Params
 
     @abstractmethod
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the final cluster (n,) of each row."""
 
@@ -107,32 +102,26 @@ class Profiling:
         """Raise Refusal where there are too few rows."""
 
     @partwise.computed_by(partwise.profile)
-    def profile(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def profile(self, task: Task, rows: SiteRows) -> Message:
         """Return rows, means and squared deviations of the table's rows (n, d) by final cluster."""
-        labels = self._final(task, table, aborted, context)
-        kept, rows, means, m2 = moments(table.X, labels, len(task.arrays["centroids"]), context.min_count)
-        message = {"cluster": kept, "counts": rows, "centroids": means, "m2": m2}
-        return rounded_spread(message, context.round_counts, context.min_count)
+        labels = self._final(task, rows)
+        kept, counts, means, m2 = moments(rows.X, labels, len(task.arrays["centroids"]), rows.context.min_count)
+        message = {"cluster": kept, "counts": counts, "centroids": means, "m2": m2}
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def profile_bins(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def profile_bins(self, task: Task, rows: SiteRows) -> Message:
         """Return how many of the table's rows (n, d) the leaves and final clusters have in the bins of each column."""
-        task, arrays = _asked(task, table.X.shape[1])
-        labels = self._final(task, table, aborted, context)
-        bins = in_bins(table.X, arrays["edges"])
-        leaves = _leaves(arrays, _nodes(arrays, bins, labels, context))
+        task, arrays = _asked(task, rows.X.shape[1])
+        labels = self._final(task, rows)
+        bins = in_bins(rows.X, arrays["edges"])
+        leaves = _leaves(arrays, _nodes(arrays, bins, labels, rows.context))
         shape = len(arrays["leaves"]), len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
-        return {"bins": counted(bins, leaves, labels, shape, context.min_count)}
+        return {"bins": counted(bins, leaves, labels, shape, rows.context.min_count)}
 
-    def profile_known(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def profile_known(self, task: Task, rows: SiteRows) -> Message:
         """Return the same as `profile` over the known cells, and how many there are of each cluster and column."""
-        labels, known = self._final_known(task, table, aborted, context)
-        found = known_moments(table.X, known, labels, len(task.arrays["centroids"]), context.min_count)
+        labels, known = self._final_known(task, rows)
+        found = known_moments(rows.X, known, labels, len(task.arrays["centroids"]), rows.context.min_count)
         message = {
             "cluster": found.clusters,
             "rows": found.rows,
@@ -140,76 +129,67 @@ class Profiling:
             "centroids": found.means,
             "m2": found.m2,
         }
-        return rounded_spread(message, context.round_counts, context.min_count)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def profile_known_bins(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def profile_known_bins(self, task: Task, rows: SiteRows) -> Message:
         """Return the rows of the leaves and final clusters, and how many known cells they have in the bins of each column."""
-        task, arrays = _asked(task, table.X.shape[1])
-        floor, k, h = context.min_count, len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
-        labels, known = self._final_known(task, table, aborted, context)
-        shown = described(table.X, known, labels, k, floor)
-        bins = in_bins(np.where(known, table.X, task.arrays.get(FILL, 0.0)), arrays["edges"])
-        node = _nodes(arrays, bins, labels, context)
+        task, arrays = _asked(task, rows.X.shape[1])
+        floor, k, h = rows.context.min_count, len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
+        labels, known = self._final_known(task, rows)
+        shown = described(rows.X, known, labels, k, floor)
+        bins = in_bins(np.where(known, rows.X, task.arrays.get(FILL, 0.0)), arrays["edges"])
+        node = _nodes(arrays, bins, labels, rows.context)
         leaves, number = _leaves(arrays, node), len(arrays["leaves"])
         in_leaves = shown_in_nodes(known, node, labels, shown, floor)[arrays["leaves"]]
         counted_ = (labels >= 0) & (leaves >= 0) & shown[labels].any(axis=1)
-        rows = np.bincount(leaves[counted_] * k + labels[counted_], minlength=number * k).reshape(number, k)
+        by_leaf = np.bincount(leaves[counted_] * k + labels[counted_], minlength=number * k).reshape(number, k)
         return {
-            "rows": np.where(rows >= floor, rows, 0),
+            "rows": np.where(by_leaf >= floor, by_leaf, 0),
             "bins": known_in_bins(bins, known, leaves, labels, in_leaves, h, floor),
         }
 
-    def profile_totals(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def profile_totals(self, task: Task, rows: SiteRows) -> Message:
         """Return the same as `profile` of all rows (n, d), each in the nearest of the clusters that are large enough in all."""
-        if context.reported is None or profiling_steps(self.params, secure=True) != _TOTALS:
+        if rows.context.reported is None or profiling_steps(self.params, secure=True) != _TOTALS:
             raise Refusal(f"was asked for the step {task.step}, which does not go with its job")
-        task, seen = self._checked(task, table, context)
-        centroids, ids = task.arrays["centroids"], np.flatnonzero(context.reported)
-        k, labels = len(centroids), np.full(len(table.X), -1, dtype=np.int64)
+        task, seen = self._checked(task, rows)
+        centroids, ids = task.arrays["centroids"], np.flatnonzero(rows.context.reported)
+        k, labels = len(centroids), np.full(len(rows.X), -1, dtype=np.int64)
         if len(ids):
             among = replace(task, arrays={**task.arrays, "centroids": centroids[ids]})
-            own = self.labels(among, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
-            labels = np.append(ids, -1)[own]
-        rows, means, m2 = moments_of_all(table.X, labels, k)
-        kept = rows > 0
-        if context.least_rows and kept.any():  # the same groups of rows as in the rounds
-            kept &= describable(seen.X, labels, moments_of_all(seen.X, labels, k)[1], context.least_rows)
-            m2[rows < LEAST_ROWS] = 0.0
-        message = {"cluster": np.flatnonzero(kept), "counts": rows[kept], "centroids": means[kept], "m2": m2[kept]}
-        return rounded_spread(message, context.round_counts, context.min_count)
+            labels = np.append(ids, -1)[self.labels(among, seen)]
+        counts, means, m2 = moments_of_all(rows.X, labels, k)
+        kept = counts > 0
+        if rows.context.least_rows and kept.any():  # the same groups of rows as in the rounds
+            kept &= describable(seen.X, labels, moments_of_all(seen.X, labels, k)[1], rows.context.least_rows)
+            m2[counts < LEAST_ROWS] = 0.0
+        message = {"cluster": np.flatnonzero(kept), "counts": counts[kept], "centroids": means[kept], "m2": m2[kept]}
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def grouped(
-        self, task: Task, data: FloatArray, aborted: AbortCheck, context: SiteContext
-    ) -> tuple[IntArray, BoolArray | None]:
+    def grouped(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray | None]:
         """Return the cluster (n,) of the rows (n, d) that the algorithm sees, and which of their cells count as known.
 
         The cells are None for all that the site knows, unless overridden.
         """
-        return self.labels(task, data, stream(self.seed, 0, task.site), aborted, context, data), None
+        return self.labels(task, rows), None
 
-    def _final_known(
-        self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext
-    ) -> tuple[IntArray, BoolArray]:
+    def _final_known(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray]:
         """Return the final cluster (n,) of each of the rows that the step sees, and which of their cells are known (n, d)."""
-        task, seen = self._checked(task, table, context)
-        labels, known = self.grouped(task, seen.X, aborted, context)
-        return labels, ~np.isnan(table.X) if known is None else known
+        task, seen = self._checked(task, rows)
+        labels, known = self.grouped(task, seen)
+        return labels, ~np.isnan(rows.X) if known is None else known
 
-    def _final(self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext) -> IntArray:
+    def _final(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each of the rows that the step sees."""
-        task, seen = self._checked(task, table, context)
-        return self.labels(task, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
+        task, seen = self._checked(task, rows)
+        return self.labels(task, seen)
 
-    def _checked(self, task: Task, table: Table, context: SiteContext) -> tuple[Task, Table]:
+    def _checked(self, task: Task, rows: SiteRows) -> tuple[Task, SiteRows]:
         """Return the task and the rows as the algorithm sees them; raise Refusal where they may not be described."""
-        self.check_described(task.step, table.X, context)
-        task, seen = self.viewed(task, table)
+        self.check_described(task.step, rows.X, rows.context)
+        task, seen = self.viewed(task, rows.table)
         self._check_task(task, seen.X)
-        return task, seen
+        return task, replace(rows, table=seen, rng=stream(self.params.seed, 0, task.site))
 
     def check_described(self, step: str, data: Sized, context: SiteContext) -> None:
         """Raise Refusal where what a step asks about the clusters of these rows would disclose some of them."""

@@ -32,7 +32,7 @@ from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal, UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.forces import LARGEST_W
 from flareclust.core.local import Sendable
@@ -40,7 +40,7 @@ from flareclust.core.missing.distances import nearest, nearest_by_known
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
 from flareclust.executors.kfed import own_numbers
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both, server, site
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.steps import Step
@@ -154,33 +154,31 @@ class ProxyExecutor(LocalClustersExecutor):
         )
     }
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the site's rows (n, d) and fit a distribution to each cluster that may be described."""
         if self.params.distribution == "dirichlet":
-            _check_shares(data)
-        clusters = self.local_clustering(task.site, data, rng, aborted, context)
+            _check_shares(rows.X)
+        clusters = self.local_clustering(task.site, rows)
         fitted = []
         for r, mean in enumerate(clusters.centroids):
-            if aborted():
+            if rows.aborted():
                 raise Aborted(f"stopped after the distributions of {r} of {len(clusters.counts)} clusters")
-            rows = data[clusters.labels == r]
+            own = rows.X[clusters.labels == r]
             pdf = _mean_alone(mean)
-            if _several(rows, self.params.min_shape):
-                minimum = max(LEAST_ROWS, context.min_count)
+            if _several(own, self.params.min_shape):
+                minimum = max(LEAST_ROWS, rows.context.min_count)
                 pdf = _fit_pdf(
-                    rows,
+                    own,
                     mean,
                     self.params.distribution,
                     self.params.covariance,
                     boxes=self.params.boxes,
                     minimum=minimum,
                 )
-            fitted.append(_mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
+            fitted.append(_mean_alone(mean) if _holds_a_row(pdf, rows.X) else pdf)
         if self.sends_sums:
-            fitted = self._without_remainder(data, clusters, fitted)
-        d, n_boxes = data.shape[1], len(fitted) if self.params.boxes else 0
+            fitted = self._without_remainder(rows.X, clusters, fitted)
+        d, n_boxes = rows.X.shape[1], len(fitted) if self.params.boxes else 0
         shares = self.params.distribution == "dirichlet"
         return {
             "centroids": np.stack([pdf.mean for pdf in fitted]),
@@ -206,22 +204,18 @@ class ProxyExecutor(LocalClustersExecutor):
     def labels(
         self,
         task: Task,
-        data: FloatArray,
-        rng: np.random.Generator,
-        aborted: AbortCheck,
-        context: SiteContext,
-        seen: FloatArray,
+        rows: SiteRows,
     ) -> IntArray:
         """Return the final cluster (n,) of each row's local cluster, or the nearest final centroid.
 
         The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
         (c,). The local clustering is repeated with the generator of the first round.
         """
-        labels = nearest_by_known(data, task.arrays["centroids"], self.phi)
+        labels = nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
         groups = own_numbers(task, "group")
         if not len(groups):  # a late site
             return labels
-        clusters = self.local_clustering(task.site, seen, rng, aborted, context)
+        clusters = self.local_clustering(task.site, rows.of(rows.seen))
         if len(groups) != len(clusters.counts):
             _log.warning(
                 "%d clusters were merged where %d were sent; rows go by the nearest centroid",
@@ -229,11 +223,11 @@ class ProxyExecutor(LocalClustersExecutor):
                 len(clusters.counts),
             )
             return labels
-        if context.grouped:
-            local = nearest(data, clusters.centroids, self.phi)
+        if rows.context.grouped:
+            local = nearest(rows.X, clusters.centroids, self.phi)
         else:  # rows with missing cells, of missing=drop-rows, were in no local cluster
-            local = np.full(len(data), -1, dtype=np.int64)
-            local[~np.isnan(data).any(axis=1)] = clusters.labels
+            local = np.full(len(rows.X), -1, dtype=np.int64)
+            local[~np.isnan(rows.X).any(axis=1)] = clusters.labels
         return np.where(local >= 0, groups[local], labels)
 
 

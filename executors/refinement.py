@@ -15,7 +15,7 @@ Readings:
 
 import numpy as np
 
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.group_kernels import squares_of_each
 from flareclust.core.local import lloyd_update
@@ -24,7 +24,7 @@ from flareclust.evaluation.scores import unstack
 from flareclust.executors import partwise
 from flareclust.executors.parameters import CappedParams
 from flareclust.executors.scaled import ScaledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import both
 from flareclust.protocol.steps import Step
@@ -56,27 +56,26 @@ class RefinedExecutor(ScaledExecutor):
     steps = {SPREAD: Step(GROUPS, "spread", summed=True, counted=True)}
 
     @partwise.computed_by(partwise.spread)
-    def spread(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def spread(self, task: Task, rows: SiteRows) -> Message:
         """Describe the groups of the rows (n, d) that are nearest to each of the centroids."""
         if "candidates" in task.arrays:
-            solutions, data = unstack(task.arrays), self.trimmed(data, task.arrays["candidates"], context)
+            solutions, data = unstack(task.arrays), self.trimmed(rows.X, task.arrays["candidates"], rows.context)
         else:
+            data = rows.X
             solutions = [np.nan_to_num(data[:1])]  # all rows are in one group, whatever its centroid
         starts = np.cumsum([0, *map(len, solutions)])
         parts = []
         for solution, first in zip(solutions, starts, strict=False):
-            reported = None if context.reported is None else context.reported[first : first + len(solution)]
-            rows, known = self.completed(data, solution, context.min_count)
-            part = spread(rows, solution, context.least_rows, reported, ones=context.ones, known=known)
+            reported = None if rows.context.reported is None else rows.context.reported[first : first + len(solution)]
+            own, known = self.completed(data, solution, rows.context.min_count)
+            part = spread(own, solution, rows.context.least_rows, reported, ones=rows.context.ones, known=known)
             parts.append({**part, "cluster": part["cluster"] + first})
         message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return rounded_spread(message, context.round_counts, context.min_count)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
+    def scored(self, task: Task, rows: SiteRows) -> FloatArray:
         """Return the rows (n, d) that are not trimmed."""
-        return self.trimmed(data, task.arrays["candidates"], context)
+        return self.trimmed(rows.X, task.arrays["candidates"], rows.context)
 
     def trimmed(self, data: FloatArray, centroids: FloatArray, context: SiteContext) -> FloatArray:
         """Return the rows (n, d) without the share that lies farthest from the centroids (k, d).
@@ -86,9 +85,9 @@ class RefinedExecutor(ScaledExecutor):
         spare = max(0, len(data) - context.min_count)
         return nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
 
-    def trimmed_alone(self, data: FloatArray, n_init: int, rng: np.random.Generator, aborted: AbortCheck) -> FloatArray:
+    def trimmed_alone(self, rows: SiteRows, n_init: int) -> FloatArray:
         """Return the rows (n, d) that trimmed k-means of the site's own keeps."""
-        return trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
+        return trimmed_rows(rows.X, self.params.k, self.params.trim_rows, rows.rng, n_init=n_init, aborted=rows.aborted)
 
 
 def spread(

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.histograms import Grid, binned
 from flareclust.core.missing.gaps import Completed
 from flareclust.core.scaling import known_spread
@@ -22,7 +22,7 @@ from flareclust.executors.odd_columns import ODD, odd_columns
 from flareclust.executors.parameters import BY_BINS, ScaledParams
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL, filled
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
@@ -88,52 +88,44 @@ class ScaledExecutor(ComparedExecutor):
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation", FILL)
 
     @partwise.computed_by(partwise.scales)
-    def scales(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def scales(self, task: Task, rows: SiteRows) -> Message:
         """Return mean and squared deviations of the columns of the rows (n, d), rounded, as one group."""
-        self._check_enough(data, context)
-        rows, mean, deviation = spread_of(data, context.repeats)
+        self._check_enough(rows.X, rows.context)
+        n, mean, deviation = spread_of(rows.X, rows.context.repeats)
         message = {
             "cluster": np.array([0]),
-            "counts": np.array([rows]),
+            "counts": np.array([n]),
             "centroids": mean[None],
-            "m2": rows * deviation[None] ** 2,
+            "m2": n * deviation[None] ** 2,
         }
-        return rounded_spread(message, context.round_counts, context.min_count)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def known_scales(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def known_scales(self, task: Task, rows: SiteRows) -> Message:
         """Return the same over the known cells of the rows (n, d), and the number of rows; nothing of columns with too few."""
-        self._check_enough(data, context)
-        cells, mean, deviation = known_spread(data, context.min_count, context.repeats)
+        self._check_enough(rows.X, rows.context)
+        cells, mean, deviation = known_spread(rows.X, rows.context.min_count, rows.context.repeats)
         message = {
-            "rows": np.array(len(data)),
+            "rows": np.array(len(rows.X)),
             "cluster": np.array([0]),
             "counts": cells[None],
             "centroids": mean[None],
             "m2": cells * deviation[None] ** 2,
         }
-        return rounded_spread(message, context.round_counts, context.min_count)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
     @partwise.computed_by(partwise.odd_columns)
-    def odd_columns(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def odd_columns(self, task: Task, rows: SiteRows) -> Message:
         """Return what is odd about the columns beside those of the other sites together."""
         described = self.known_scales if self.gaps else self.scales
-        return odd_columns(task, table, described(task, table.X, rng, aborted, context), context)
+        return odd_columns(task, rows.table, described(task, rows), rows.context)
 
-    def bins(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def bins(self, task: Task, rows: SiteRows) -> Message:
         """Return how many known cells of each column of the rows (n, d) lie in each bin."""
         check_bins(task, self.params.scale)
-        self._check_enough(data, context)
+        self._check_enough(rows.X, rows.context)
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
-        GRID.check(asked, {"d": data.shape[1]})
-        return {"counts": binned(data, Grid(**asked), context.min_count)}
+        GRID.check(asked, {"d": rows.X.shape[1]})
+        return {"counts": binned(rows.X, Grid(**asked), rows.context.min_count)}
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return a task without the scaling that it carries, and the rows filled and scaled by it."""

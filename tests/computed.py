@@ -5,7 +5,7 @@ from typing import Any
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.task import Task
 
@@ -13,14 +13,14 @@ from flareclust.protocol.task import Task
 def computed(
     executor: ClusteringExecutor,
     task: Task,
-    data: FloatArray,
+    data: FloatArray | Table,
     rng: Any,
     aborted: AbortCheck = never_abort,
     context: SiteContext | None = None,
 ) -> Message:
     """Call the method of the task's step with these arguments."""
-    context = context or SiteContext(executor.min_count)
-    return getattr(executor, executor.step(task.step).method)(task, data, rng, aborted, context)
+    context, table = context or SiteContext(executor.min_count), data if isinstance(data, Table) else Table(data)
+    return getattr(executor, executor.step(task.step).method)(task, SiteRows(table, rng, aborted, context))
 
 
 def replied(executor: ClusteringExecutor, task: Task, table: Table, policy: Policy | None = None) -> Message:

@@ -63,19 +63,19 @@ class FaultyExecutor(ClusteringExecutor):
     steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
     _first = None
 
-    def local(self, task, data, rng, aborted, context):
+    def local(self, task, rows):
         fault = (self.params.faults or {}).get(task.site)
         if fault == "raises":
-            raise ZeroDivisionError(f"the patient's value was {SECRET}, and the first one {float(data[0, 0])!r}")
+            raise ZeroDivisionError(f"the patient's value was {SECRET}, and the first one {float(rows.X[0, 0])!r}")
         if fault == "never answers":
-            while not aborted():
+            while not rows.aborted():
                 time.sleep(0.05)
             raise Aborted
         if isinstance(fault, int):
             time.sleep(fault)  # longer than the task may take, and blind to its end
         if fault == "wrong columns":
-            return {"centroids": np.ones((1, data.shape[1] + 1)), "counts": np.array([len(data)])}
-        return {"centroids": data.mean(axis=0, keepdims=True), "counts": np.array([len(data)])}
+            return {"centroids": np.ones((1, rows.X.shape[1] + 1)), "counts": np.array([len(rows.X)])}
+        return {"centroids": rows.X.mean(axis=0, keepdims=True), "counts": np.array([len(rows.X)])}
 
     def handle_event(self, event_type, fl_ctx):
         if (self.params.faults or {}).get(fl_ctx.get_identity_name()) != "references":
@@ -109,9 +109,9 @@ class CountingExecutor(FaultyExecutor):
 
     asked: list[str] = []
 
-    def local(self, task, data, rng, aborted, context):
+    def local(self, task, rows):
         self.asked.append(task.site)
-        return {"centroids": data.mean(axis=0)[None] + len(self.asked), "counts": np.array([len(data)])}
+        return {"centroids": rows.X.mean(axis=0)[None] + len(self.asked), "counts": np.array([len(rows.X)])}
 
 
 class FaultyAggregator(ClusteringAggregator):

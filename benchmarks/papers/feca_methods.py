@@ -17,7 +17,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.disclosure import disclosable_clusters
@@ -38,7 +38,7 @@ from flareclust.executors.feca import (
 )
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, experiment_trial
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both, site
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import Task
@@ -119,21 +119,19 @@ class AblatedExecutor(FeCAExecutor):
 
     params: AblatedParams
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 2, as far as it is wanted, and Algorithm 4."""
         k_local = self.params.n_local
-        if len(data) < k_local:
+        if len(rows.X) < k_local:
             raise Refusal(f"has fewer rows than {k_local=}")
-        found = recompute_centroids(data, kmeans(data, k_local, rng, n_init=1, aborted=aborted))
-        statistics = cluster_statistics(data, found.labels, found.centroids)
+        found = recompute_centroids(rows.X, kmeans(rows.X, k_local, rows.rng, n_init=1, aborted=rows.aborted))
+        statistics = cluster_statistics(rows.X, found.labels, found.centroids)
         clusters = LocalClusters(found.centroids, found.counts, statistics.sse)
         origin: list[tuple[int, ...]] = [(i,) for i in range(len(found.counts))]
         if self.params.remove:
             clusters, origin = remove_one_fit_many(clusters)
         labels = relabel(found.labels, origin)
-        sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count)
+        sendable = disclosable_clusters(rows.X, labels, clusters.centroids, rows.context.min_count)
         reach = statistics.max_distance[[sources[0] for sources in origin]]
         centroids = clusters.centroids[sendable]
         return {"centroids": centroids, "radii": empirical_radii(centroids, reach[sendable])}

@@ -135,7 +135,12 @@ def about_job(
     algorithm: str, aggregator: ClusteringAggregator, params: Mapping[str, object] | None, *, secure_sums: bool
 ) -> dict[str, object]:
     """Return what a job and the checkpoint that it goes on from must agree in."""
-    about = {"algorithm": algorithm, "k": aggregator.k, "seed": aggregator.seed, "params": dict(params or {})}
+    about = {
+        "algorithm": algorithm,
+        "k": aggregator.params.k,
+        "seed": aggregator.params.seed,
+        "params": dict(params or {}),
+    }
     return {**about, "secure_sums": secure_sums, "flareclust": __version__}
 
 

@@ -205,8 +205,8 @@ class ClusteringController(Controller):
         """Return what result.json says of the job beside the outcome."""
         about: dict[str, object] = {
             "algorithm": self.algorithm,
-            "k": self._aggregator.k,
-            "seed": self._aggregator.seed,
+            "k": self._aggregator.params.k,
+            "seed": self._aggregator.params.seed,
             "params": self.params or {},
             "flareclust": __version__,
         }

@@ -57,7 +57,7 @@ class FedAvgAggregator(ClusteringAggregator):
             return self._chosen(round_, replies)
         record, rates = _with_tests(round_, replies)
         if round_.step == TEST:
-            centroids = round_.task["weights"].reshape(self.k, -1)
+            centroids = round_.task["weights"].reshape(self.params.k, -1)
             kept = {name: value for name, value in record.items() if name != _ABLE_ROWS}
             return Round({**round_.task, "centroids": centroids}, True, rates, kept)
         weights = self.averaged(round_.task["weights"], self._sorted(replies))
@@ -86,7 +86,7 @@ class FedAvgAggregator(ClusteringAggregator):
     def models(self, found: Message) -> Weights:
         """Return the models of a result, stacked (k, ...)."""
         like = self._learner(found["model"]).start(1, np.random.default_rng(0))
-        return stacked_models(found["weights"], like, self.k)
+        return stacked_models(found["weights"], like, self.params.k)
 
     def secured(self) -> ClusteringAggregator:
         """Return this aggregator; raise UserError where sites are selected."""
@@ -106,7 +106,7 @@ class FedAvgAggregator(ClusteringAggregator):
     @property
     def _selection(self) -> Selection | None:
         p = self.params
-        return make_selection(p.select, p.per_round, p.candidates, p.clusters, self.seed)
+        return make_selection(p.select, p.per_round, p.candidates, p.clusters, self.params.seed)
 
     def _drawn(self, round_: Round, index: int) -> Round:
         """Return a round of training with the sites that are drawn for it, by its number from 0; first they may be asked for losses."""
@@ -129,8 +129,8 @@ class FedAvgAggregator(ClusteringAggregator):
         columns = int(next(iter(replies.values()))["columns"])
         classes = max(2, self.params.classes or 0, *(int(reply["classes"]) for reply in replies.values()))
         model = np.array([columns, classes])
-        start = self._learner(model).start(self.k, stream(self.seed, 0, WEIGHTS))
-        weights = np.concatenate([flat(start, j) for j in range(self.k)])
+        start = self._learner(model).start(self.params.k, stream(self.params.seed, 0, WEIGHTS))
+        weights = np.concatenate([flat(start, j) for j in range(self.params.k)])
         record = dict.fromkeys(TESTS, np.zeros(0, dtype=np.int64))
         if self._selection is not None:
             rows = {site: int(reply["rows"]) for site, reply in replies.items() if reply["rows"]}
@@ -168,7 +168,7 @@ class IFCAAggregator(FedAvgAggregator):
         if round_.step in (SIZES, ROWS):
             nothing = np.zeros(0, dtype=np.int64)
             return replace(
-                after, task={**after.task, "models": np.array(self.k)}, record={**after.record, CHOSEN: nothing}
+                after, task={**after.task, "models": np.array(self.params.k)}, record={**after.record, CHOSEN: nothing}
             )
         chosen = np.array(
             [int(reply["counts"].argmax()) if reply["counts"].any() else -1 for reply in replies.values()],
@@ -179,8 +179,8 @@ class IFCAAggregator(FedAvgAggregator):
     def averaged(self, before: FloatArray, sent: Sequence[Message]) -> FloatArray:
         """Return the weights of all models after a round; those of a model that no site chose are as before."""
         rows = in_order(reply["counts"].astype(np.float64) for reply in sent)[:, None]
-        total = in_order(reply["weights"] for reply in sent).reshape(self.k, -1)
-        means = np.divide(total, rows, out=before.reshape(self.k, -1).copy(), where=rows > 0)
+        total = in_order(reply["weights"] for reply in sent).reshape(self.params.k, -1)
+        means = np.divide(total, rows, out=before.reshape(self.params.k, -1).copy(), where=rows > 0)
         found: FloatArray = means.ravel()
         return found
 

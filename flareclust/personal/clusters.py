@@ -15,15 +15,15 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, never_abort
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.client_selection import clusters_by_client
-from flareclust.data.tables import Rows
+from flareclust.data.tables import Rows, Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.rows import Labelled, Split
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, names_of_sites
 from flareclust.protocol.registry import Algorithm
@@ -90,8 +90,8 @@ def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = N
     for i, name in enumerate(split.names):
         seen = split.train[name].X
         every = np.concatenate([seen, split.test[name].X])
-        task, rng = Task(ASSESS, 1, arrays, name), stream(seed, 0, name)
-        own, held = np.split(executor.labels(task, every, rng, never_abort, context, seen), [len(seen)])
+        rows = SiteRows(Table(every), stream(seed, 0, name), context=context, computed=seen)
+        own, held = np.split(executor.labels(Task(ASSESS, 1, arrays, name), rows), [len(seen)])
         for cluster in np.unique(np.concatenate([own, held])):
             device.append(i)
             group.append(int(cluster))

@@ -27,7 +27,7 @@ from pydantic import model_validator
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, Array, FloatArray, Message
+from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.core.client_selection import POW_D_KFED, RANDOM
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
@@ -49,7 +49,7 @@ from flareclust.personal.learners import (
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import CLASS_COLUMN, Labelled, drawn
 from flareclust.personal.selection import ALL, NO_ONE_LOSS, SELECTS, check_select
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.enforcement import against_classes
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
@@ -159,7 +159,7 @@ class FedAvgExecutor(ClusteringExecutor):
         if p.test_column is None:
             if len(y) < 2:
                 raise Refusal("has one row, where it needs one to train and one to test with")
-            held = drawn(len(y), p.test_share, self.seed, task.site)
+            held = drawn(len(y), p.test_share, self.params.seed, task.site)
         elif p.test_column in names:
             held = table.X[:, names.index(p.test_column)] != 0
         else:
@@ -169,28 +169,22 @@ class FedAvgExecutor(ClusteringExecutor):
             raise Refusal("has no column beside that of the classes")
         return task, Table(np.column_stack([table.X[:, inputs], y, held]))
 
-    def sizes(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def sizes(self, task: Task, rows: SiteRows) -> Message:
         """Return the numbers of columns and of classes."""
-        _check_ungrouped(context)
-        self._check_enough(data, context)
-        return {"columns": np.array(data.shape[1] - 2), "classes": np.array(int(data[:, -2].max()) + 1)}
+        _check_ungrouped(rows.context)
+        self._check_enough(rows.X, rows.context)
+        return {"columns": np.array(rows.X.shape[1] - 2), "classes": np.array(int(rows.X[:, -2].max()) + 1)}
 
-    def sizes_and_rows(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def sizes_and_rows(self, task: Task, rows: SiteRows) -> Message:
         """Return these, and the number of rows to train with."""
-        sizes = self.sizes(task, data, rng, aborted, context)
-        return {**sizes, "rows": np.array(self._trainable(_halves(data)[0], context))}
+        sizes = self.sizes(task, rows)
+        return {**sizes, "rows": np.array(self._trainable(_halves(rows.X)[0], rows.context))}
 
-    def losses(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def losses(self, task: Task, rows: SiteRows) -> Message:
         """Return the mean loss of the server's model on the rows to train with."""
-        learner, model, _ = self._received(task, data, context)
-        train, _ = _halves(data)
-        if not self._trainable(train, context):
+        learner, model, _ = self._received(task, rows)
+        train, _ = _halves(rows.X)
+        if not self._trainable(train, rows.context):
             raise Refusal(
                 "was asked for the loss of rows that it does not train with, since they are fewer than min_count"
             )
@@ -199,18 +193,15 @@ class FedAvgExecutor(ClusteringExecutor):
             raise Refusal(f"cannot be selected: the loss of the model on its rows {NOT_FINITE}")
         return {"loss": np.array(float(loss))}
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Test the server's model and train it."""
-        learner, model, chosen = self._received(task, data, context)
-        train, _ = _halves(data)
-        n = self._trainable(train, context)
+        learner, model, chosen = self._received(task, rows)
+        train, _ = _halves(rows.X)
+        n = self._trainable(train, rows.context)
         trained = model
         if n:
             place = self._place(task)
-            if place is not None:
-                rng = stream(self.seed, task.round - 1, TRAINING)
+            rng = rows.rng if place is None else stream(self.params.seed, task.round - 1, TRAINING)
             trained = learner.train(model, learner.hold([train]), rng, place)
         if not all_bounded(trained):
             raise Refusal(
@@ -218,15 +209,13 @@ class FedAvgExecutor(ClusteringExecutor):
             )
         return {
             **self.sent(by_rows(flat(trained, 0), n), n, chosen),
-            **self._tested(learner, model, data, context),
+            **self._tested(learner, model, rows.X, rows.context),
         }
 
-    def test(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def test(self, task: Task, rows: SiteRows) -> Message:
         """Test the server's model."""
-        learner, model, _ = self._received(task, data, context)
-        return self._tested(learner, model, data, context)
+        learner, model, _ = self._received(task, rows)
+        return self._tested(learner, model, rows.X, rows.context)
 
     def chosen(self, learner: Learner[Any], models: Weights, train: Labelled) -> int:
         """Return the number of the model that the site trains and tests."""
@@ -254,12 +243,12 @@ class FedAvgExecutor(ClusteringExecutor):
             raise Refusal("is not among the places of the job's settings")
         return [self.params.places[task.site]], self.params.parts
 
-    def _received(self, task: Task, data: FloatArray, context: SiteContext) -> tuple[Learner[Any], Weights, int]:
+    def _received(self, task: Task, rows: SiteRows) -> tuple[Learner[Any], Weights, int]:
         """Return the kind of model that the server says, the weights of the site's own (1, ...), and its number."""
-        _check_ungrouped(context)
-        self._check_enough(data, context)
+        _check_ungrouped(rows.context)
+        self._check_enough(rows.X, rows.context)
         sizes = task.arrays.get("model")
-        d, least = data.shape[1] - 2, int(data[:, -2].max()) + 1
+        d, least = rows.X.shape[1] - 2, int(rows.X[:, -2].max()) + 1
         if sizes is None or sizes.shape != (2,) or sizes[0] != d or not least <= sizes[1] <= MOST_CLASSES:
             raise BadMessage(f"model: expected {d} columns and {least} classes or more, as the site has")
         p = self.params
@@ -270,10 +259,10 @@ class FedAvgExecutor(ClusteringExecutor):
         except UserError as error:
             raise Refusal(f"cannot take part: {error}") from None
         like = learner.start(1, np.random.default_rng(0))
-        size = self.k * len(flat(like, 0))
+        size = self.params.k * len(flat(like, 0))
         Schema(weights="p").check({"weights": task.arrays.get("weights")}, {"p": size})  # type: ignore[dict-item]
-        models = stacked_models(task.arrays["weights"], like, self.k)
-        chosen = self.chosen(learner, models, _halves(data)[0])
+        models = stacked_models(task.arrays["weights"], like, self.params.k)
+        chosen = self.chosen(learner, models, _halves(rows.X)[0])
         return learner, picked(models, np.array([chosen])), chosen
 
 
@@ -302,14 +291,12 @@ class IFCAExecutor(FedAvgExecutor):
         }
     )
 
-    def test(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def test(self, task: Task, rows: SiteRows) -> Message:
         """Choose once more, and test the model chosen."""
-        learner, model, chosen = self._received(task, data, context)
-        rows = len(_halves(data)[0])
-        by_model = self.sent(np.zeros(0), rows if rows >= context.min_count else 0, chosen)
-        return {"counts": by_model["counts"], **self._tested(learner, model, data, context)}
+        learner, model, chosen = self._received(task, rows)
+        n = len(_halves(rows.X)[0])
+        by_model = self.sent(np.zeros(0), n if n >= rows.context.min_count else 0, chosen)
+        return {"counts": by_model["counts"], **self._tested(learner, model, rows.X, rows.context)}
 
     def chosen(self, learner: Learner[Any], models: Weights, train: Labelled) -> int:
         """Return the number of the model with the smallest loss on the rows to train with."""
@@ -317,7 +304,7 @@ class IFCAExecutor(FedAvgExecutor):
 
     def sent(self, weighted: FloatArray, rows: int, chosen: int) -> Message:
         """Return weights times rows (k * s,) and rows (k,) by model."""
-        weights, by_model = np.zeros((self.k, len(weighted))), np.zeros(self.k, dtype=np.int64)
+        weights, by_model = np.zeros((self.params.k, len(weighted))), np.zeros(self.params.k, dtype=np.int64)
         weights[chosen], by_model[chosen] = weighted, rows
         return {"weights": weights.ravel(), "counts": by_model}
 

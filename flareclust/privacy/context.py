@@ -1,10 +1,13 @@
-"""What a site requires of the reply to one step; algorithms get it as the argument `context`."""
+"""What the method of a step gets beside its task: the site's rows, and what the site requires of the reply."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flareclust._foundation.typing import BoolArray, FloatArray
+import numpy as np
+
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.data.tables import Table
 from flareclust.privacy.policy import Policy
 
 if TYPE_CHECKING:
@@ -56,3 +59,40 @@ class SiteContext:
         """Return what holds at a site with a policy, of an algorithm whose replies are differentially private or not."""
         min_count = max(self.min_count, policy.min_count)
         return replace(self, min_count=min_count, round_counts=policy.round_counts, grouped=not private)
+
+
+@dataclass(frozen=True)
+class SiteRows:
+    """The rows of one site for one step, with what computing from them takes: the argument of every step's method.
+
+    Attributes:
+        table: the rows as the algorithm sees them; of a `named` step the site's own table, with the names of its columns.
+        rng: a generator of the job, the round and the site. For labels it is that of round 0, so that a local clustering can
+            be repeated.
+        aborted: whether to stop, which raises `Aborted`.
+        context: what the site asks of the reply, such as the smallest cluster that may be sent.
+        computed: for labels, the rows (m, d) that replies were computed from, where a policy has put groups in the place of
+            the rows.
+        known: which cells (n, d) were not filled in; None for all.
+    """
+
+    table: Table
+    rng: np.random.Generator
+    aborted: AbortCheck = never_abort
+    context: SiteContext = SiteContext()
+    computed: FloatArray | None = None
+    known: BoolArray | None = None
+
+    @property
+    def X(self) -> FloatArray:  # noqa: N802
+        """Return the rows (n, d)."""
+        return self.table.X
+
+    @property
+    def seen(self) -> FloatArray:
+        """Return the rows (m, d) that replies were computed from."""
+        return self.X if self.computed is None else self.computed
+
+    def of(self, X: FloatArray, known: BoolArray | None = None) -> "SiteRows":
+        """Return other rows (n, d) with the same conditions."""
+        return replace(self, table=Table(X), computed=None, known=known)

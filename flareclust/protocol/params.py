@@ -98,7 +98,7 @@ class Parametrized:
     """A side of an algorithm whose constructor follows from its parameters.
 
     A subclass declares `params: ItsParams`. NVFlare writes those arguments of a constructor into a job that differ from their
-    defaults, and finds their values in the object by the same names.
+    defaults, and finds their values in the object by the same names behind an underscore; all code reads them from `params`.
     """
 
     #: Which parameters the constructor takes.
@@ -106,8 +106,6 @@ class Parametrized:
 
     params: Params
     _params_class: ClassVar[type[Params]] = Params
-    k: int
-    seed: int
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Give the subclass the constructor of its parameters, unless it has one of its own."""
@@ -115,6 +113,10 @@ class Parametrized:
         if "params" in (annotations := inspect.get_annotations(cls)):
             only = {"__annotations__": {"params": annotations["params"]}, "__module__": cls.__module__}
             cls._params_class = get_type_hints(type("Only", (), only))["params"]
+            if taken := [name for name in cls._params_class.own(cls.side) if hasattr(cls, f"_{name}")]:
+                raise TypeError(
+                    f"{cls.__name__}._{taken[0]} is where NVFlare finds the parameter {taken[0]}; call it otherwise"
+                )
             if "__init__" not in vars(cls):
                 cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
 
@@ -132,7 +134,8 @@ class Parametrized:
     def configure(self, k: int, seed: int = 0, **settings: Any) -> None:
         """Check and take the settings of this side."""
         self.params = self.params_class()(k=k, seed=seed, **settings)
-        vars(self).update({name: getattr(self.params, name) for name in (*GENERAL, *self.params.own(self.side))})
+        own = (*GENERAL, *self.params.own(self.side))
+        vars(self).update({f"_{name}": getattr(self.params, name) for name in own})
 
 
 def _constructor(cls: type[Parametrized]) -> Callable[..., None]:

@@ -13,8 +13,8 @@ class Step:
 
     Attributes:
         schema: the arrays of a reply; exactly these leave a site.
-        method: name of the executor's method (task, data, rng, aborted, context) -> arrays. Of `named` steps the data are the
-            site's table with the names of its columns, of others the rows (n, d).
+        method: name of the executor's method (task, rows) -> arrays. Of `named` steps the rows are the site's own table with
+            the names of its columns, of others what the algorithm sees of it.
         summed: whether replies are sums over rows, which secure aggregation can mask.
         jobs: which jobs ask for it: all of them, those with secure sums only (it then leaves masked only), or those without.
         named: see `method`.

@@ -12,10 +12,11 @@ from flareclust._foundation.errors import Aborted
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.data.tables import Table
 from flareclust.evaluation.metrics import pooled_label_free
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.nvflare_executor import ExecutorShell
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import SPREAD
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
@@ -274,7 +275,8 @@ def check_abort_stops(algorithm: Algorithm) -> None:
         local = (one.task for one in exchanges(algorithm, sites, k=4) if executor.step(one.task.step).method == "local")
         task = next(local)
     try:
-        executor.local(task, sites["site-1"], stream(0, 0, "site-1"), lambda: True, SiteContext(executor.min_count))
+        rng, context = stream(0, 0, "site-1"), SiteContext(executor.min_count)
+        executor.local(task, SiteRows(Table(sites["site-1"]), rng, lambda: True, context))
     except Aborted:
         return
     raise ContractViolation(f"{algorithm.name}: local() went on to the end although aborted() was true")

@@ -73,28 +73,28 @@ def broken(**overrides) -> Algorithm:
     return Planted(line.name, line.title, line.executor, line.aggregator)
 
 
-def sends_rows(self, task, data, rng, aborted, context):
-    return {"centroids": data[-self.k :].copy(), "radii": np.ones(min(self.k, len(data)))}
+def sends_rows(self, task, rows):
+    return {"centroids": rows.X[-self.k :].copy(), "radii": np.ones(min(self.k, len(rows.X)))}
 
 
-def ignores_seed(self, task, data, rng, aborted, context):
-    return FeCAExecutor.local(self, task, data, np.random.default_rng(), aborted, context)
+def ignores_seed(self, task, rows):
+    return FeCAExecutor.local(self, task, replace(rows, rng=np.random.default_rng()))
 
 
-def sends_nan(self, task, data, rng, aborted, context):
-    return {"centroids": np.full((1, data.shape[1]), np.nan), "radii": np.ones(1)}
+def sends_nan(self, task, rows):
+    return {"centroids": np.full((1, rows.X.shape[1]), np.nan), "radii": np.ones(1)}
 
 
-def never_stops(self, task, data, rng, aborted, context):
-    return FeCAExecutor.local(self, task, data, rng, lambda: False, context)
+def never_stops(self, task, rows):
+    return FeCAExecutor.local(self, task, replace(rows, aborted=lambda: False))
 
 
-def grows(self, task, data, rng, aborted, context):
-    return {"centroids": np.repeat(data.mean(axis=0)[None], len(data), axis=0), "radii": np.ones(len(data))}
+def grows(self, task, rows):
+    return {"centroids": np.repeat(rows.X.mean(axis=0)[None], len(rows.X), axis=0), "radii": np.ones(len(rows.X))}
 
 
-def sends_one_mean(self, task, data, rng, aborted, context):
-    return {"centroids": data.mean(axis=0)[None], "radii": np.ones(1)}
+def sends_one_mean(self, task, rows):
+    return {"centroids": rows.X.mean(axis=0)[None], "radii": np.ones(1)}
 
 
 def snaps_to_a_grid(self, round_, replies, rng):

@@ -176,9 +176,9 @@ def remembers(self, *arguments, asked=[], sums=ClusteringExecutor.assess):  # no
     return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, *arguments).items()}
 
 
-def keeps_the_largest(self, task, data, rng, aborted, context, seen, labels=ClusteringExecutor.labels, kept=KEPT):
-    kept[:] = [float(data.max())]
-    return labels(self, task, data, rng, aborted, context, seen)
+def keeps_the_largest(self, task, rows, labels=ClusteringExecutor.labels, kept=KEPT):
+    kept[:] = [float(rows.X.max())]
+    return labels(self, task, rows)
 
 
 def tells_what_was_kept(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute, kept=KEPT):
@@ -208,16 +208,16 @@ def refuses_rows_beyond_what_was_sent(self, task, step, table, context, aborted,
     return answers(self, task, step, table, context, aborted)
 
 
-def labels_no_large_rows(self, task, data, rng, aborted, context, seen, labels=ClusteringExecutor.labels):
-    if np.abs(data).max() > 500:
+def labels_no_large_rows(self, task, rows, labels=ClusteringExecutor.labels):
+    if np.abs(rows.X).max() > 500:
         raise Refusal("has large values")
-    return labels(self, task, data, rng, aborted, context, seen)
+    return labels(self, task, rows)
 
 
-def labels_no_rows_far_away(self, task, data, rng, aborted, context, seen, labels=ClusteringExecutor.labels):
-    if data.max() > 40 * task.arrays["centroids"].max():
+def labels_no_rows_far_away(self, task, rows, labels=ClusteringExecutor.labels):
+    if rows.X.max() > 40 * task.arrays["centroids"].max():
         raise Refusal("is far from the centroids")
-    return labels(self, task, data, rng, aborted, context, seen)
+    return labels(self, task, rows)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, never_abort
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.odd_columns import odd_between_sites
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
@@ -21,6 +21,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.rounds import HISTORY
 from flareclust.data.datasets import Dataset
+from flareclust.data.tables import Table
 from flareclust.data.words import DAYS
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells
@@ -54,7 +55,7 @@ from flareclust.features import result as partial
 from flareclust.features.columns import decides_distances, outweighing
 from flareclust.features.scaling import OPEN_GAPS, as_clustered, filled, of_directions, scaling_of
 from flareclust.federation.exchanges import refusal_texts
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry
@@ -366,8 +367,8 @@ def _aggregation(
             return None
         try:
             seen = tables[site] if session is None else session.microaggregated(tables[site])
-            rows, _ = executor.shown(seen, columns.sent())
-            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never_abort, context)
+            shown = Table(executor.shown(seen, columns.sent())[0])
+            clusters = executor.local_clustering(site, SiteRows(shown, stream(seed, 0, site), context=context))
             local = clusters.labels
             if session is not None:
                 local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)

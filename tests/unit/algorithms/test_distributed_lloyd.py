@@ -293,7 +293,7 @@ def test_a_start_of_other_columns_is_what_the_sites_complain_about() -> None:
 def test_a_start_survives_being_written_as_json() -> None:
     start = np.random.default_rng(0).normal(size=(3, 2))
     aggregator = LloydAggregator(3, start=start.tolist())
-    again = LloydAggregator(3, start=json.loads(json.dumps(aggregator.start)))
+    again = LloydAggregator(3, start=json.loads(json.dumps(aggregator.params.start)))
     np.testing.assert_array_equal(start, again.begin().task["centroids"])
     assert again.begin().step == UPDATE
     assert LloydAggregator(3).begin().task == {}

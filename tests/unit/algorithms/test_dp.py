@@ -147,4 +147,9 @@ def test_s1_with_epsilon_one_per_job(shared_data, name, maximum):
 
 def test_settings_survive_being_written_as_json():
     executor, aggregator = get("dp-oneshot").build(4, 1, json.loads(json.dumps({"epsilon": 0.5, "cells": 64})))
-    assert (executor.epsilon, executor.cells, aggregator.epsilon, aggregator.cells) == (0.5, 64, 0.5, 64)
+    assert (executor.params.epsilon, executor.params.cells, aggregator.params.epsilon, aggregator.params.cells) == (
+        0.5,
+        64,
+        0.5,
+        64,
+    )

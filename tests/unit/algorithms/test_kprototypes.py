@@ -16,7 +16,7 @@ from flareclust.engines.late_sites import place
 from flareclust.evaluation.metrics import ari
 from flareclust.executors.kprototypes import KPrototypesExecutor
 from flareclust.executors.lloyd import UPDATE
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import registry
 from flareclust.protocol.task import SCALES, Task
 from tests.examples import examples
@@ -262,7 +262,7 @@ def test_a_repeated_row_of_numbers_stays_whatever_a_job_calls_it():
     ):
         task = Task("update", 1, {"centroids": np.zeros((1, 2)), **arrays}, "site-1")
         seen, table = executor.viewed(task, Table(rows))
-        assert not len(executor.update(seen, table.X, np.random.default_rng(0), never_abort, context)["counts"])
+        assert not len(executor.update(seen, SiteRows(table, np.random.default_rng(0), context=context))["counts"])
     shifted = Task("update", 1, {"centroids": np.zeros((1, 2)), "mean": rows[0] - 1, "deviation": np.ones(2)}, "site-1")
     with pytest.raises(BadMessage, match="expected 0 for the columns of categories"):
         executor.viewed(shifted, Table(rows))

@@ -17,7 +17,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.masked import UPDATE, MaskedExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
 from tests.computed import computed
@@ -114,7 +114,7 @@ def test_what_was_received_can_be_repeated_at_the_site():
     for i, site in enumerate(found.arrays["column_sites"].tolist()):
         own = [sites[site].columns.index(name) for name in order if name in sites[site].columns]
         X = np.ascontiguousarray(sites[site].X[:, own])
-        again = executor.local_clustering(site, X, stream(11, 0, site), never_abort, SiteContext())
+        again = executor.local_clustering(site, SiteRows(Table(X), stream(11, 0, site)))
         mine = found.arrays["received_site"] == i
         mask = found.arrays["column_masks"][i]
         np.testing.assert_array_equal(found.arrays["received_centroids"][mine][:, mask], again.centroids)
@@ -192,7 +192,7 @@ def test_rows_belong_to_the_nearest_centroid_by_the_jobs_distance():
     data = np.array([[1.0, 0.1], [30.0, 40.0], [0.1, 9.0]])
     task = Task("assess", 3, {"centroids": np.array([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0]])}, "a")
     found = {
-        phi: MaskedExecutor(3, phi=phi).labels(task, data, stream(0, 0, "a"), never_abort, SiteContext(), data).tolist()
+        phi: MaskedExecutor(3, phi=phi).labels(task, SiteRows(Table(data), stream(0, 0, "a"))).tolist()
         for phi in ("euclidean", "cosine")
     }
     assert found == {"euclidean": [1, 0, 2], "cosine": [0, 1, 2]}
@@ -261,4 +261,4 @@ def test_refinement_stops_when_aborted():
 
 def test_the_default_settings_are_those_of_the_paper():
     aggregator = MaskedAggregator(2)
-    assert (aggregator.alpha, aggregator.rounds, aggregator.phi) == (0.8, 3, "euclidean")
+    assert (aggregator.params.alpha, aggregator.params.rounds, aggregator.params.phi) == (0.8, 3, "euclidean")

@@ -96,7 +96,7 @@ def test_the_federated_phase_is_its_literal_twin(seed, k, min_count, alpha, loca
         X = rng.normal(size=(12, len(own))) + 3 * rng.integers(3, size=(12, 1))
         sites[f"site-{i}"] = Table(X, tuple(own))
     executor, aggregator, round_ = started(sites, k, min_count=1, alpha=alpha, local_iter=local_iter, rounds=9, tol=0)
-    executor.min_count = min_count
+    executor.params = executor.params.model_copy(update={"min_count": min_count})
     order = round_.record["column_names"].tolist()
     start = np.where(rng.random((k, 4)) < unknown, NAN, 2 * rng.normal(size=(k, 4)) + 3)
     round_ = replace(round_, task={**round_.task, "centroids": start})

@@ -8,15 +8,19 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import Task
 from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, in_order, run, tables, two_clusters
 
 
+def site_rows(X):
+    return SiteRows(Table(X), np.random.default_rng(0))
+
+
 def result_for(executor, rows, group, site="site-1", owner="site-1"):
     """Return a task with a result in which the site's clusters went to `group`."""
-    sent = executor.local_clustering("site-1", rows, np.random.default_rng(0), never_abort, SiteContext())
+    sent = executor.local_clustering("site-1", site_rows(rows))
     arrays = {
         "centroids": sent.centroids.copy(),
         "group": np.array([5, *group, 5]),
@@ -29,7 +33,7 @@ def test_rows_go_where_their_local_cluster_went():
     rows, executor = two_clusters(), ProxyExecutor(2)
     for group in ([0, 1], [1, 0], [1, 1]):
         task, sent = result_for(executor, rows, group)
-        found = executor.labels(task, rows, np.random.default_rng(0), never_abort, SiteContext(), rows)
+        found = executor.labels(task, site_rows(rows))
         np.testing.assert_array_equal(found, np.array(group)[sent.labels])
 
 
@@ -39,14 +43,12 @@ def test_rows_of_clusters_that_stayed_and_of_late_sites_go_to_the_nearest_centro
     executor = ProxyExecutor(3)
     task, sent = result_for(executor, rows, group)
     assert sent.labels[-1] == -1  # a cluster of one row is not sent
-    found = executor.labels(task, rows, np.random.default_rng(0), never_abort, SiteContext(), rows)
+    found = executor.labels(task, site_rows(rows))
     nearest = ((rows[:, None] - task.arrays["centroids"][None]) ** 2).sum(axis=2).argmin(axis=1)
     assert found[-1] == nearest[-1]
     np.testing.assert_array_equal(found[:-1], np.array(group)[nearest[:-1]])
     late, _ = result_for(executor, rows, group, site="late")
-    np.testing.assert_array_equal(
-        executor.labels(late, rows, np.random.default_rng(0), never_abort, SiteContext(), rows), nearest
-    )
+    np.testing.assert_array_equal(executor.labels(late, site_rows(rows)), nearest)
     assert not caplog.text
 
 
@@ -70,7 +72,7 @@ def test_a_late_site_with_some_of_the_columns_finds_its_clusters(scale):
 def test_other_clusters_than_were_merged_are_noticed(caplog):
     rows, executor = two_clusters(), ProxyExecutor(2)
     task, sent = result_for(executor, rows, [1, 0, 0])
-    found = executor.labels(task, rows, np.random.default_rng(0), never_abort, SiteContext(), rows)
+    found = executor.labels(task, site_rows(rows))
     np.testing.assert_array_equal(found, sent.labels)  # the nearest centroid
     assert "3 clusters were merged where 2 were sent" in caplog.text
 

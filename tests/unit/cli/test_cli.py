@@ -281,8 +281,8 @@ def test_jobs_export_writes_a_job_whose_classes_load(command, tmp_path):
         getattr(import_module(part["path"].rpartition(".")[0]), part["path"].rpartition(".")[2])(**part["args"])
         for part in (client["executors"][0]["executor"], server["components"][0], server["workflows"][0])
     )
-    assert (executor.k, executor.seed, executor.k_local) == (4, 5, 2)
-    assert (aggregator.k, aggregator.seed, aggregator.lloyd_rounds) == (4, 5, 3)
+    assert (executor.params.k, executor.params.seed, executor.params.k_local) == (4, 5, 2)
+    assert (aggregator.params.k, aggregator.params.seed, aggregator.params.lloyd_rounds) == (4, 5, 3)
     assert (controller.min_sites, controller.task_timeout) == (2, 7)
 
 

@@ -28,10 +28,10 @@ class MeanExecutor(ClusteringExecutor):
         super().__init__(k, seed)
         self.refuse_in = refuse_in
 
-    def local(self, task, data, rng, aborted, context):
+    def local(self, task, rows):
         if task.round == self.refuse_in:
             raise Refusal("does not want to")
-        return {"centroids": data.mean(axis=0, keepdims=True)}
+        return {"centroids": rows.X.mean(axis=0, keepdims=True)}
 
 
 class MeanAggregator(ClusteringAggregator):
@@ -183,7 +183,7 @@ def test_a_sites_odd_account_of_its_time_is_ignored():
 
 def test_all_sites_refusing_the_assessment_leaves_the_centroids():
     class Shy(MeanExecutor):
-        def labels(self, task, data, rng, aborted, context, seen):
+        def labels(self, task, rows):
             raise Refusal("does not assess")
 
     outcome = run({site: Shy() for site in SITES})
@@ -277,7 +277,7 @@ def test_records_say_what_had_happened_until_then():
 
 def test_a_loss_in_the_assessment_is_distinguished():
     class Shy(MeanExecutor):
-        def labels(self, task, data, rng, aborted, context, seen):
+        def labels(self, task, rows):
             raise Refusal("does not assess")
 
     outcome = run({site: Shy() if site == "b" else MeanExecutor() for site in SITES})

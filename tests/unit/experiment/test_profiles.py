@@ -8,7 +8,6 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -18,7 +17,7 @@ from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.terminal import profile_lines
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
@@ -140,7 +139,7 @@ def test_a_site_describes_nothing_there_whatever_a_server_asks(params, secure):
     rows = np.random.default_rng(0).normal(size=(50, 2))
     task = Task("profile", 0, {"centroids": rows[:3]}, "site-1")
     with pytest.raises(Refusal, match="describes no clusters"):
-        executor.profile(task, Table(rows), np.random.default_rng(0), never_abort, SiteContext(2, secure=secure))
+        executor.profile(task, SiteRows(Table(rows), np.random.default_rng(0), context=SiteContext(2, secure=secure)))
 
 
 def test_a_policy_holds_in_profiles_and_every_count_is_of_its_rows():

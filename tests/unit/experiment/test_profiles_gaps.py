@@ -12,7 +12,7 @@ from flareclust.evaluation.profile_words import sentence
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import registry
 from flareclust.protocol.cluster_arrays import CELLS, MEANS, ROWS
 from flareclust.protocol.replies import SiteReply, accept
@@ -164,11 +164,12 @@ def test_clusters_of_a_profile_are_those_of_the_rounds():
     executor = registry.get("lloyd").build(2, 0, {"missing": "partial", "min_count": 3})[0]
     task = Task("profile_known", 0, {"centroids": np.array([[0.0, 0.0, 0.0], [5.0, 1.0, 9.0]])}, "site-1")
     task.arrays["fill"] = np.zeros(3)
-    labels, known = executor.grouped(task, rows, never_abort, SiteContext(3))
+    own = SiteRows(Table(rows), np.random.default_rng(0), context=SiteContext(3))
+    labels, known = executor.grouped(task, own)
     assert labels[0] == 0
     assert not known[0, 2]
-    assert executor.labels(task, rows, None, never_abort, SiteContext(3), rows)[0] == 1
-    reply = executor.profile_known(task, Table(rows), None, never_abort, SiteContext(3))
+    assert executor.labels(task, own)[0] == 1
+    reply = executor.profile_known(task, own)
     assert reply["counts"].tolist() == [[8, 8, 0], [8, 8, 0]]
 
 

@@ -129,7 +129,7 @@ def test_one_job_goes_to_all_sites_or_to_those_named(method, k, tmp_path, capsys
     assert line["executor"]["path"] in of_sites()
     algorithm = IFCA if method == "ifca" else FEDAVG
     executor = algorithm.executor_class()(**line["executor"]["args"])
-    assert (line["executor"]["path"], executor.k, executor.params.class_column) == (algorithm.executor, k, "ill")
+    assert (line["executor"]["path"], executor.params.k, executor.params.class_column) == (algorithm.executor, k, "ill")
 
     assert call("personalise", "--export", tmp_path / "jobs", *options, "--sites", "north, west", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"jobs": [str(job)]}

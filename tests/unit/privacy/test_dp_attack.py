@@ -98,7 +98,7 @@ RELEASES = {
 
 def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     """Return what a site with these rows sends, once, through all that it does in earnest but the ledger."""
-    epsilon = attacked.executor.epsilon
+    epsilon = attacked.executor.params.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
     terms = DPSession(
         Box(LOW[: attacked.d], HIGH[: attacked.d]), dp, "job", Free.in_memory(), rho_of(epsilon, DELTA), attacked.sites

@@ -74,7 +74,7 @@ class Attack:
 
     def evidence(self, present: bool, run: int) -> float:
         """Return the log likelihood ratio of "present" to "absent", given all that the site has sent in a job."""
-        self.server.seed, found = run, 0.0
+        self.server.params, found = self.server.params.model_copy(update={"seed": run}), 0.0
         round_ = self.server.begin()
         while True:
             step = ASSESS if round_.done else round_.step

@@ -241,10 +241,10 @@ def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name,
     """A scale by which the largest value overflows and the groups' do not disclosed the value, in 47 jobs."""
     executor, _ = get(name).build(2)
 
-    def far_ones_fail(self, task, data, rng, aborted, context, seen):
-        if np.abs(data).max() > 20:
+    def far_ones_fail(self, task, rows):
+        if np.abs(rows.X).max() > 20:
             raise Refusal("has a row beyond 20")
-        return np.zeros(len(data), dtype=int)
+        return np.zeros(len(rows.X), dtype=int)
 
     monkeypatch.setattr(type(executor), "labels", far_ones_fail)
     for step in (ASSESS, PLACE):

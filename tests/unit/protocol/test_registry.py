@@ -90,9 +90,14 @@ def test_parameters_of_both_sides_are_listed():
 def test_settings_reach_the_side_that_knows_them():
     settings = {"k_local": {"site-1": 2}, "min_count": 3, "lloyd_rounds": 4, "weighted": True, "start": "site-1"}
     executor, aggregator = get("kfed").build(5, 7, settings)
-    assert (executor.k, executor.seed, executor.k_local, executor.min_count) == (5, 7, {"site-1": 2}, 3)
-    assert (aggregator.k, aggregator.seed) == (5, 7)
-    assert (aggregator.lloyd_rounds, aggregator.weighted, aggregator.start) == (4, True, "site-1")
+    assert (executor.params.k, executor.params.seed, executor.params.k_local, executor.min_count) == (
+        5,
+        7,
+        {"site-1": 2},
+        3,
+    )
+    assert (aggregator.params.k, aggregator.params.seed) == (5, 7)
+    assert (aggregator.params.lloyd_rounds, aggregator.params.weighted, aggregator.params.start) == (4, True, "site-1")
     assert not hasattr(executor, "lloyd_rounds")
     assert not hasattr(aggregator, "k_local")
     assert settings["k_local"] == {"site-1": 2}, "the caller's settings are left alone"
@@ -162,8 +167,8 @@ def test_numpys_whole_numbers_become_pythons(algorithm):
     """They must be JSON in a job's configuration."""
     floor = {"min_count": np.int64(4)} if "min_count" in algorithm.parameters() else {}
     executor, aggregator = algorithm.build(np.int64(3), np.int32(1), floor)
-    assert [type(value) for value in (executor.k, executor.seed, executor.min_count)] == [int] * 3
-    assert [type(value) for value in (aggregator.k, aggregator.seed)] == [int] * 2
+    assert [type(value) for value in (executor.params.k, executor.params.seed, executor.min_count)] == [int] * 3
+    assert [type(value) for value in (aggregator.params.k, aggregator.params.seed)] == [int] * 2
 
 
 def test_central_has_no_sides_to_build():
@@ -192,8 +197,8 @@ class MeanExecutor(ClusteringExecutor):
     params: MeanParams
     steps = {CLUSTER: Step(Schema(centroids="k d"))}
 
-    def local(self, task, data, rng, aborted, context):
-        return {"centroids": data.mean(axis=0, keepdims=True) + self.params.shift}
+    def local(self, task, rows):
+        return {"centroids": rows.X.mean(axis=0, keepdims=True) + self.params.shift}
 
 class MeanAggregator(ClusteringAggregator):
     params: MeanParams

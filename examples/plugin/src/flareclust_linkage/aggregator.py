@@ -24,7 +24,7 @@ class LinkageAggregator(ClusteringAggregator):
         weights = rows if self.params.weighted else np.ones(len(rows))
         group = np.zeros(len(centroids), np.int64)
         if len(centroids) > 1:
-            group = fcluster(linkage(centroids, "average"), self.k, criterion="maxclust") - 1
+            group = fcluster(linkage(centroids, "average"), self.params.k, criterion="maxclust") - 1
         groups = [group == g for g in range(group.max() + 1)]
         means = np.stack([np.average(centroids[own], axis=0, weights=weights[own]) for own in groups])
         spread = np.array([sent["spread"][own].max() for own in groups])

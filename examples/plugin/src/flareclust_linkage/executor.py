@@ -5,13 +5,13 @@ Readings and deviations: clusters that would describe too few rows are not sent 
 
 import numpy as np
 
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import local_clusters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
 from flareclust.executors.parameters import ClusteringParams
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
@@ -32,14 +32,17 @@ class LinkageExecutor(ClusteringExecutor):
 
     steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k"), spread=real("k", minimum=0)))}
 
-    def local(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
+    def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the rows (n, d) and describe the clusters."""
         clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
+            rows.X,
+            self.params.k,
+            rows.rng,
+            n_init=self.params.n_init,
+            min_count=rows.context.min_count,
+            aborted=rows.aborted,
         )
-        sse = member_statistics(data, clusters.labels, clusters.centroids).sse
+        sse = member_statistics(rows.X, clusters.labels, clusters.centroids).sse
         return {
             "centroids": clusters.centroids,
             "counts": clusters.counts,
