@@ -16,9 +16,9 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
-from flareclust.core.assessment import label_free_metrics
+from flareclust.core import assessment
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.executors.parameters import ClusteringParams
+from flareclust.executors import parameters
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept, by_name
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
@@ -162,11 +162,15 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics of the final centroids from the sums of all sites."""
-        return label_free_metrics(round_.task["centroids"], sums)
+        return assessment.label_free_metrics(round_.task["centroids"], sums)
 
     def least_rows(self) -> int:
         """Return how many rows a group must have over all sites to be reported with secure sums, in steps that are `counted`."""
-        return max(self.params.min_count, LEAST_ROWS) if isinstance(self.params, ClusteringParams) else LEAST_ROWS
+        return (
+            max(self.params.min_count, LEAST_ROWS)
+            if isinstance(self.params, parameters.ClusteringParams)
+            else LEAST_ROWS
+        )
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Return what a user should know of the result, a sentence each; nothing unless overridden.

@@ -14,8 +14,8 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.scaling import of_length_one
+from flareclust.executors import parameters
 from flareclust.executors.cosine import MetricParams
-from flareclust.executors.parameters import COSINE, PARTIAL
 from flareclust.features.scaling import LENGTH_ONE, OPEN_GAPS
 
 
@@ -26,7 +26,7 @@ class MetricAggregator(ScaledAggregator):
 
     def directed(self, centroids: FloatArray) -> FloatArray:
         """Return centroids (k, d) as the metric has them."""
-        return of_length_one(centroids) if self.params.metric == COSINE else centroids
+        return of_length_one(centroids) if self.params.metric == parameters.COSINE else centroids
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round; what is sent next are directions."""
@@ -39,12 +39,12 @@ class MetricAggregator(ScaledAggregator):
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, and whether it is of rows of length 1."""
         arrays = super().result(round_)
-        if self.params.missing == PARTIAL:
+        if self.params.missing == parameters.PARTIAL:
             arrays = arrays | {OPEN_GAPS: np.array(True)}
-        return arrays | {LENGTH_ONE: np.array(True)} if self.params.metric == COSINE else arrays
+        return arrays | {LENGTH_ONE: np.array(True)} if self.params.metric == parameters.COSINE else arrays
 
     def secured(self) -> ClusteringAggregator:
         """Return this aggregator as it works with totals only; raise UserError where gaps stay open."""
-        if self.params.missing == PARTIAL:
-            raise UserError(f"missing={PARTIAL} does not go with secure_sums; take missing=mean")
+        if self.params.missing == parameters.PARTIAL:
+            raise UserError(f"missing={parameters.PARTIAL} does not go with secure_sums; take missing=mean")
         return super().secured()

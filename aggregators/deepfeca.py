@@ -24,8 +24,8 @@ from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.aggregators.mavg import MAvgAggregator
 from flareclust.aggregators.pooled import PooledAggregator
 from flareclust.core.scaling import of_length_one
+from flareclust.executors import deepfeca
 from flareclust.executors import linear_evaluation as linear
-from flareclust.executors.deepfeca import SHAPE, TRAIN, DeepFeCAExecutor, DeepFeCAParams, step_name
 from flareclust.protocol.outcome import DEVICE_GPU, DEVICE_SITE
 
 _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
@@ -49,19 +49,19 @@ class DeepFeCAAggregator(ComparedAggregator):
     centroids are brought to length 1.
     """
 
-    params: DeepFeCAParams
+    params: deepfeca.DeepFeCAParams
 
-    steps = DeepFeCAExecutor.steps
+    steps = deepfeca.DeepFeCAExecutor.steps
 
     def begin(self) -> Round:
         """Ask for the shape of the images."""
-        return Round(step=SHAPE)
+        return Round(step=deepfeca.SHAPE)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Do what follows on the shape, on a step of the centroids, or on training."""
-        if round_.step == SHAPE:
+        if round_.step == deepfeca.SHAPE:
             return self._initialised(next(iter(replies.values()))["image"], replies)
-        if round_.step == TRAIN:
+        if round_.step == deepfeca.TRAIN:
             return self._averaged(round_, replies)
         if round_.step in (linear.MOMENTS, linear.GRADIENT):
             return self._evaluated(round_, list(replies.values()))
@@ -92,7 +92,9 @@ class DeepFeCAAggregator(ComparedAggregator):
             return self._with_network(merged, network, kept, merged.diagnostics)
         centroids = of_length_one(merged.task["centroids"])
         if kept["trained"] < self.params.rounds:
-            return Round({**network, "prototypes": centroids}, diagnostics=merged.diagnostics, record=kept, step=TRAIN)
+            return Round(
+                {**network, "prototypes": centroids}, diagnostics=merged.diagnostics, record=kept, step=deepfeca.TRAIN
+            )
         record = {**merged.record, **kept}
         if not kept["classes"]:
             return Round({**network, "centroids": centroids}, True, merged.diagnostics, record)
@@ -137,7 +139,7 @@ class DeepFeCAAggregator(ComparedAggregator):
             {**network, **inner.task},
             diagnostics=diagnostics,
             record=record,
-            step=step_name(self.params.centroids, inner.step),
+            step=deepfeca.step_name(self.params.centroids, inner.step),
         )
 
     def _features(self, image: IntArray) -> int:

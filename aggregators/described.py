@@ -18,13 +18,13 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.odd_columns import OF_SITES, log_before_rounds, odd_between_sites, of_described, of_known
 from flareclust.aggregators.scaled import MISSING_CELLS, MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
-from flareclust.core.categories import category_divisor, number_variance
+from flareclust.core import categories as category_columns
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import KnownSpread, pooled_known_spread
+from flareclust.executors import parameters
 from flareclust.executors.described import View
-from flareclust.executors.parameters import BY_BINS, ColumnsParams
-from flareclust.features.alignment import FILL, HIDDEN
+from flareclust.features import alignment
 from flareclust.features.columns import Columns, by_column, common, gather, restored, scaled, spreads
 from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol.schema import MOST_COLUMNS
@@ -49,7 +49,7 @@ class DescribedAggregator(ClusteringAggregator):
     refuse `rows_by_site` (m,), the rows that take part; with `mean` `fill` (D,) and `missing_cells` (D,), of all sites.
     """
 
-    params: ColumnsParams
+    params: parameters.ColumnsParams
 
     #: Whether means and variances come as totals.
     _totals = False
@@ -70,7 +70,7 @@ class DescribedAggregator(ClusteringAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Form the union of the columns, or merge a round of the algorithm."""
         if round_.step == DESCRIBE:
-            fills, by_bins = self.params.missing == "mean", self.params.scale in BY_BINS
+            fills, by_bins = self.params.missing == "mean", self.params.scale in parameters.BY_BINS
             sums = fills or self.params.scale != "none" or self.view == "imputed"
             columns = gather(replies, sums=sums and not (fills or by_bins or self._totals))
             numbers = {
@@ -117,7 +117,7 @@ class DescribedAggregator(ClusteringAggregator):
                 record[ROWS_BY_SITE] = record[ROWS_BY_SITE] * np.isin(columns.sites, list(replies))
             record[MISSING_CELLS] = np.maximum(record[ROWS_BY_SITE] @ columns.masks - spread.counts, 0)
             columns = replace(columns, fill=columns.mean)
-        if self.params.scale in BY_BINS:
+        if self.params.scale in parameters.BY_BINS:
             if self.view == "imputed":
                 columns = replace(columns, fill=columns.mean)
             carried = {name: values for name, values in columns.sent().items() if name != "columns"}
@@ -141,7 +141,8 @@ class DescribedAggregator(ClusteringAggregator):
         mean, deviation = record.pop(MOMENTS_MEAN), record.pop(MOMENTS_DEVIATION)
         cells = np.ones(len(mean), dtype=np.int64)
         columns = scaled(
-            replace(columns, fill=after.task.get(FILL)), KnownSpread(cells, after.task["mean"], after.task["deviation"])
+            replace(columns, fill=after.task.get(alignment.FILL)),
+            KnownSpread(cells, after.task["mean"], after.task["deviation"]),
         )
         return Round(self._of_one_category(columns, mean, deviation).sent(), record=record)
 
@@ -165,15 +166,15 @@ class DescribedAggregator(ClusteringAggregator):
         shares, spread = columns.mean if mean is None else mean, columns.deviation if deviation is None else deviation
         location, divisor = columns.mean.copy(), columns.deviation.copy()
         numbers = ~np.isin(columns.names, [name for group in self.params.categories or [] for name in group])
-        of_number = number_variance(spread[numbers], divisor[numbers])
+        of_number = category_columns.number_variance(spread[numbers], divisor[numbers])
         for group in self.params.categories or []:
             own = [j for j, name in enumerate(columns.names) if name in group]
-            if not own and not any(name.startswith(HIDDEN) for name in columns.names):
+            if not own and not any(name.startswith(alignment.HIDDEN) for name in columns.names):
                 raise JobFailed(
                     f"no site has a column {' or '.join(map(repr, group))}, which categories name; correct them"
                 )
             location[own] = shares[own]
-            divisor[own] = category_divisor(shares[own], spread[own], of_number) if own else 1.0
+            divisor[own] = category_columns.category_divisor(shares[own], spread[own], of_number) if own else 1.0
         return replace(columns, mean=location, deviation=divisor)
 
     @abstractmethod

@@ -21,10 +21,10 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.core import clusterers
 from flareclust.core.arrays import as_count, as_labels, as_matrix
-from flareclust.core.clusterers import group, group_means
 from flareclust.core.lloyd import assign
-from flareclust.executors.dkmpp import DKMPPExecutor, DKMPPParams
+from flareclust.executors import dkmpp
 from flareclust.protocol.replies import gathered
 
 
@@ -38,16 +38,16 @@ class DKMPPAggregator(ScaledAggregator):
     `separable`, 1 where it exceeds 1; those of the clusterer.
     """
 
-    params: DKMPPParams
+    params: dkmpp.DKMPPParams
 
-    steps = DKMPPExecutor.steps
+    steps = dkmpp.DKMPPExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run lines 5 and 6 on all users' seeds."""
         sent, site = gathered(replies.values())
         seeds, rows = sent["centroids"], sent["counts"]
-        groups, notes = group(seeds, self.params.k, self.params.clusterer, rng)
-        centroids = group_means(seeds, groups)
+        groups, notes = clusterers.group(seeds, self.params.k, self.params.clusterer, rng)
+        centroids = clusterers.group_means(seeds, groups)
 
         alpha = separability(seeds, groups)
         diagnostics = {"received": float(len(seeds)), "separable": float(alpha > 1), **notes}
@@ -89,7 +89,7 @@ def separability(points: FloatArray, labels: IntArray) -> float:
     labels = as_labels(labels, len(points), len(points))
     if not np.bincount(labels).all():
         raise UserError("labels must be all numbers from 0 to the largest; some of them have no point")
-    means = group_means(points, labels)
+    means = clusterers.group_means(points, labels)
     radius = float(np.sqrt(((points - means[labels]) ** 2).sum(axis=1).max()))
     if len(means) == 1 or radius == 0:
         return float("inf")

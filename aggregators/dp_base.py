@@ -9,13 +9,11 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ComparedAggregator, Round
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import CLEAR, CLIPPED, REACH_RADII, UNIT
-from flareclust.executors.dp_base import ASSESSMENT_SHARE
-from flareclust.executors.parameters import PrivateParams
+from flareclust.executors import dp_base, parameters
 from flareclust.privacy.dp.accounting import MOST_EPSILON, WHOLE, epsilon_of, rho_of
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
-from flareclust.protocol.cluster_arrays import REACH, SIGNAL
+from flareclust.protocol import cluster_arrays
 
 #: The key of the noisy number of all rows, in the record of a round.
 ALL_ROWS = "all_rows"
@@ -33,7 +31,7 @@ _SURE = 5.0
 class PrivateAggregator(ComparedAggregator):
     """The server of an algorithm under differential privacy."""
 
-    params: PrivateParams
+    params: parameters.PrivateParams
 
     def noise(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
@@ -58,8 +56,8 @@ class PrivateAggregator(ComparedAggregator):
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters, by their noisy numbers of rows."""
-        ratio = round_.diagnostics.get(SIGNAL, CLEAR)
-        return [] if ratio >= CLEAR else [self._poor_signal(ratio, self._noises(int(round_.record[SITES])))]
+        ratio = round_.diagnostics.get(cluster_arrays.SIGNAL, dp_sums.CLEAR)
+        return [] if ratio >= dp_sums.CLEAR else [self._poor_signal(ratio, self._noises(int(round_.record[SITES])))]
 
     def _noises(self, sites: int) -> int:
         """Return how many noises the sums of so many sites hold: one of each, unless overridden."""
@@ -72,7 +70,7 @@ class PrivateAggregator(ComparedAggregator):
             ratio: radius of a cluster over the distance by which noise moves its centroid, below `CLEAR`.
             noises: how many noises the sums hold: one for each site, or one.
         """
-        moved, factor = 1 / max(ratio, 1e-3), CLEAR / max(ratio, 1e-3)
+        moved, factor = 1 / max(ratio, 1e-3), dp_sums.CLEAR / max(ratio, 1e-3)
         epsilon = self.epsilon_for(factor)
         helps = [f"epsilon={epsilon:.2g}"] if epsilon < MOST_EPSILON else []
         helps.append(f"{factor:.2g} times as many rows")
@@ -91,19 +89,21 @@ class PrivateAggregator(ComparedAggregator):
         """
         rows, clipped = float(round_.record[ALL_ROWS]), float(np.sum(sums["clipped"]))
         inertia = max(0.0, float(np.sum(sums["sse"])))
-        noise = self.noise(dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, int(round_.record[SITES]))
+        noise = self.noise(dp_sums.quality_sensitivity(), dp_base.ASSESSMENT_SHARE, int(round_.record[SITES]))
         silhouette = (
             float(np.sum(sums["silhouette"])) / rows if rows >= 1 and len(round_.task["centroids"]) > 1 else None
         )
         return {
             "inertia": inertia,
-            "inertia_signal_to_noise": inertia / (noise / UNIT * float(round_.task[REACH]) ** 2),
+            "inertia_signal_to_noise": inertia / (noise / dp_sums.UNIT * float(round_.task[cluster_arrays.REACH]) ** 2),
             "simplified_silhouette": None if silhouette is None else min(1.0, max(0.0, silhouette)),
             "davies_bouldin": None,
-            "clipped_share": min(1.0, clipped / rows) if rows >= 1 and clipped > _SURE * noise / CLIPPED else None,
+            "clipped_share": min(1.0, clipped / rows)
+            if rows >= 1 and clipped > _SURE * noise / dp_sums.CLIPPED
+            else None,
         }
 
 
 def reach_of(radii: FloatArray, box: Box) -> FloatArray:
     """Return the distance beyond which rows do not count more in the assessment, from the clusters' radii (k,)."""
-    return np.array(max(REACH_RADII * float(np.median(radii)), box.half / 1000))
+    return np.array(max(dp_sums.REACH_RADII * float(np.median(radii)), box.half / 1000))

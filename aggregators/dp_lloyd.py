@@ -27,38 +27,15 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
+from flareclust.core.dp import axes as dp_axes
+from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.axes import (
-    MOST_COLUMNS,
-    SQUARE_UNIT,
-    Grid,
-    cells_for,
-    cluster_cells,
-    first_radii,
-    grid_along,
-    is_clear,
-    second_moment_sensitivity,
-    settled_radii,
-    spread_of,
-)
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
-from flareclust.core.dp.sums import CLEAR, UNIT, ClusterSums
 from flareclust.core.rounds import remember
-from flareclust.executors.dp_base import ASSESSMENT_SHARE, AXES_START, GRID_START, MOMENTS_START, SHARE
-from flareclust.executors.dp_lloyd import (
-    AXES,
-    BOUNDS,
-    MOST_CELLS,
-    OUTLINE,
-    SECOND_MOMENTS,
-    UPDATE,
-    DPLloydExecutor,
-    DPLloydParams,
-)
+from flareclust.executors import dp_base, dp_lloyd
 from flareclust.privacy.dp.mechanism import deviation_of_total
-from flareclust.protocol.cluster_arrays import REACH, SIGNAL
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
 
@@ -70,9 +47,9 @@ class DPLloydAggregator(PrivateAggregator):
     noisy numbers of rows of the last one.
     """
 
-    params: DPLloydParams
+    params: dp_lloyd.DPLloydParams
 
-    steps = DPLloydExecutor.steps
+    steps = dp_lloyd.DPLloydExecutor.steps
 
     shares_noise = True
 
@@ -81,7 +58,7 @@ class DPLloydAggregator(PrivateAggregator):
 
     def begin(self) -> Round:
         """Ask for the sites' bounds."""
-        return Round(step=BOUNDS)
+        return Round(step=dp_lloyd.BOUNDS)
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply: of a grid, its cells."""
@@ -91,15 +68,15 @@ class DPLloydAggregator(PrivateAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Span the box, find a start, or move the centroids."""
         sent = list(replies.values())
-        if round_.step == BOUNDS:
+        if round_.step == dp_lloyd.BOUNDS:
             return self._boxed(sent)
         if round_.step == CLUSTER:
             return self._from_cells(round_, sent, rng)
-        if round_.step == SECOND_MOMENTS:
+        if round_.step == dp_lloyd.SECOND_MOMENTS:
             return self._from_second_moments(round_, sent, rng)
-        if round_.step == AXES:
+        if round_.step == dp_lloyd.AXES:
             return self._from_axes(round_, sent, rng)
-        if round_.step == OUTLINE:
+        if round_.step == dp_lloyd.OUTLINE:
             return self._from_outline(round_, sent, rng)
         return self._moved(round_, sent)
 
@@ -116,9 +93,9 @@ class DPLloydAggregator(PrivateAggregator):
             d: number of columns.
             sites: how many take part.
         """
-        share = (0.45 if has_grid(self.params.k, d, self.params.cells) else 0.5) / self.params.rounds
-        noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / UNIT
-        return math.ceil(CLEAR * self.params.k * noise * math.sqrt(d))
+        share = (0.45 if dp_grid.has_grid(self.params.k, d, self.params.cells) else 0.5) / self.params.rounds
+        noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / dp_sums.UNIT
+        return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(d))
 
     def _noises(self, sites: int) -> int:
         return 1 if self._of_totals else sites
@@ -141,14 +118,14 @@ class DPLloydAggregator(PrivateAggregator):
         record = task | {SITES: np.array(len(sent))}
         start, d = self.params.start, len(box.low)
         public = {"rows_needed": float(self.rows_needed(d, len(sent)))}
-        if start == "grid" or (start == "auto" and has_grid(self.params.k, d, self.params.cells)):
-            if not has_grid(self.params.k, d, self.params.cells):
+        if start == "grid" or (start == "auto" and dp_grid.has_grid(self.params.k, d, self.params.cells)):
+            if not dp_grid.has_grid(self.params.k, d, self.params.cells):
                 raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
-            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.params.k)
+            shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
             return Round(task | {"shape": np.array(shape)}, diagnostics=public, record=record, step=CLUSTER)
-        if start == "spread" or (start == "auto" and d > MOST_COLUMNS):
-            return Round(task, diagnostics=public, record=record, step=OUTLINE)
-        return Round(task, diagnostics=public, record=record, step=SECOND_MOMENTS)
+        if start == "spread" or (start == "auto" and d > dp_axes.MOST_COLUMNS):
+            return Round(task, diagnostics=public, record=record, step=dp_lloyd.OUTLINE)
+        return Round(task, diagnostics=public, record=record, step=dp_lloyd.SECOND_MOMENTS)
 
     def _from_cells(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box, shape = _box(round_), tuple(int(g) for g in round_.task["shape"])
@@ -156,60 +133,62 @@ class DPLloydAggregator(PrivateAggregator):
         if not usable:
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
         noisy = np.sum(usable, axis=0).reshape(shape)
-        noise = self._noise(round_, 1.0, GRID_START, len(usable))
-        centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.params.k, rng)
-        started = self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, GRID_START)
-        return _reported(started, GRID_START, noisy, noise)
+        noise = self._noise(round_, 1.0, dp_base.GRID_START, len(usable))
+        centroids, _ = dp_grid.grid_clusters(noisy, noise, dp_grid.cell_centers(box, shape), self.params.k, rng)
+        started = self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, dp_base.GRID_START)
+        return _reported(started, dp_base.GRID_START, noisy, noise)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
-        totals = np.concatenate([np.atleast_1d(total) for total in self._totals(OUTLINE, sent)])
-        noise = self._noise(round_, dp_sums.moment_sensitivity(), MOMENTS_START, len(sent)) / UNIT
+        totals = np.concatenate([np.atleast_1d(total) for total in self._totals(dp_lloyd.OUTLINE, sent)])
+        noise = self._noise(round_, dp_sums.moment_sensitivity(), dp_base.MOMENTS_START, len(sent)) / dp_sums.UNIT
         found = moments(totals, box, noise)
         centroids, radii = spread_start(found, box, self.params.k, rng)
-        started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
+        started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, dp_base.MOMENTS_START)
         # Without the number of rows, which is hardly ever small beside its noise.
-        return _reported(started, MOMENTS_START, totals[1:], noise)
+        return _reported(started, dp_base.MOMENTS_START, totals[1:], noise)
 
     def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
         box = _box(round_)
-        rows, values, products = self._totals(SECOND_MOMENTS, sent)
-        noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
-        found = spread_of(float(rows), values, products, noise)
-        of_cells = self._noise(round_, 1.0, AXES_START, len(sent))
-        cells = min(self.params.cells or cells_for(found, of_cells, self.params.k), MOST_CELLS)
-        if self.params.start == "axes" or is_clear(found, cells, of_cells, self.params.k):
-            grid = grid_along(found, box, cells, self.params.k)
+        rows, values, products = self._totals(dp_lloyd.SECOND_MOMENTS, sent)
+        noise = self._noise(round_, dp_axes.second_moment_sensitivity(), dp_base.MOMENTS_START, len(sent))
+        found = dp_axes.spread_of(float(rows), values, products, noise)
+        of_cells = self._noise(round_, 1.0, dp_base.AXES_START, len(sent))
+        cells = min(self.params.cells or dp_axes.cells_for(found, of_cells, self.params.k), dp_lloyd.MOST_CELLS)
+        if self.params.start == "axes" or dp_axes.is_clear(found, cells, of_cells, self.params.k):
+            grid = dp_axes.grid_along(found, box, cells, self.params.k)
             kept = {
                 "mean": grid.middle,
-                "first_radii": first_radii(found, box, self.params.k),
+                "first_radii": dp_axes.first_radii(found, box, self.params.k),
                 ALL_ROWS: np.array(found.rows),
             }
             task = grid._asdict() | {"shape": np.array(grid.shape)}
-            following = Round(task, record={**round_.record, **kept}, step=AXES)
+            following = Round(task, record={**round_.record, **kept}, step=dp_lloyd.AXES)
         else:
             outline = found.moments(box)
             centroids, radii = spread_start(outline, box, self.params.k, rng)
-            following = self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, MOMENTS_START)
-        return _reported(following, MOMENTS_START, products, noise / SQUARE_UNIT)
+            following = self._started(
+                round_, centroids, radii, outline.rows, {"mean": outline.mean}, dp_base.MOMENTS_START
+            )
+        return _reported(following, dp_base.MOMENTS_START, products, noise / dp_axes.SQUARE_UNIT)
 
     def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         task, record = round_.task, dict(round_.record)
-        grid = Grid(task["middle"], task["axes"], task["half"], tuple(int(g) for g in task["shape"]))
+        grid = dp_axes.Grid(task["middle"], task["axes"], task["half"], tuple(int(g) for g in task["shape"]))
         cells = math.prod(grid.shape)
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
         if not usable:
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
-        noise = self._noise(round_, 1.0, AXES_START, len(usable))
+        noise = self._noise(round_, 1.0, dp_base.AXES_START, len(usable))
         noisy = np.sum(usable, axis=0)
-        centroids = _box(round_).clip(cluster_cells(noisy, noise, grid, self.params.k, rng))
+        centroids = _box(round_).clip(dp_axes.cluster_cells(noisy, noise, grid, self.params.k, rng))
         radii = record.pop("first_radii")[: len(centroids)]
         kept = {"main_axes": grid.axes}
         rows = float(record[ALL_ROWS])
-        spent = MOMENTS_START + AXES_START
+        spent = dp_base.MOMENTS_START + dp_base.AXES_START
         started = self._started(replace(round_, record=record), centroids, radii, rows, kept, spent)
-        return _reported(started, AXES_START, noisy, noise)
+        return _reported(started, dp_base.AXES_START, noisy, noise)
 
     def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
         return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
@@ -218,15 +197,19 @@ class DPLloydAggregator(PrivateAggregator):
         self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message, spent: float
     ) -> Round:
         """Return the first update, where a share of the budget is spent; the updates share what is left."""
-        share = np.array((1 - ASSESSMENT_SHARE - spent) / self.params.rounds)
+        share = np.array((1 - dp_base.ASSESSMENT_SHARE - spent) / self.params.rounds)
         record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.params.k)
-        return Round({"centroids": centroids, "radii": radii, SHARE: share}, record=record, step=UPDATE)
+        return Round(
+            {"centroids": centroids, "radii": radii, dp_base.SHARE: share}, record=record, step=dp_lloyd.UPDATE
+        )
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
-        total = ClusterSums(*(np.sum([reply[name] for reply in sent], axis=0) for name in ClusterSums._fields))
-        share = round_.task[SHARE]
-        noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / UNIT
+        total = dp_sums.ClusterSums(
+            *(np.sum([reply[name] for reply in sent], axis=0) for name in dp_sums.ClusterSums._fields)
+        )
+        share = round_.task[dp_base.SHARE]
+        noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / dp_sums.UNIT
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
         centroids, rows = next_centroids(before, radii, total, noise, done, box, mean)
@@ -236,22 +219,31 @@ class DPLloydAggregator(PrivateAggregator):
             ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),
         }
         clear = np.maximum(rows, 0) / (noise * math.sqrt(before.shape[1]))
-        record[SIGNAL] = clear
+        record[cluster_arrays.SIGNAL] = clear
         moved = float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())
-        diagnostics = {"noise": noise, "moved": moved, BUDGET_SHARE: float(share), SIGNAL: float(np.median(clear))}
+        diagnostics = {
+            "noise": noise,
+            "moved": moved,
+            BUDGET_SHARE: float(share),
+            cluster_arrays.SIGNAL: float(np.median(clear)),
+        }
         if done + 1 >= self.params.rounds:
             reach = reach_of(radii, box)
-            return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
+            return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, record)
         if mean is None:
             radii = half_way(centroids, box)
         elif "main_axes" in record:
-            radii = settled_radii(radii, total, noise, box)
-        return Round({"centroids": centroids, "radii": radii, SHARE: share}, False, diagnostics, record, UPDATE)
+            radii = dp_axes.settled_radii(radii, total, noise, box)
+        return Round(
+            {"centroids": centroids, "radii": radii, dp_base.SHARE: share}, False, diagnostics, record, dp_lloyd.UPDATE
+        )
 
 
 def _reported(round_: Round, share: float, noisy: FloatArray, noise: float) -> Round:
     """Return a round whose diagnostics are those of an exchange of the start, which cost a share of the job's rho."""
-    return replace(round_, diagnostics={BUDGET_SHARE: share, SIGNAL: dp_sums.signal_to_noise(noisy, noise)})
+    return replace(
+        round_, diagnostics={BUDGET_SHARE: share, cluster_arrays.SIGNAL: dp_sums.signal_to_noise(noisy, noise)}
+    )
 
 
 def _box(round_: Round) -> Box:

@@ -19,17 +19,14 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
-from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core import clusterers
+from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way
-from flareclust.core.dp.sums import CLEAR, COUNT, UNIT
 from flareclust.core.lloyd import sums_by_label
-from flareclust.executors.dp_base import ASSESSMENT_SHARE, update_share
-from flareclust.executors.dp_lloyd import MOST_CELLS
-from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor, DPOneShotParams
-from flareclust.protocol.cluster_arrays import REACH, SIGNAL
+from flareclust.executors import dp_base, dp_lloyd, dp_oneshot
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.schema import MOST_COLUMNS
 
@@ -42,9 +39,9 @@ class DPOneShotAggregator(PrivateAggregator):
     `received_signal_to_noise` (c,).
     """
 
-    params: DPOneShotParams
+    params: dp_oneshot.DPOneShotParams
 
-    steps = DPOneShotExecutor.steps
+    steps = dp_oneshot.DPOneShotExecutor.steps
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
@@ -53,38 +50,43 @@ class DPOneShotAggregator(PrivateAggregator):
             d: number of columns.
             sites: how many take part.
         """
-        if has_grid(self.params.k, d, self.params.cells):
-            cells = self.params.cells or CELLS_PER_CLUSTER * self.params.k
+        if dp_grid.has_grid(self.params.k, d, self.params.cells):
+            cells = self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k
             return math.ceil(
-                CLEAR * self.params.k * self.noise(1.0, GRID_SHARE, sites) * math.sqrt(cells / self.params.k)
+                dp_sums.CLEAR
+                * self.params.k
+                * self.noise(1.0, dp_oneshot.GRID_SHARE, sites)
+                * math.sqrt(cells / self.params.k)
             )
-        return math.ceil(CLEAR * self.params.k * self._noise_of_site(d) * math.sqrt(d)) * sites
+        return math.ceil(dp_sums.CLEAR * self.params.k * self._noise_of_site(d) * math.sqrt(d)) * sites
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply."""
-        return {"k": self.params.k, "g": MOST_CELLS, "d": MOST_COLUMNS}
+        return {"k": self.params.k, "g": dp_lloyd.MOST_CELLS, "d": MOST_COLUMNS}
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Add up grids, or gather centroids, and cluster them."""
         sent = list(replies.values())
         boxes = [Box.of(reply) for reply in sent]
-        gridded = has_grid(self.params.k, len(boxes[0].low), self.params.cells)
+        gridded = dp_grid.has_grid(self.params.k, len(boxes[0].low), self.params.cells)
         points, weights, noise, kept = self._from_grids(boxes, sent) if gridded else self._from_centroids(sent)
         if not len(points):
             raise JobFailed("no site sent what this job asks for; all must have the same settings")
-        centroids, labels = weighted_kmeans(points, weights, self.params.k, self.params.restarts, rng)
+        centroids, labels = clusterers.weighted_kmeans(points, weights, self.params.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
         box = Box.around(boxes)
         reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
         record = {**kept, **box.sent(), "counts": np.rint(rows).astype(np.int64), SITES: np.array(len(sent))}
-        record[SIGNAL] = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
+        record[cluster_arrays.SIGNAL] = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
         diagnostics = {
             "received": float(len(points)),
             "rows_needed": float(self.rows_needed(len(box.low), len(sent))),
-            BUDGET_SHARE: 1 - ASSESSMENT_SHARE,
-            SIGNAL: float(np.median(record[SIGNAL] if gridded else kept["received_signal_to_noise"])),
+            BUDGET_SHARE: 1 - dp_base.ASSESSMENT_SHARE,
+            cluster_arrays.SIGNAL: float(
+                np.median(record[cluster_arrays.SIGNAL] if gridded else kept["received_signal_to_noise"])
+            ),
         }
-        return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
+        return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, record)
 
     def _from_grids(
         self, boxes: Sequence[Box], sent: Sequence[Message]
@@ -96,13 +98,13 @@ class DPOneShotAggregator(PrivateAggregator):
         points, weights, noises, total = [np.empty((0, len(boxes[0].low)))], [np.empty(0)], [np.empty(0)], 0.0
         for sites in alike.values():
             box = boxes[sites[0]]
-            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.params.k)
+            shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
             grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
             if not grids:
                 continue
-            noisy, noise = np.sum(grids, axis=0).reshape(shape), self.noise(1.0, GRID_SHARE, len(grids))
-            occupied = denoised(noisy, noise, self.params.k).ravel()
-            points.append(cell_centers(box, shape)[occupied > 0])
+            noisy, noise = np.sum(grids, axis=0).reshape(shape), self.noise(1.0, dp_oneshot.GRID_SHARE, len(grids))
+            occupied = dp_grid.denoised(noisy, noise, self.params.k).ravel()
+            points.append(dp_grid.cell_centers(box, shape)[occupied > 0])
             weights.append(occupied[occupied > 0])
             noises.append(np.full(len(points[-1]), noise))
             total += float(noisy.sum())
@@ -115,7 +117,7 @@ class DPOneShotAggregator(PrivateAggregator):
         received, site = gathered([{name: reply[name] for name in names} for reply in sent])
         d = received["centroids"].shape[1]
         noise = self._noise_of_site(d)
-        sure = received["rows"] > noise * UNIT / COUNT
+        sure = received["rows"] > noise * dp_sums.UNIT / dp_sums.COUNT
         if np.count_nonzero(sure) < self.params.k:
             sure = np.ones(len(site), dtype=bool)
         kept = {f"received_{name}": received[name] for name in names} | {"received_site": site}
@@ -127,5 +129,5 @@ class DPOneShotAggregator(PrivateAggregator):
 
     def _noise_of_site(self, d: int) -> float:
         """Return the deviation of the noise of a site's sum of shifts in one column, in radii."""
-        share = update_share(self.params.k, d, self.params.cells, self.params.rounds)
-        return self.noise(dp_sums.cluster_sensitivity(), share, 1) / UNIT
+        share = dp_base.update_share(self.params.k, d, self.params.cells, self.params.rounds)
+        return self.noise(dp_sums.cluster_sensitivity(), share, 1) / dp_sums.UNIT

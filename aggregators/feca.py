@@ -16,7 +16,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.core.radius_tree import group_around
-from flareclust.executors.feca import FeCAExecutor, FeCAParams
+from flareclust.executors import feca
 from flareclust.protocol.replies import gathered
 
 #: More centroids are looked for in a compiled tree, with the same result.
@@ -26,9 +26,9 @@ _MANY = 50
 class FeCAAggregator(MetricAggregator):
     """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
 
-    params: FeCAParams
+    params: feca.FeCAParams
 
-    steps = FeCAExecutor.steps
+    steps = feca.FeCAExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run Algorithm 5 on all sites' centroids and radii."""

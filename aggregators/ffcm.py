@@ -24,10 +24,10 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
-from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core import clusterers
 from flareclust.core.rounds import movement, remember
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.executors.ffcm import FUZZY, FFCMExecutor, FFCMParams
+from flareclust.executors import ffcm
 from flareclust.protocol.replies import gathered
 
 
@@ -39,23 +39,23 @@ class FFCMAggregator(ScaledAggregator):
     last round.
     """
 
-    params: FFCMParams
+    params: ffcm.FFCMParams
 
-    steps = FFCMExecutor.steps
+    steps = ffcm.FFCMExecutor.steps
 
     def begin(self) -> Round:
         """Ask for cells, or, where the start is given, for fuzzy centroids at once."""
         if isinstance(self.params.start, str):
             return Round()
-        return Round({"centroids": np.array(self.params.start, dtype=np.float64)}, step=FUZZY)
+        return Round({"centroids": np.array(self.params.start, dtype=np.float64)}, step=ffcm.FUZZY)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Draw the start, or merge the sites' fuzzy centroids."""
         sent, site = gathered(replies.values())
         centers = sent["centroids"]
-        if round_.step != FUZZY:
+        if round_.step != ffcm.FUZZY:
             start = _draw_start(centers, sent["counts"], self.params.k, str(self.params.start), rng)
-            return Round({"centroids": start}, record=remember({}, start, self.params.k), step=FUZZY)
+            return Round({"centroids": start}, record=remember({}, start, self.params.k), step=ffcm.FUZZY)
 
         before = round_.task["centroids"]
         support = sent["support"]
@@ -64,7 +64,7 @@ class FFCMAggregator(ScaledAggregator):
             centroids = _average(before, centers, support, labels)
         else:
             weights = support if self.params.weighted and support.any() else np.ones(len(support))
-            centroids, labels = weighted_kmeans(centers, weights, self.params.k, self.params.n_init, rng)
+            centroids, labels = clusterers.weighted_kmeans(centers, weights, self.params.k, self.params.n_init, rng)
 
         diagnostics = {"received": float(len(centers)), "centroids": float(len(centroids))}
         if len(before) == len(centroids):
@@ -78,7 +78,7 @@ class FFCMAggregator(ScaledAggregator):
         }
         drawn = isinstance(self.params.start, str)
         done = round_.index + (0 if drawn else 1) >= self.params.rounds
-        return Round({"centroids": centroids}, done, diagnostics, record, FUZZY)
+        return Round({"centroids": centroids}, done, diagnostics, record, ffcm.FUZZY)
 
 
 def _draw_start(centers: FloatArray, cells: IntArray, k: int, start: str, rng: np.random.Generator) -> FloatArray:

@@ -26,11 +26,10 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
-from flareclust.core.clusterers import cluster_means, weighted_kmeans
+from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign
-from flareclust.core.robust import filter_outliers
 from flareclust.core.rounds import movement, remember
-from flareclust.executors.fkm import WEIGHTED, FKMExecutor, FKMParams
+from flareclust.executors import fkm
 from flareclust.protocol.replies import gathered
 
 
@@ -43,9 +42,9 @@ class FKMAggregator(ScaledAggregator):
     `left_out`, the names of the sites that were not.
     """
 
-    params: FKMParams
+    params: fkm.FKMParams
 
-    steps = FKMExecutor.steps
+    steps = fkm.FKMExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the sites' means (lines 8-10)."""
@@ -54,11 +53,11 @@ class FKMAggregator(ScaledAggregator):
         if not len(means):
             return self._all_sat_out(round_)
         starting = round_.index == 0
-        filtered = filter_outliers(means, sizes, site, self.params.k, self.params.rule)
-        if starting and self.params.start != WEIGHTED:
-            centroids, cluster = cluster_means(filtered.points, self.params.k, self.params.start, rng)
+        filtered = robust.filter_outliers(means, sizes, site, self.params.k, self.params.rule)
+        if starting and self.params.start != fkm.WEIGHTED:
+            centroids, cluster = clusterers.cluster_means(filtered.points, self.params.k, self.params.start, rng)
         else:
-            centroids, cluster = weighted_kmeans(
+            centroids, cluster = clusterers.weighted_kmeans(
                 filtered.points, filtered.weights, self.params.k, self.params.n_init, rng
             )
         centroids = filtered.centers(centroids, cluster)

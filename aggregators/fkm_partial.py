@@ -9,18 +9,18 @@ from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.fkm import FKMAggregator
+from flareclust.executors import fkm_partial
 from flareclust.executors.described import View
-from flareclust.executors.fkm_partial import FKMCommonExecutor, FKMImputedExecutor, FKMPartialParams
 from flareclust.features.columns import Columns
 
 
 class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
     """The server of FKM on the columns that all sites have; a job without such a column fails."""
 
-    params: FKMPartialParams  # type: ignore[assignment]  # FKM's, without those of robust
+    params: fkm_partial.FKMPartialParams  # type: ignore[assignment]  # FKM's, without those of robust
 
-    steps = FKMCommonExecutor.steps
-    view: ClassVar[View] = FKMCommonExecutor.view
+    steps = fkm_partial.FKMCommonExecutor.steps
+    view: ClassVar[View] = fkm_partial.FKMCommonExecutor.view
 
     def merge_described(
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
@@ -32,5 +32,5 @@ class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
 class FKMImputedAggregator(FKMCommonAggregator):
     """The server of FKM on all columns, with means in the place of those that a site lacks; the arguments are the same."""
 
-    steps = FKMImputedExecutor.steps
-    view: ClassVar[View] = FKMImputedExecutor.view
+    steps = fkm_partial.FKMImputedExecutor.steps
+    view: ClassVar[View] = fkm_partial.FKMImputedExecutor.view

@@ -22,7 +22,7 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
-from flareclust.executors.kfed import KFedExecutor, KFedParams, site_number
+from flareclust.executors import kfed
 from flareclust.protocol.replies import gathered
 
 
@@ -33,9 +33,9 @@ class KFedAggregator(ScaledAggregator):
     the server: `counts` (k,), the rows behind each cluster, and `anchors` (k, d), the points assigned to last.
     """
 
-    params: KFedParams
+    params: kfed.KFedParams
 
-    steps = KFedExecutor.steps
+    steps = kfed.KFedExecutor.steps
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where `start` is none of the sites."""
@@ -57,7 +57,7 @@ class KFedAggregator(ScaledAggregator):
         weights = rows.astype(np.float64) if self.params.weighted else np.ones(len(rows))
         anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.params.lloyd_rounds)
 
-        numbers = np.array([site_number(name) for name in owners], dtype=np.int64)[site]
+        numbers = np.array([kfed.site_number(name) for name in owners], dtype=np.int64)[site]
         record = {
             "anchors": anchors,
             "counts": np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64),

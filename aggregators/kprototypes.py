@@ -17,9 +17,9 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd import UpdatesAggregator
-from flareclust.core.categories import divisor, huang_gamma, in_categories, with_modes
+from flareclust.core import categories as category_columns
 from flareclust.core.rounds import HISTORY
-from flareclust.executors.kprototypes import KPrototypesExecutor, KPrototypesParams
+from flareclust.executors import kprototypes
 
 #: Key of what a category that differs adds to the squared distance.
 _GAMMA = "gamma"
@@ -31,9 +31,9 @@ _ROUNDING = 1e-9
 class KPrototypesAggregator(UpdatesAggregator):
     """The server of k-prototypes. Result beside that of distributed Lloyd: `gamma`, where there are categories."""
 
-    params: KPrototypesParams
+    params: kprototypes.KPrototypesParams
 
-    steps = KPrototypesExecutor.steps
+    steps = kprototypes.KPrototypesExecutor.steps
 
     @property
     def _prepares(self) -> bool:
@@ -46,18 +46,20 @@ class KPrototypesAggregator(UpdatesAggregator):
         """Return what tasks carry, with the columns of categories divided by their weight, and gamma with what is kept."""
         if not self.params.categories:
             return carried, record
-        categories = in_categories(self.category_groups(len(mean)), len(mean))
+        categories = category_columns.in_categories(self.category_groups(len(mean)), len(mean))
         location = np.where(categories, 0.0, carried.get("mean", np.zeros_like(mean)))
         divisors = carried.get("deviation", np.ones_like(mean)).copy()
-        gamma = self.params.gamma or huang_gamma((deviation / divisors)[~categories])
-        divisors[categories] = divisor(gamma)
+        gamma = self.params.gamma or category_columns.huang_gamma((deviation / divisors)[~categories])
+        divisors[categories] = category_columns.divisor(gamma)
         return {**carried, "mean": location, "deviation": divisors}, {**record, _GAMMA: np.array(gamma)}
 
     def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
         """Return the means of the numbers (k, d), and the modes of the categories."""
         if _GAMMA not in record:
             return means
-        return with_modes(means, self.params.categories or [], 1.0 / divisor(float(record[_GAMMA])))
+        return category_columns.with_modes(
+            means, self.params.categories or [], 1.0 / category_columns.divisor(float(record[_GAMMA]))
+        )
 
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, its modes exactly 0 and 1."""

@@ -38,12 +38,11 @@ from flareclust.aggregators.refinement import (
     without_state,
 )
 from flareclust.aggregators.scaled import ScaledAggregator
-from flareclust.core.clusterers import cluster_means
+from flareclust.core import clusterers, robust
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.robust import Rule, filter_outliers
 from flareclust.core.rounds import HISTORY, movement, remember
 from flareclust.evaluation.scores import stack
-from flareclust.executors.lloyd import UPDATE, LloydExecutor, LloydParams, UpdatesExecutor, UpdatesParams
+from flareclust.executors import lloyd
 from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered, stacked
 
@@ -59,9 +58,9 @@ class UpdatesAggregator(ScaledAggregator):
     sites' seeds, `kept` (c,), which were believed, and `left_out`, the names of the sites that were not.
     """
 
-    params: UpdatesParams
+    params: lloyd.UpdatesParams
 
-    steps = UpdatesExecutor.steps
+    steps = lloyd.UpdatesExecutor.steps
 
     #: Whether the start comes from totals.
     _splits = False
@@ -71,7 +70,11 @@ class UpdatesAggregator(ScaledAggregator):
         if self._splits:
             return Round(step=SPREAD)
         start = self.params.start
-        return Round() if isinstance(start, str) else Round({"centroids": self.begun_at(np.array(start))}, step=UPDATE)
+        return (
+            Round()
+            if isinstance(start, str)
+            else Round({"centroids": self.begun_at(np.array(start))}, step=lloyd.UPDATE)
+        )
 
     def begun_at(self, means: FloatArray) -> FloatArray:
         """Return what the sites get as a start (k, d), of means of rows or what the caller has given: these, unless overridden."""
@@ -109,7 +112,7 @@ class UpdatesAggregator(ScaledAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or update the centroids."""
-        if round_.step == UPDATE:
+        if round_.step == lloyd.UPDATE:
             return self._updated(round_, replies.values())
         if round_.step == SPREAD and State.is_in(round_.record):
             return self._refined(round_, list(replies.values()))
@@ -118,13 +121,13 @@ class UpdatesAggregator(ScaledAggregator):
         assert isinstance(self.params.start, str)
         sent, site = gathered(replies.values())
         seeds = sent["centroids"]
-        filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.params.k, self.params.rule)
+        filtered = robust.filter_outliers(seeds, np.ones(len(seeds)), site, self.params.k, self.params.rule)
         centroids = self.begun_at(
-            filtered.centers(*cluster_means(filtered.points, self.params.k, self.params.start, rng))
+            filtered.centers(*clusterers.cluster_means(filtered.points, self.params.k, self.params.start, rng))
         )
         numbers, outliers = filtered.summary(replies)
         record = remember(round_.record, centroids, self.params.k) | outliers
-        return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, UPDATE)
+        return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, lloyd.UPDATE)
 
     def _split(self, round_: Round, total: Message) -> Round:
         """Split clusters until the rows make k of them, or no more than before: then these are the start."""
@@ -141,7 +144,7 @@ class UpdatesAggregator(ScaledAggregator):
         if grows and len(centroids) > len(found):
             return Round(stack([centroids]), False, numbers, record, SPREAD)
         centroids = self.begun_at(centroids)
-        return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.params.k), UPDATE)
+        return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.params.k), lloyd.UPDATE)
 
     def _updated(self, round_: Round, replies: Collection[Message]) -> Round:
         before = round_.task["centroids"]
@@ -154,7 +157,7 @@ class UpdatesAggregator(ScaledAggregator):
         if done and self.attempts and not self.params.rule.judges:
             state = begun(centroids, 0, self.attempts)
             return Round(stack([centroids]), False, diagnostics, record | state.arrays, SPREAD)
-        return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
+        return Round({"centroids": centroids}, done, diagnostics, record, lloyd.UPDATE)
 
     def _refined(self, round_: Round, replies: Sequence[Message]) -> Round:
         state, solutions = advanced(State.of(round_.record), round_.task, replies)
@@ -169,9 +172,9 @@ class UpdatesAggregator(ScaledAggregator):
 class LloydAggregator(MetricAggregator, UpdatesAggregator):
     """The server of distributed Lloyd."""
 
-    params: LloydParams
+    params: lloyd.LloydParams
 
-    steps = LloydExecutor.steps
+    steps = lloyd.LloydExecutor.steps
 
     def begun_at(self, means: FloatArray) -> FloatArray:
         """Return the start (k, d), of length 1 with the metric cosine."""
@@ -189,7 +192,7 @@ class LloydAggregator(MetricAggregator, UpdatesAggregator):
         return self.params.split_merge
 
 
-def check_judges_nobody(rule: Rule) -> None:
+def check_judges_nobody(rule: robust.Rule) -> None:
     """Raise UserError where a robust rule needs the replies of single sites, which secure sums hide."""
     if rule.judges:
         raise UserError(

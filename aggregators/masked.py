@@ -27,12 +27,10 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
-from flareclust.core.missing.distances import extremes, varying
-from flareclust.core.missing.grouping import Grouping, merge, objective
-from flareclust.core.missing.selection import Chosen, Method, best_grouping
-from flareclust.core.overlap import Verdict, judge_overlap, some
+from flareclust.core import overlap as overlaps
+from flareclust.core.missing import distances, grouping, selection
 from flareclust.core.rounds import remember
-from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
+from flareclust.executors import masked
 from flareclust.features.columns import Columns
 
 _log = logging.getLogger(__name__)
@@ -46,9 +44,9 @@ class MaskedAggregator(DescribedAggregator):
     `received_counts` (c,), `received_site` (c,) and `received_group` (c,), -1 for unassigned; `method` and `verdict`.
     """
 
-    params: MaskedParams
+    params: masked.MaskedParams
 
-    steps = MaskedExecutor.steps
+    steps = masked.MaskedExecutor.steps
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have: a site updates no more centroids than there are."""
@@ -58,7 +56,7 @@ class MaskedAggregator(DescribedAggregator):
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
     ) -> Round:
         """Group the local clusters (lines 4-11), or move the global centroids towards those reported (line 21)."""
-        if round_.step == UPDATE:
+        if round_.step == masked.UPDATE:
             return self._update(round_, columns, replies)
         return self._start(round_, columns, replies)
 
@@ -67,7 +65,7 @@ class MaskedAggregator(DescribedAggregator):
         verdict = overlap_of(columns, replies, centers)
         _log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
         methods = "AB" if self.params.method == "auto" else self.params.method
-        chosen = best_grouping(centers, rows, site, self.params.k, self.params.phi, methods, verdict.method)
+        chosen = selection.best_grouping(centers, rows, site, self.params.k, self.params.phi, methods, verdict.method)
         found = chosen.grouping
         _report_unassigned(found, [columns.sites[i] for i in site])
 
@@ -78,7 +76,7 @@ class MaskedAggregator(DescribedAggregator):
             "assumption_2": float(verdict.assumption_2),
             "unassigned": float((found.group < 0).sum()),
             "unknown": float(np.isnan(found.centroids).sum()),
-            "objective": objective(centers, rows, found.group, self.params.k, self.params.phi),
+            "objective": grouping.objective(centers, rows, found.group, self.params.k, self.params.phi),
         }
         record = {
             **remember(round_.record, found.centroids, self.params.k),
@@ -92,7 +90,7 @@ class MaskedAggregator(DescribedAggregator):
         }
         if not verdict.connected:
             record["warnings"] = np.array([verdict.text])
-        return Round({"centroids": found.centroids}, self.params.rounds == 0, diagnostics, record, UPDATE)
+        return Round({"centroids": found.centroids}, self.params.rounds == 0, diagnostics, record, masked.UPDATE)
 
     def _update(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
         centers, rows, _ = together(columns, replies)
@@ -101,7 +99,7 @@ class MaskedAggregator(DescribedAggregator):
         reported = np.full(old.shape, np.nan)
         for r in np.unique(cluster):
             members = cluster == r
-            reported[r] = merge(centers[members], rows[members])
+            reported[r] = grouping.merge(centers[members], rows[members])
         centroids = _step_towards(old, reported, self.params.alpha)
 
         shift = _movement_of_known(old, centroids)
@@ -114,7 +112,7 @@ class MaskedAggregator(DescribedAggregator):
             "counts": np.where(behind > 0, behind, round_.record["counts"]),
         }
         done = round_.index >= self.params.rounds or shift < self.params.tol or not len(centers)
-        return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
+        return Round({"centroids": centroids}, done, diagnostics, record, masked.UPDATE)
 
 
 def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:
@@ -128,31 +126,31 @@ def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArr
     return centers, rows, np.repeat(numbers, [len(reply["counts"]) for reply in replies.values()]).astype(np.int64)
 
 
-def _verdict_text(chosen: Chosen, columns: Columns, asked: str) -> str:
+def _verdict_text(chosen: selection.Chosen, columns: Columns, asked: str) -> str:
     """Return in words which method was taken, and why."""
     if asked != "auto":
         return f"Method {asked} was asked for"
-    other: Method = "B" if chosen.method == "A" else "A"
+    other: selection.Method = "B" if chosen.method == "A" else "A"
     values = chosen.objectives
     text = f"Method {chosen.method} was taken: its objective is {values[chosen.method]:.3g}, that of {other} {values[other]:.3g}"
     if not chosen.left_out.any():
         return text
     names = [columns.names[j] for j in np.flatnonzero(chosen.left_out)]
-    return f"{text}. Centroids were compared without columns that hardly separate clusters: {some(names)}"
+    return f"{text}. Centroids were compared without columns that hardly separate clusters: {overlaps.some(names)}"
 
 
-def overlap_of(columns: Columns, replies: Mapping[str, Message], centers: FloatArray) -> Verdict:
+def overlap_of(columns: Columns, replies: Mapping[str, Message], centers: FloatArray) -> overlaps.Verdict:
     """Return what the columns of the sites that replied say about the paper's assumptions.
 
     Columns in which the centroids received (c, D) do not vary are no links.
     """
     masks = columns.masks[[columns.sites.index(site) for site in replies]]
-    varies = varying(extremes(centers))
+    varies = distances.varying(distances.extremes(centers))
     constant = [columns.names[j] for j in np.flatnonzero(~varies & (masks.sum(axis=0) > 1))]
-    return judge_overlap(masks & varies, list(replies), constant)
+    return overlaps.judge_overlap(masks & varies, list(replies), constant)
 
 
-def _report_unassigned(found: Grouping, sites: list[str]) -> None:
+def _report_unassigned(found: grouping.Grouping, sites: list[str]) -> None:
     """Warn of local clusters that belong to no group, by the sites (c,) that sent them."""
     left_out = [site for site, group in zip(sites, found.group, strict=True) if group < 0]
     for site in sorted(set(left_out)):

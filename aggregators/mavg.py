@@ -21,9 +21,9 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
-from flareclust.core.robust import Rule, filter_outliers, medoid, site_centers
+from flareclust.core import robust
 from flareclust.core.rounds import match
-from flareclust.executors.mavg import MAvgExecutor, MAvgParams
+from flareclust.executors import mavg
 from flareclust.protocol.replies import gathered
 
 
@@ -35,9 +35,9 @@ class MAvgAggregator(ScaledAggregator):
     also `left_out`, the names of the sites that were.
     """
 
-    params: MAvgParams
+    params: mavg.MAvgParams
 
-    steps = MAvgExecutor.steps
+    steps = mavg.MAvgExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Match and average."""
@@ -46,7 +46,9 @@ class MAvgAggregator(ScaledAggregator):
         diagnostics = {"received": float(len(site))}
         sets = [reply["centroids"] for reply in replies.values()]
         if self.params.rule.active:
-            filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.params.k, self.params.rule)
+            filtered = robust.filter_outliers(
+                sent["centroids"], np.ones(len(site)), site, self.params.k, self.params.rule
+            )
             centroids, record["matched"] = _match_robustly(sets, filtered.left_out, self.params.rule)
             numbers, outliers = filtered.summary(replies)
             diagnostics |= numbers
@@ -74,7 +76,7 @@ def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
     return reference + sums / np.bincount(of)[:, None], of
 
 
-def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: Rule) -> tuple[FloatArray, IntArray]:
+def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: robust.Rule) -> tuple[FloatArray, IntArray]:
     """Return what `_match_average` does where some sites may lie, and -1 for the centroids of those left out.
 
     Args:
@@ -84,13 +86,13 @@ def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: Rule
     """
     trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]
     apart = np.array([[_distance(one, other) for other in trusted] for one in trusted])
-    reference = trusted[medoid(trusted, apart)]
+    reference = trusted[robust.medoid(trusted, apart)]
     nowhere = (np.full(len(centroids), -1, dtype=np.int64) for centroids in sent)
     of = np.concatenate(
         [none if out else _matched(reference, own) for none, own, out in zip(nowhere, sent, untrusted, strict=True)]
     )
     site = np.repeat(np.arange(len(sent)), list(map(len, sent)))
-    return site_centers(reference, np.concatenate(sent), np.ones(len(of)), site, of, rule), of
+    return robust.site_centers(reference, np.concatenate(sent), np.ones(len(of)), site, of, rule), of
 
 
 def _matched(reference: FloatArray, centroids: FloatArray) -> IntArray:

@@ -20,7 +20,7 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
-from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, MiniBatchParams
+from flareclust.executors import minibatch
 from flareclust.protocol.replies import gathered
 
 
@@ -31,14 +31,14 @@ class MiniBatchAggregator(ScaledAggregator):
     many rows each centroid is the mean of, rows that were drawn several times counted as often.
     """
 
-    params: MiniBatchParams
+    params: minibatch.MiniBatchParams
 
-    steps = MiniBatchExecutor.steps
+    steps = minibatch.MiniBatchExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or add the sites' means to the running ones."""
         received, _ = gathered(replies.values())
-        if round_.step != SAMPLE:
+        if round_.step != minibatch.SAMPLE:
             seeds = received["centroids"]
             centroids = kmeans(seeds, min(self.params.k, len(seeds)), rng).centroids
             seen = np.zeros(len(centroids), dtype=np.int64)
@@ -49,7 +49,9 @@ class MiniBatchAggregator(ScaledAggregator):
             diagnostics = {"shift": movement(before, centroids)}
         diagnostics["received"] = float(len(received["centroids"]))
         record = remember(round_.record, centroids, self.params.k) | {"seen": seen}
-        return Round({"centroids": centroids}, round_.index >= self.params.rounds, diagnostics, record, SAMPLE)
+        return Round(
+            {"centroids": centroids}, round_.index >= self.params.rounds, diagnostics, record, minibatch.SAMPLE
+        )
 
 
 def _running_means(

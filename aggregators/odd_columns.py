@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.scaling import Spread, rounded
 from flareclust.evaluation.agreement import counted_oddities, unit_warnings
-from flareclust.features.alignment import places
+from flareclust.features import alignment
 from flareclust.features.columns import Columns, by_column
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def of_described(columns: Columns, replies: Mapping[str, Message]) -> Message:
     means, deviations = np.full((2, *cells.shape), np.nan)
     for i, reply in enumerate(replies[site] for site in columns.sites):
         if len(reply["m2"]):
-            positions = places(columns.codes, reply["codes"])
+            positions = alignment.places(columns.codes, reply["codes"])
             has, own = positions >= 0, positions[positions >= 0]
             n = cells[i, has] = int(reply["rows"])
             _, means[i, has], deviations[i, has] = rounded(Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n)))

@@ -16,11 +16,10 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.cosine import MetricAggregator
-from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.robust import filter_outliers, typical_totals
+from flareclust.core import clusterers, robust
 from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, decides, score_candidates, scores_mean
 from flareclust.evaluation.scores import stack, unstack, values_needed
-from flareclust.executors.pooled import PooledExecutor, PooledParams
+from flareclust.executors import pooled
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import SCORING
 
@@ -35,9 +34,9 @@ class PooledAggregator(MetricAggregator):
     sites that were not.
     """
 
-    params: PooledParams
+    params: pooled.PooledParams
 
-    steps = PooledExecutor.steps
+    steps = pooled.PooledExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""
@@ -45,7 +44,7 @@ class PooledAggregator(MetricAggregator):
             return self._choose(round_, replies)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
-        filtered = filter_outliers(
+        filtered = robust.filter_outliers(
             centers, rows if self.params.weighted else np.ones(len(rows)), site, self.params.k, self.params.rule
         )
         numbers, outliers = filtered.summary(replies)
@@ -54,7 +53,7 @@ class PooledAggregator(MetricAggregator):
 
         def solution(k: int) -> tuple[FloatArray, IntArray]:
             weights = filtered.weights.astype(np.float64)
-            centroids, labels = weighted_kmeans(filtered.points, weights, k, self.params.restarts, rng)
+            centroids, labels = clusterers.weighted_kmeans(filtered.points, weights, k, self.params.restarts, rng)
             return filtered.centers(centroids, labels), labels
 
         if self.params.k_min is None:
@@ -70,13 +69,13 @@ class PooledAggregator(MetricAggregator):
         solutions = [solution(k)[0] for k in range(self.params.k_min, self.params.k + 1)]
         if scores_mean(self.params.criterion):
             counted = filtered.weights if self.params.weighted else rows[filtered.kept]
-            mean, all_in_one = weighted_kmeans(filtered.points, counted, 1, 1, rng)
+            mean, all_in_one = clusterers.weighted_kmeans(filtered.points, counted, 1, 1, rng)
             solutions.insert(0, filtered.centers(mean, all_in_one))
         return Round(stack(solutions), False, diagnostics, record, STEP_OF[self.params.criterion])
 
     def _choose(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         fields, mean = self.schema(round_.step).fields, scores_mean(self.params.criterion)
-        total = typical_totals(list(replies.values()), fields, self.params.rule)
+        total = robust.typical_totals(list(replies.values()), fields, self.params.rule)
         if not total["rows"]:
             needed = values_needed(round_.task, fields, round_.task["candidates"].shape[1])
             raise JobFailed(

@@ -35,13 +35,11 @@ from flareclust.aggregators.refinement import (
     totals,
     without_state,
 )
-from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.robust import FilteredCentroids, filter_outliers, typical_totals
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.scores import stack, unstack
-from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
-from flareclust.executors.portfolio import PortfolioExecutor, PortfolioParams
+from flareclust.executors import feca, portfolio
 from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import CLUSTER, SCORE
@@ -67,9 +65,9 @@ class PortfolioAggregator(MetricAggregator):
     received were believed, and `left_out`, the names of the sites that were not, which have no say in the choice.
     """
 
-    params: PortfolioParams
+    params: portfolio.PortfolioParams
 
-    steps = PortfolioExecutor.steps
+    steps = portfolio.PortfolioExecutor.steps
 
     def secured(self) -> "PortfolioAggregator":
         """Return this aggregator, which works with totals; UserError with robust settings, which compare sites."""
@@ -114,7 +112,7 @@ class PortfolioAggregator(MetricAggregator):
 
     def _proposed(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         sent, site = gathered(replies.values())
-        filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.params.k, self.params.rule)
+        filtered = robust.filter_outliers(sent["centroids"], sent["counts"], site, self.params.k, self.params.rule)
         uploads = _trusted(list(replies.values()), sent, filtered)
         restarts = self.params.restarts
         solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
@@ -131,7 +129,7 @@ class PortfolioAggregator(MetricAggregator):
             return self._chosen(round_, np.full(len(unstack(round_.task)), np.inf), 0)
         if not rows:
             return Round(round_.task, False, {"scored_rows": 0.0}, round_.record, SPREAD)
-        return self._chosen(round_, typical_totals(replies, ["sse"], self.params.rule)["sse"], rows)
+        return self._chosen(round_, robust.typical_totals(replies, ["sse"], self.params.rule)["sse"], rows)
 
     def _judged(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Choose by the mean square over the rows of the clusters that the sites report for each solution."""
@@ -179,7 +177,7 @@ class PortfolioAggregator(MetricAggregator):
     def _compared(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Return the better of where refining started and where it ended, or the end where no site compares them."""
         start, end = unstack(round_.task)
-        inertia = typical_totals(replies, ["sse"], self.params.rule)["sse"]
+        inertia = robust.typical_totals(replies, ["sse"], self.params.rule)["sse"]
         rows = int(np.sum([reply["rows"] for reply in replies]))
         best = _first_least(inertia) if rows else 1
         numbers = {"inertia": float(inertia[best])} if rows else {}
@@ -198,7 +196,7 @@ def _first_least(values: FloatArray) -> int:
     return int(np.argmax(values <= values.min() * (1 + 1e-12)))
 
 
-def _trusted(uploads: Sequence[Message], sent: Message, filtered: FilteredCentroids) -> Sequence[Message]:
+def _trusted(uploads: Sequence[Message], sent: Message, filtered: robust.FilteredCentroids) -> Sequence[Message]:
     """Return what the members get of the uploads: the descriptions that are believed, by site, with capped counts.
 
     Sums of squares per row and radii above `_WIDE` times the median of all are brought down to that.
@@ -216,7 +214,7 @@ def _trusted(uploads: Sequence[Message], sent: Message, filtered: FilteredCentro
     return [{name: value[filtered.site == i] for name, value in kept.items()} for i in np.unique(filtered.site)]
 
 
-def _centered(solution: FloatArray, filtered: FilteredCentroids, member: str) -> FloatArray:
+def _centered(solution: FloatArray, filtered: robust.FilteredCentroids, member: str) -> FloatArray:
     """Return a member's centroids, put at the centers of the centroids nearest to each; not those of made-up rows."""
     return solution if member == "sampled" else filtered.centers(solution, assign(filtered.points, solution)[0])
 
@@ -225,8 +223,8 @@ def _by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.G
     """Merge as FeCA does: removal of one-fit-many centroids at each site, radii, grouping, means of the largest groups."""
     kept, radii = [], []
     for upload in uploads:
-        clusters = LocalClusters(upload["centroids"], upload["counts"], upload["sse"])
-        good, origin = remove_one_fit_many(clusters)
+        clusters = feca.LocalClusters(upload["centroids"], upload["counts"], upload["sse"])
+        good, origin = feca.remove_one_fit_many(clusters)
         kept.append(good.centroids)
         radii.append(_radii(good.centroids, upload["radii"][[sources[0] for sources in origin]]))
     centroids = np.concatenate(kept)
@@ -246,13 +244,13 @@ def _by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.G
 def _by_pooled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge by k-means on all centroids, each weighted by its rows."""
     sent, _ = gathered(uploads)
-    return weighted_kmeans(sent["centroids"], sent["counts"].astype(np.float64), k, restarts, rng)[0]
+    return clusterers.weighted_kmeans(sent["centroids"], sent["counts"].astype(np.float64), k, restarts, rng)[0]
 
 
 def _by_unweighted(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge by k-means on all centroids, which count equally."""
     centers = gathered(uploads)[0]["centroids"]
-    return weighted_kmeans(centers, np.ones(len(centers)), k, restarts, rng)[0]
+    return clusterers.weighted_kmeans(centers, np.ones(len(centers)), k, restarts, rng)[0]
 
 
 def _by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
@@ -279,4 +277,4 @@ _MEMBERS: Mapping[str, _Member] = MappingProxyType(
 
 
 def _radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
-    return empirical_radii(centroids, reach) if len(centroids) > 1 else reach
+    return feca.empirical_radii(centroids, reach) if len(centroids) > 1 else reach

@@ -35,15 +35,11 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Messa
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.masked import overlap_of, together
-from flareclust.core.agglomeration import Tree, agglomerate, choose_k, cut
-from flareclust.core.exponent import Overlap, automatic, least_overlap
-from flareclust.core.forces import pair_forces
-from flareclust.core.missing.grouping import merge as merge_centroids
-from flareclust.core.missing.selection import cost, left_out_on_trial
-from flareclust.core.overlap import some
-from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
-from flareclust.executors.kfed import site_number
-from flareclust.executors.proxy import ProxyExecutor, ProxyParams
+from flareclust.core import agglomeration, exponent, forces
+from flareclust.core import overlap as overlaps
+from flareclust.core import proxies as proxy_pdfs
+from flareclust.core.missing import grouping, selection
+from flareclust.executors import kfed, proxy
 from flareclust.features.columns import Columns
 from flareclust.protocol.task import DESCRIBE
 
@@ -62,9 +58,9 @@ class ProxyAggregator(DescribedAggregator):
     `tree_right`, `tree_force` and `tree_size` (c - 1,).
     """
 
-    params: ProxyParams
+    params: proxy.ProxyParams
 
-    steps = ProxyExecutor.steps
+    steps = proxy.ProxyExecutor.steps
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have."""
@@ -87,11 +83,11 @@ class ProxyAggregator(DescribedAggregator):
         k_hat = self.params.k
         if self.params.choose_k:
             shown = np.where(left_out, np.nan, points)
-            k_hat = choose_k(tree, shown, cluster, min(self.params.k, len(centers)), self.params.phi)
-        group = cut(tree, k_hat)
+            k_hat = agglomeration.choose_k(tree, shown, cluster, min(self.params.k, len(centers)), self.params.phi)
+        group = agglomeration.cut(tree, k_hat)
         numbers = {**_forces_at(tree, k_hat), "w": w, "left_out": float(left_out.sum())}
         if left_out.any():
-            names = some([columns.names[j] for j in np.flatnonzero(left_out)])
+            names = overlaps.some([columns.names[j] for j in np.flatnonzero(left_out)])
             _log.info("clusters were compared without columns that hardly separate them: %s", names)
         if numbers["incomparable"]:
             _log.warning(
@@ -114,7 +110,7 @@ class ProxyAggregator(DescribedAggregator):
             _log.warning("%s", text)
         if warnings:
             record["warnings"] = np.array(warnings)
-        owners = np.array([site_number(columns.sites[i]) for i in site], dtype=np.int64)
+        owners = np.array([kfed.site_number(columns.sites[i]) for i in site], dtype=np.int64)
         task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
         return Round(task, done=True, diagnostics=numbers, record=record)
 
@@ -137,9 +133,9 @@ class _Merges(NamedTuple):
         left_out: columns by which they were not compared (D,).
     """
 
-    tree: Tree
+    tree: agglomeration.Tree
     w: float
-    overlap: Overlap
+    overlap: exponent.Overlap
     left_out: BoolArray
 
 
@@ -148,7 +144,7 @@ def _best_merges(
     cluster: IntArray,
     received: tuple[FloatArray, IntArray, IntArray],
     k: int,
-    params: ProxyParams,
+    params: proxy.ProxyParams,
 ) -> _Merges:
     """Run lines 5-10 with all columns and, unless w is set, without those that hardly separate clusters (reading 7).
 
@@ -159,19 +155,19 @@ def _best_merges(
     """
     centers, rows, _ = received
     found: list[tuple[int, float, _Merges]] = []
-    for left_out in left_out_on_trial(*received):
+    for left_out in selection.left_out_on_trial(*received):
         shown = np.where(left_out, np.nan, points)
-        overlap = least_overlap(shown, cluster, params.phi)
-        w = automatic(overlap.bound) if params.w == "auto" else params.w
+        overlap = exponent.least_overlap(shown, cluster, params.phi)
+        w = exponent.automatic(overlap.bound) if params.w == "auto" else params.w
         tree = attract(shown, cluster, w, params.phi)
-        value = cost(centers, rows, cut(tree, k), k, params.phi)
+        value = selection.cost(centers, rows, agglomeration.cut(tree, k), k, params.phi)
         found.append((_incomparable(tree, k), round(value, _DIGITS), _Merges(tree, w, overlap, left_out)))
         if params.w != "auto":
             break
     return min(found, key=lambda one: one[:2])[2]
 
 
-def _too_little(overlap: Overlap, w: float) -> str:
+def _too_little(overlap: exponent.Overlap, w: float) -> str:
     """Return in words that clusters share too little for their attraction to be a finite mean."""
     advice = "or use masked, which compares means" if overlap.bound <= 1 else 'or set w="auto"'
     return (
@@ -201,18 +197,18 @@ def _proxies_of(reply: Message, rng: np.random.Generator) -> list[FloatArray]:
     shares, boxes = len(reply["concentration"]) > 0, len(reply["low"]) > 0
     clusters = []
     for r, (mean, count) in enumerate(zip(reply["centroids"], reply["counts"].tolist(), strict=True)):
-        size = proxy_size(count)
+        size = proxy_pdfs.proxy_size(count)
         if shares and reply["concentration"][r] > 0:
-            clusters.append(sample_dirichlet(reply["concentration"][r] * mean, size, rng))
+            clusters.append(proxy_pdfs.sample_dirichlet(reply["concentration"][r] * mean, size, rng))
         elif len(factors[r]):
             limits = (reply["low"][r], reply["high"][r]) if boxes else None
-            clusters.append(sample_gaussian(mean, factors[r], size, rng, limits))
+            clusters.append(proxy_pdfs.sample_gaussian(mean, factors[r], size, rng, limits))
         else:
             clusters.append(np.tile(mean, (size, 1)))
     return clusters
 
 
-def attract(points: FloatArray, cluster: IntArray, w: float, phi: str) -> Tree:
+def attract(points: FloatArray, cluster: IntArray, w: float, phi: str) -> agglomeration.Tree:
     """Merge the sets of proxy clusters with the strongest force of attraction until one is left: lines 5-10.
 
     Args:
@@ -221,7 +217,7 @@ def attract(points: FloatArray, cluster: IntArray, w: float, phi: str) -> Tree:
         w: power of the distance.
         phi: the distance.
     """
-    return agglomerate(*pair_forces(points, cluster, w, phi))
+    return agglomeration.agglomerate(*forces.pair_forces(points, cluster, w, phi))
 
 
 def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArray:
@@ -232,15 +228,15 @@ def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArra
         counts: their rows (c,).
         group: the set of each (c,), in 0..k-1.
     """
-    return np.stack([merge_centroids(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
+    return np.stack([grouping.merge(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
 
 
-def _incomparable(tree: Tree, k: int) -> int:
+def _incomparable(tree: agglomeration.Tree, k: int) -> int:
     """Return how many of the merges down to k clusters have no force, as their sets cannot be compared."""
     return int(np.isnan(tree.force[: len(tree.force) + 1 - k]).sum())
 
 
-def _forces_at(tree: Tree, k: int) -> dict[str, float]:
+def _forces_at(tree: agglomeration.Tree, k: int) -> dict[str, float]:
     """Return what the tree says about k clusters: how weak the weakest merge was, and how strong the next would be.
 
     Merges of sets that cannot be compared have no force; they are counted.

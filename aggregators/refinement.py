@@ -14,8 +14,8 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round, entries, state_in
+from flareclust.core import robust
 from flareclust.core.group_kernels import add_means
-from flareclust.core.robust import PLAIN, Rule, capped, site_centers
 from flareclust.evaluation.scores import unstack
 from flareclust.protocol.replies import gathered, piecewise
 
@@ -220,7 +220,7 @@ def _of_solution(reply: Message, first: int, end: int) -> Message:
     return {name: value[own] for name, value in reply.items()} | {"cluster": reply["cluster"][own] - first}
 
 
-def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule = PLAIN) -> FloatArray:
+def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: robust.Rule = robust.PLAIN) -> FloatArray:
     """Return the centroids (k, d) after one update: the means of all rows that the replies describe.
 
     With a rule that judges sites, the center of what they say of each cluster instead.
@@ -233,9 +233,9 @@ def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule 
         rule: how far sites are believed.
     """
     sent, site = gathered(replies, ("counts", "cluster"))
-    counts, cluster = capped(sent["counts"], site, rule.cap), sent["cluster"]
+    counts, cluster = robust.capped(sent["counts"], site, rule.cap), sent["cluster"]
     if rule.active:
-        return site_centers(centroids, gathered(replies)[0]["centroids"], counts, site, cluster, rule)
+        return robust.site_centers(centroids, gathered(replies)[0]["centroids"], counts, site, cluster, rule)
     rows = counts.astype(np.float64)
     total = np.bincount(cluster, weights=rows, minlength=len(centroids))
     # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points

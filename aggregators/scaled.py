@@ -13,12 +13,12 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ComparedAggregator, Round
 from flareclust.aggregators.odd_columns import ODD_SITES, OF_SITES, log_before_rounds, odd_between_sites, of_sites
-from flareclust.core.categories import category_divisor, in_categories, number_variance
-from flareclust.core.histograms import REACH, WIDE_REACH, Grid, finer, grid_around, median_and_range, outermost
+from flareclust.core import categories as category_columns
+from flareclust.core import histograms
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import divisors_of, pooled_known_spread, pooled_spread
+from flareclust.executors import parameters
 from flareclust.executors.odd_columns import pooled_message
-from flareclust.executors.parameters import BY_BINS, COSINE, ScaledParams
 from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.features.scaling import FILL
@@ -38,7 +38,7 @@ _CARRIED, _KEPT = (
 class ScaledAggregator(ComparedAggregator):
     """A server that has columns filled and scaled where the job says so."""
 
-    params: ScaledParams
+    params: parameters.ScaledParams
 
     @property
     def _prepares(self) -> bool:
@@ -78,7 +78,7 @@ class ScaledAggregator(ComparedAggregator):
         self._warn_of_columns(spread["deviation"], record)
         record = {**record, MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
         spread = {**spread, "deviation": divisors_of(spread["deviation"])}
-        if self.params.scale in BY_BINS:
+        if self.params.scale in parameters.BY_BINS:
             return self._after_bins(begun(self.params.scale, self.params.table_ranges, spread, record))
         kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
         carried = {name: spread[name] for name in kept if name in spread}
@@ -90,14 +90,14 @@ class ScaledAggregator(ComparedAggregator):
         names = [f"column {j + 1} of {d}" for j in range(d)]
         found = odd_between_sites(record, names, self._of_categories(d))
         widest = outweighing(names, deviation)
-        by_direction = getattr(self.params, "metric", None) == COSINE
+        by_direction = getattr(self.params, "metric", None) == parameters.COSINE
         if self.params.scale == "none" and not self.params.categories and not by_direction and widest is not None:
             found.append(decides_distances(widest, "scale=standard"))
         log_before_rounds(found)
 
     def _of_categories(self, d: int) -> BoolArray:
         """Return which of d columns are values of categories (d,): they have no units, and may be rare at one site."""
-        return in_categories(self.category_groups(d), d)
+        return category_columns.in_categories(self.category_groups(d), d)
 
     def _after_bins(self, after: Round) -> Round:
         """Return the next exchange: about bins, or the first of the algorithm."""
@@ -133,11 +133,11 @@ class ScaledAggregator(ComparedAggregator):
         """
         if "deviation" not in carried or not self.params.categories:
             return carried, record
-        together = in_categories(self.category_groups(len(mean)), len(mean))
+        together = category_columns.in_categories(self.category_groups(len(mean)), len(mean))
         divisor = carried["deviation"].copy()
-        of_number = number_variance(deviation[~together], divisor[~together])
+        of_number = category_columns.number_variance(deviation[~together], divisor[~together])
         for group in self.params.categories:
-            divisor[group] = category_divisor(mean[group], deviation[group], of_number)
+            divisor[group] = category_columns.category_divisor(mean[group], deviation[group], of_number)
         return {**carried, "mean": np.where(together, mean, carried["mean"]), "deviation": divisor}, record
 
     def category_groups(self, d: int) -> list[list[int]]:
@@ -250,7 +250,9 @@ def begun(scale: str, ranges: _Ranges | None, spread: Message, record: Message) 
     low, high = _stated(ranges, len(spread["mean"]))
     if scale == "range" and not np.isnan(low).any():
         return Round({"mean": low, "deviation": high - low, **fill}, record=record, step=SCALES)
-    grid = grid_around(spread["mean"], spread["deviation"], REACH if scale == "robust" else WIDE_REACH)
+    grid = histograms.grid_around(
+        spread["mean"], spread["deviation"], histograms.REACH if scale == "robust" else histograms.WIDE_REACH
+    )
     return Round(dict(grid._asdict()), record={**record, **fill}, step=BINNED)
 
 
@@ -265,16 +267,16 @@ def scaled_by_bins(scale: str, ranges: _Ranges | None, round_: Round, counts: In
         round_: the question.
         counts: cells of all sites in each bin (d, BINS).
     """
-    grid, record = Grid(round_.task["low"], round_.task["width"]), dict(round_.record)
-    if scale == "robust" and round_.step == BINNED and (closer := finer(counts, grid)) is not None:
+    grid, record = histograms.Grid(round_.task["low"], round_.task["width"]), dict(round_.record)
+    if scale == "robust" and round_.step == BINNED and (closer := histograms.finer(counts, grid)) is not None:
         return Round(dict(closer._asdict()), record=record, step=FINER_BINNED)
     mean, deviation = record[MOMENTS_MEAN], record[MOMENTS_DEVIATION]
     fill = {FILL: record.pop(FILL)} if FILL in record else {}
     if scale == "robust":
-        location, divisor = median_and_range(counts, grid)
+        location, divisor = histograms.median_and_range(counts, grid)
     else:
         low, high = _stated(ranges, len(mean))
-        first, last = outermost(counts, grid)
+        first, last = histograms.outermost(counts, grid)
         location = np.where(np.isnan(low), first, low)
         divisor = np.where(np.isnan(low), last, high) - location
     usable = (counts.sum(axis=1) > 0) & (divisor > 0)

@@ -12,8 +12,7 @@ import numpy as np
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.core import compiled, microaggregation
-from flareclust.core.assessment import TOTALS, assessment_sums, without_small
+from flareclust.core import assessment, compiled, microaggregation
 from flareclust.core.devices import steps as devices_steps
 from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
 from flareclust.core.disclosure import factor
@@ -25,7 +24,7 @@ from flareclust.executors.nvflare_executor import HELD, ExecutorShell
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.executors.profiles import PROFILES, Profiling
 from flareclust.executors.stages import RowStage, SchemaStage
-from flareclust.features.alignment import NAMES_OF_COLUMNS, hashed_names
+from flareclust.features import alignment
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.masking import KEY
@@ -153,10 +152,10 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         self._check_enough(rows.X, rows.context)
         sums = self.assessed(rows.X, task.arrays["centroids"])
         if rows.context.grouped:
-            sums = without_small(sums, rows.context.min_count)
+            sums = assessment.without_small(sums, rows.context.min_count)
             scale = factor(sums["counts"], rows.context.round_counts, rows.context.min_count)
             sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
-        return sums | {name: sums[name].sum() for name in TOTALS}
+        return sums | {name: sums[name].sum() for name in assessment.TOTALS}
 
     def assess_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Return the replies of many sites to `assess`; None where an algorithm computes other sums."""
@@ -166,7 +165,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""
-        return assessment_sums(self.compared(data, centroids), centroids)[1]
+        return assessment.assessment_sums(self.compared(data, centroids), centroids)[1]
 
     def score(self, task: Task, rows: SiteRows) -> Message:
         """Return how well each of several solutions fits the rows (n, d)."""
@@ -361,12 +360,12 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 class ComparedExecutor(ClusteringExecutor):
     """A site that reports hashes of its columns' names in their order where the job asks for them (`compare`)."""
 
-    steps = {NAMES: Step(NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
+    steps = {NAMES: Step(alignment.NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
 
     @partwise.computed_by(partwise.names)
     def names(self, task: Task, rows: SiteRows) -> Message:
         """Return hashes of the names of the columns."""
-        return hashed_names(rows.table)
+        return alignment.hashed_names(rows.table)
 
 
 def batched_method(executor: type[ClusteringExecutor], step: str) -> str | None:

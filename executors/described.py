@@ -12,16 +12,16 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core import histograms
 from flareclust.core.disclosure import factor
-from flareclust.core.histograms import BINS, Grid, binned
 from flareclust.core.local import Sendable, without_remainder
+from flareclust.core.missing import distances
 from flareclust.core.missing.assessment import masked_sums
-from flareclust.core.missing.distances import nearest_by_known
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import BY_BINS, ColumnsParams
 from flareclust.executors.scaled import GRID, IN_BINS, check_bins
-from flareclust.features.alignment import DESCRIPTION, FILL, describe, moments, moments_of_known, own_view
+from flareclust.features import alignment
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
@@ -50,7 +50,7 @@ class DescribedExecutor(ClusteringExecutor):
     params: ColumnsParams
 
     steps = {
-        DESCRIBE: Step(DESCRIPTION, "describe", named=True),
+        DESCRIBE: Step(alignment.DESCRIPTION, "describe", named=True),
         MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
         KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
         BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
@@ -80,7 +80,7 @@ class DescribedExecutor(ClusteringExecutor):
         rows: SiteRows,
     ) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance on the known entries of the centroids; -1 for none."""
-        return nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
+        return distances.nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the algorithm's view of what the server sent, and of the rows."""
@@ -100,7 +100,7 @@ class DescribedExecutor(ClusteringExecutor):
         if self.params.missing == "drop-rows":
             self._check_enough(rows.table.X, rows.context)
         sums = self.sends_sums and not rows.context.secure and self.params.missing != "mean"
-        message = describe(rows.table, sums=sums, min_count=rows.context.min_count)
+        message = alignment.describe(rows.table, sums=sums, min_count=rows.context.min_count)
         # So that mean squares stay what they are.
         scale = factor(message["rows"], rows.context.round_counts, rows.context.min_count)
         return {**message, "m2": message["m2"] * scale}
@@ -109,7 +109,7 @@ class DescribedExecutor(ClusteringExecutor):
         """Return mean and squared deviations of each column."""
         if not self.sends_sums:  # whose clusters are not held back for it
             raise Refusal("was asked for exact sums of its columns, which this job's settings do without")
-        message = moments(rows.table, task.arrays["columns"], rows.context.min_count)
+        message = alignment.moments(rows.table, task.arrays["columns"], rows.context.min_count)
         return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
     def known_moments(self, task: Task, rows: SiteRows) -> Message:
@@ -117,7 +117,7 @@ class DescribedExecutor(ClusteringExecutor):
         if not (self.sends_sums or self.params.scale in BY_BINS):
             raise Refusal("was asked for sums of its columns, which this job's settings do without")
         repeats = None if self.sends_sums else rows.context.repeats
-        message = moments_of_known(rows.table, task.arrays["columns"], rows.context.min_count, repeats)
+        message = alignment.moments_of_known(rows.table, task.arrays["columns"], rows.context.min_count, repeats)
         return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
     def column_bins(self, task: Task, rows: SiteRows) -> Message:
@@ -126,9 +126,11 @@ class DescribedExecutor(ClusteringExecutor):
         D = len(task.arrays["columns"])
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": D})
-        X, has = own_view(rows.table, {"columns": task.arrays["columns"]})
-        found = np.zeros((D, BINS), dtype=np.int64)
-        found[has] = binned(X, Grid(*(values[has] for values in asked.values())), rows.context.min_count)
+        X, has = alignment.own_view(rows.table, {"columns": task.arrays["columns"]})
+        found = np.zeros((D, histograms.BINS), dtype=np.int64)
+        found[has] = histograms.binned(
+            X, histograms.Grid(*(values[has] for values in asked.values())), rows.context.min_count
+        )
         return {"counts": found}
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
@@ -141,7 +143,7 @@ class DescribedExecutor(ClusteringExecutor):
         Raises:
             Refusal: the site has none of the columns, or lacks one that all must have.
         """
-        X, has = own_view(table, self._scaling(arrays))
+        X, has = alignment.own_view(table, self._scaling(arrays))
         D = len(arrays["columns"])
         if self.view == "common" and len(has) < D:
             raise Refusal(f"has {len(has)} of the {D} columns that the others have in common")
@@ -194,7 +196,7 @@ class DescribedExecutor(ClusteringExecutor):
         return {name: value for name, value in arrays.items() if name not in ("mean", "deviation")}
 
     def _imputed(self, arrays: Message, X: FloatArray, has: IntArray) -> FloatArray:
-        fill = arrays.get(FILL, arrays["mean"])
+        fill = arrays.get(alignment.FILL, arrays["mean"])
         if self.params.scale != "none":
             fill = (fill - arrays["mean"]) / arrays["deviation"]
         filled = np.tile(fill, (len(X), 1))

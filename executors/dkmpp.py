@@ -18,7 +18,7 @@ from typing import Annotated
 
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Message
-from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core import clusterers
 from flareclust.core.local import seed_cells
 from flareclust.executors.parameters import ScaledParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
@@ -33,7 +33,7 @@ class DKMPPParams(SeedsParams, ScaledParams):
     """Parameters of distributed k-means++."""
 
     greedy: bool = site(True, "Whether each seed is the best of 2 + log k draws; false is the paper's k-means++.")
-    clusterer: Annotated[str, OneOf(CLUSTERERS)] = server("kmeans", "What clusters the seeds.")
+    clusterer: Annotated[str, OneOf(clusterers.CLUSTERERS)] = server("kmeans", "What clusters the seeds.")
 
 
 class DKMPPExecutor(ScaledExecutor):

@@ -14,10 +14,9 @@ from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message, never_abort
 from flareclust._foundation.validation import LARGEST, check_int
 from flareclust.core.chunks import pieces
+from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
-from flareclust.core.dp.grid import has_grid
-from flareclust.core.dp.sums import CLIPPED, LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.executors.base import ComparedExecutor
@@ -26,7 +25,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession, misfitting
 from flareclust.privacy.policy import PER_ID
-from flareclust.protocol.cluster_arrays import REACH
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
@@ -105,16 +104,16 @@ class PrivateExecutor(ComparedExecutor):
         would add up to a signal.
         """
         centroids, terms = task.arrays["centroids"], self.granted(rows.context, rows.aborted)
-        reach = positive(task.arrays.get(REACH), REACH, ())
+        reach = positive(task.arrays.get(cluster_arrays.REACH), cluster_arrays.REACH, ())
         sums = dp_sums.quality_sums(rows.X, own_box(terms), centroids, float(reach), never_abort)
         noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
         zeros = np.zeros(len(centroids))
         return {
             "counts": zeros.astype(np.int64),
             "scatter": zeros,
-            "sse": np.array(np.clip(float(noisy[0] / UNIT * reach**2), -LARGEST, LARGEST)),
-            "silhouette": np.array(noisy[1] / SILHOUETTE),
-            "clipped": np.array(noisy[2] / CLIPPED),
+            "sse": np.array(np.clip(float(noisy[0] / dp_sums.UNIT * reach**2), -LARGEST, LARGEST)),
+            "silhouette": np.array(noisy[1] / dp_sums.SILHOUETTE),
+            "clipped": np.array(noisy[2] / dp_sums.CLIPPED),
         }
 
     def granted(self, context: SiteContext, aborted: AbortCheck) -> DPSession:
@@ -182,7 +181,7 @@ class PrivateExecutor(ComparedExecutor):
 
 def start_share(k: int, d: int, cells: int | None) -> float:
     """Return what share of a job's rho its start costs: a larger share with a grid, which decides which clusters are found."""
-    return GRID_START if has_grid(k, d, cells) else MOMENTS_START
+    return GRID_START if dp_grid.has_grid(k, d, cells) else MOMENTS_START
 
 
 def update_share(k: int, d: int, cells: int | None, rounds: int) -> float:
@@ -233,8 +232,8 @@ def sent_share(arrays: Message) -> float:
 def positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
     """Return numbers above 0 that can be squared; raise BadMessage unless the server sent such."""
     formed = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
-    if formed and value is not None and ((value > LEAST_RADIUS) & (value < LARGEST_RADIUS)).all():
+    if formed and value is not None and ((value > dp_sums.LEAST_RADIUS) & (value < dp_sums.LARGEST_RADIUS)).all():
         return value
     raise BadMessage(
-        f"was sent {name} that are not numbers between {LEAST_RADIUS:g} and {LARGEST_RADIUS:g}, as many as are needed"
+        f"was sent {name} that are not numbers between {dp_sums.LEAST_RADIUS:g} and {dp_sums.LARGEST_RADIUS:g}, as many as are needed"
     )

@@ -28,9 +28,8 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.dp import axes
+from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.axes import MOST_COLUMNS, Grid
-from flareclust.core.dp.sums import UNIT
 from flareclust.executors.dp_base import (
     AXES_START,
     GRID_START,
@@ -120,14 +119,16 @@ class DPLloydExecutor(PrivateExecutor):
         """Return the noisy number of all rows, sums of their values and of the values' squares."""
         terms, d = self.granted_for_sums(rows.context, rows.aborted), rows.X.shape[1]
         sums = dp_sums.moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
-        noisy = self.noisy_sums(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / UNIT
+        noisy = self.noisy_sums(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / dp_sums.UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
     def second_moments(self, task: Task, rows: SiteRows) -> Message:
         """Return the noisy number of all rows, sums of their values and of the products of any two."""
         terms, d = self.granted_for_sums(rows.context, rows.aborted), rows.X.shape[1]
-        if d > MOST_COLUMNS:
-            raise Refusal(f"has {d} columns, too many for second moments ({MOST_COLUMNS}); submit with start=spread")
+        if d > dp_axes.MOST_COLUMNS:
+            raise Refusal(
+                f"has {d} columns, too many for second moments ({dp_axes.MOST_COLUMNS}); submit with start=spread"
+            )
         sums = axes.second_moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
         sensitivity = axes.second_moment_sensitivity()
         noisy = self.noisy_sums(terms, sums, sensitivity, MOMENTS_START, "second moments")
@@ -146,7 +147,9 @@ class DPLloydExecutor(PrivateExecutor):
 
     def _noisy_cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:
         """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for integers."""
-        return {"cells": self.noisy_sums(terms, counted * UNIT, float(UNIT), share, what) / UNIT}
+        return {
+            "cells": self.noisy_sums(terms, counted * dp_sums.UNIT, float(dp_sums.UNIT), share, what) / dp_sums.UNIT
+        }
 
     def update(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy sums for each centroid."""
@@ -161,7 +164,7 @@ class DPLloydExecutor(PrivateExecutor):
         )._asdict()
 
 
-def _grid(arrays: Message, d: int) -> Grid:
+def _grid(arrays: Message, d: int) -> dp_axes.Grid:
     """Return the grid along axes that the server sent; raise BadMessage unless it is one of d columns."""
     axes, p = arrays.get("axes"), np.size(arrays.get("half", ()))
     formed = isinstance(axes, np.ndarray) and axes.dtype == np.float64 and axes.shape == (p, d)
@@ -171,7 +174,7 @@ def _grid(arrays: Message, d: int) -> Grid:
         raise BadMessage(f"was sent axes that are not those of {d} columns")
     if not (p and (np.abs(axes) <= 1).all() and (np.abs(middle) <= LARGEST).all()):
         raise BadMessage("was sent axes that are no directions, or with a middle too far away")
-    return Grid(middle, axes, positive(arrays["half"], "half", (p,)), _shape(arrays, p))
+    return dp_axes.Grid(middle, axes, positive(arrays["half"], "half", (p,)), _shape(arrays, p))
 
 
 def _shape(arrays: Message, d: int) -> tuple[int, ...]:

@@ -14,10 +14,9 @@ import numpy as np
 from pydantic import model_validator
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.grid import CELLS_PER_CLUSTER, grid_shape, has_grid
 from flareclust.core.dp.lloyd import moments, next_centroids, rms_radii, spread_start
-from flareclust.core.dp.sums import UNIT
 from flareclust.executors.dp_base import (
     ASSESSMENT_SHARE,
     BoxSchema,
@@ -76,8 +75,8 @@ class DPOneShotExecutor(PrivateExecutor):
         terms = self.granted_at_first(task, rows)
         box, d = own_box(terms), rows.X.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
-        if has_grid(self.params.k, d, self.params.cells):
-            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.params.k)
+        if dp_grid.has_grid(self.params.k, d, self.params.cells):
+            shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
             counted = dp_sums.cell_counts(rows.X, box, box, shape, rows.aborted)
             noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
             return {**box.sent(), "cells": noisy, **no_centroids}
@@ -88,11 +87,13 @@ class DPOneShotExecutor(PrivateExecutor):
         box, shape = own_box(terms), (self.params.k, data.shape[1], self.params.cells)
         sums = dp_sums.moment_sums(data, box, box, aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
-        deviation = sigma(self.of_unit(dp_sums.moment_sensitivity()), start_share(*shape) * WHOLE * terms.rho) / UNIT
-        outline = moments(noisy / UNIT, box, deviation)
+        deviation = (
+            sigma(self.of_unit(dp_sums.moment_sensitivity()), start_share(*shape) * WHOLE * terms.rho) / dp_sums.UNIT
+        )
+        outline = moments(noisy / dp_sums.UNIT, box, deviation)
         centroids, radii = spread_start(outline, box, self.params.k, rng)
         share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
-        noise = sigma(self.of_unit(sensitivity), share * WHOLE * terms.rho) / UNIT
+        noise = sigma(self.of_unit(sensitivity), share * WHOLE * terms.rho) / dp_sums.UNIT
         for update in range(self.params.rounds):
             exact = dp_sums.cluster_sums(data, box, centroids, radii, aborted)
             noisy_sums = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {update} at the site"))

@@ -28,7 +28,6 @@ from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.core import fuzzy
 from flareclust.core.disclosure import check_enough, describable, nothing_to_send
-from flareclust.core.fuzzy import FuzzyClustering, fuzzy_cmeans
 from flareclust.core.group_kernels import rows_unlike
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
@@ -99,7 +98,7 @@ class FFCMExecutor(ScaledExecutor):
         """Run fuzzy c-means from the centroids that came."""
         check_enough(rows.X, rows.context.min_count)
         start = task.arrays["centroids"]
-        clustering = fuzzy_cmeans(
+        clustering = fuzzy.fuzzy_cmeans(
             rows.X,
             start,
             self.params.fuzzifier,
@@ -133,7 +132,9 @@ def _start_cells(
     return cells
 
 
-def _describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: float, min_count: int) -> BoolArray:
+def _describable_centroids(
+    data: FloatArray, found: fuzzy.FuzzyClustering, fuzzifier: float, min_count: int
+) -> BoolArray:
     """Return which of the k fuzzy centroids may leave the site.
 
     The rows (n, d) of largest membership must be a cluster that may be described (`flareclust.core.disclosure`). Three

@@ -24,13 +24,12 @@ import numpy as np
 
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core import clusterers, robust
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
-from flareclust.core.robust import PLAIN, Rule
 from flareclust.executors.parameters import CappedParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext, SiteRows
@@ -52,14 +51,14 @@ class FKMRounds(SeedsParams):
         1e-4, "A round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.", ge=0
     )
     n_init: int = server(10, "Runs of k-means in each round; the best one counts.", ge=1, le=MOST_STARTS)
-    start: Annotated[str, OneOf((WEIGHTED, *CLUSTERERS))] = server(
+    start: Annotated[str, OneOf((WEIGHTED, *clusterers.CLUSTERERS))] = server(
         WEIGHTED, "The k-means of round 0: the paper's, which is weighted, or a clustering that knows no weights."
     )
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> robust.Rule:
         """Return how far sites are trusted: fully."""
-        return PLAIN
+        return robust.PLAIN
 
 
 class FKMParams(CappedParams, FKMRounds):

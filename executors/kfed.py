@@ -30,12 +30,12 @@ from pydantic import ValidationInfo, field_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_int, did_you_mean
+from flareclust.core import spectral
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.core.disclosure import check_enough, describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.local import dissolve_small
-from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.parameters import SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext, SiteRows
@@ -43,17 +43,6 @@ from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Field, Schema, counts, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
-
-__all__ = [
-    "KFedExecutor",
-    "check_k_local",
-    "induced_labels",
-    "local_kmeans",
-    "own_numbers",
-    "project",
-    "site_number",
-    "trusted_rows",
-]
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +137,7 @@ class KFedExecutor(ScaledExecutor):
         self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, min_count: int
     ) -> Clustering:
         check_enough(data, min_count)
-        found = local_kmeans(data, min(self._number_at(site), len(data) // min_count), rng, aborted)
+        found = spectral.local_kmeans(data, min(self._number_at(site), len(data) // min_count), rng, aborted)
         return dissolve_small(data, found, min_count) if self.params.small_clusters == "dissolve" else found
 
     def _number_at(self, site: str) -> int:

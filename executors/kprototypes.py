@@ -23,7 +23,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.categories import are_one_hot
+from flareclust.core import categories as category_columns
 from flareclust.data.tables import Table
 from flareclust.executors.lloyd import UpdatesExecutor, UpdatesParams
 from flareclust.privacy.context import SiteContext, SiteRows
@@ -70,7 +70,7 @@ class KPrototypesExecutor(UpdatesExecutor):
         groups, d = self.params.categories or [], data.shape[1]
         if any(column >= d for group in groups for column in group):
             raise Refusal(f"has rows of {d} columns where the categories of the job have more")
-        if not context.grouped and not are_one_hot(np.nan_to_num(data), groups):
+        if not context.grouped and not category_columns.are_one_hot(np.nan_to_num(data), groups):
             raise Refusal(
                 "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
             )
@@ -104,6 +104,7 @@ class KPrototypesExecutor(UpdatesExecutor):
         columns = {column for group in self.params.categories or () for column in group}
         # Whatever a job says of its columns: a repeated row is sent only where all rows are of 0 and 1.
         one_hot = columns == set(range(len(ones))) and (
-            rows.context.grouped or are_one_hot(np.where(ones == rows.X, 1.0, rows.X), self.params.categories or ())
+            rows.context.grouped
+            or category_columns.are_one_hot(np.where(ones == rows.X, 1.0, rows.X), self.params.categories or ())
         )
         return replace(rows, context=replace(rows.context, ones=ones)) if one_hot else rows

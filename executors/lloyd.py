@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.typing import BoolArray, FloatArray, Message
-from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core import clusterers
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.disclosure import factor
@@ -62,7 +62,7 @@ class UpdatesParams(RefinedParams, SeedsParams):
     @field_validator("start", mode="before")
     @classmethod
     def _start(cls, value: Any, known: ValidationInfo) -> Any:
-        return check_start(value, known.data["k"], CLUSTERERS) if "k" in known.data else value
+        return check_start(value, known.data["k"], clusterers.CLUSTERERS) if "k" in known.data else value
 
 
 class LloydParams(UpdatesParams, MetricParams):

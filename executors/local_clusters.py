@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.settings import OneOf
+from flareclust.core import site_clusters as own_clusters
 from flareclust.core.local import Sendable
-from flareclust.core.missing.grouping import PHIS
-from flareclust.core.site_clusters import check_clusterer, check_k_local, of_site, site_clusters, warn_of_unknown_sites
+from flareclust.core.missing import grouping
 from flareclust.executors.described import DescribedExecutor
 from flareclust.executors.parameters import ColumnsParams
 from flareclust.privacy.context import SiteRows
@@ -31,19 +31,19 @@ class LocalClustersParams(ColumnsParams):
         None, 'K_i: None for k, a number, "silhouette" for the best of 2 to k, or such by site name, else k.'
     )
     n_init: int = site(10, "Runs of the local clustering; the best one counts.", ge=1, le=MOST_STARTS)
-    phi: Annotated[str, OneOf(PHIS)] = both("euclidean", "The distance by which rows find a centroid.")
+    phi: Annotated[str, OneOf(grouping.PHIS)] = both("euclidean", "The distance by which rows find a centroid.")
 
     @field_validator("clusterer", mode="before")
     @classmethod
     def _clusterer(cls, value: Any) -> Any:
-        return check_clusterer(value)
+        return own_clusters.check_clusterer(value)
 
     @field_validator("k_local", mode="before")
     @classmethod
     def _k_local(cls, value: Any, known: ValidationInfo) -> Any:
         if "k" not in known.data:
             return value
-        return check_k_local(value, _ANY if cls.more_than_k else known.data["k"])
+        return own_clusters.check_k_local(value, _ANY if cls.more_than_k else known.data["k"])
 
 
 class LocalClustersExecutor(DescribedExecutor):
@@ -64,13 +64,13 @@ class LocalClustersExecutor(DescribedExecutor):
 
         The generator of `local` in round 0 gives the same clusters again.
         """
-        k_local = of_site(self.params.k_local, site, None)
-        clusters = site_clusters(
+        k_local = own_clusters.of_site(self.params.k_local, site, None)
+        clusters = own_clusters.site_clusters(
             rows.X,
             max(self.params.k, k_local) if isinstance(k_local, int) else self.params.k,
             rows.rng,
             k_local=k_local,
-            clusterer=of_site(self.params.clusterer, site, "kmeans"),
+            clusterer=own_clusters.of_site(self.params.clusterer, site, "kmeans"),
             n_init=self.params.n_init,
             min_count=rows.context.min_count,
             aborted=rows.aborted,
@@ -79,5 +79,5 @@ class LocalClustersExecutor(DescribedExecutor):
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""
-        warn_of_unknown_sites("k_local", self.params.k_local, sites)
-        warn_of_unknown_sites("clusterer", self.params.clusterer, sites)
+        own_clusters.warn_of_unknown_sites("k_local", self.params.k_local, sites)
+        own_clusters.warn_of_unknown_sites("clusterer", self.params.clusterer, sites)

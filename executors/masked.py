@@ -27,10 +27,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core import site_clusters as own_clusters
 from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.local import means_of_groups
-from flareclust.core.missing.grouping import centroid_distances, nearest
-from flareclust.core.site_clusters import of_site, refine, sendable
+from flareclust.core.missing import grouping
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, server, site
@@ -90,12 +90,14 @@ class MaskedExecutor(LocalClustersExecutor):
         start = _compatible(rows.X, centroids, max(2, rows.context.min_count), self.phi)
         if not len(start):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
-        clusterer = of_site(self.params.clusterer, task.site, "kmeans")
-        refined = refine(rows.X, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=rows.aborted)
+        clusterer = own_clusters.of_site(self.params.clusterer, task.site, "kmeans")
+        refined = own_clusters.refine(
+            rows.X, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=rows.aborted
+        )
         refined = means_of_groups(rows.X, refined.labels, refined.centroids)[0]
         cluster = _aligned(refined.centroids, centroids, self.phi)
         mask = describable(rows.X, refined.labels, refined.centroids, rows.context.min_count) & (cluster >= 0)
-        clusters = self.guarded(sendable(refined, mask), rows.X, rows.context, may_be_empty=True)
+        clusters = self.guarded(own_clusters.sendable(refined, mask), rows.X, rows.context, may_be_empty=True)
         return {"centroids": clusters.centroids, "counts": clusters.counts, "cluster": cluster[clusters.source]}
 
 
@@ -104,7 +106,7 @@ def _compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str)
 
     Their unknown entries are filled with the mean of these rows.
     """
-    labels = nearest(data, centroids, phi)
+    labels = grouping.nearest(data, centroids, phi)
     rows = np.bincount(labels[labels >= 0], minlength=len(centroids))
     ids = np.flatnonzero(rows >= minimum)
     start = centroids[ids]
@@ -116,7 +118,7 @@ def _compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str)
 
 def _aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
     """Return the global centroid (k, d) that each local one (c, d) is matched with, (c,), -1 for none: lines 16-19."""
-    distances = centroid_distances(found, centroids, phi)
+    distances = grouping.centroid_distances(found, centroids, phi)
     cost = distances + _TIE * distances**2
     comparable = ~np.isnan(cost)
     # A pair that cannot be compared costs more than any way to match without it.

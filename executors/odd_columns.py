@@ -15,7 +15,7 @@ from flareclust.core.scaling import KnownSpread
 from flareclust.data.tables import Table
 from flareclust.evaluation.agreement import own_oddities
 from flareclust.evaluation.units import ODDITIES, Odd
-from flareclust.features.alignment import names_of
+from flareclust.features import alignment
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import MEAN, ROWS, SPREAD
 from flareclust.protocol.schema import Schema, counts, real, whole
@@ -68,7 +68,7 @@ def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -
     )
     found: list[Odd | None] = [] if own is None else own_oddities(pooled, own, context.min_count)
     odd = np.zeros((d, len(ODDITIES)), dtype=np.int64)
-    names = names_of(table)
+    names = alignment.names_of(table)
     for j, one in enumerate(found):
         if one is not None:
             odd[j, one.code] = 1

@@ -16,8 +16,7 @@ import numpy as np
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust.core import part_kmeans, part_sums
-from flareclust.core.assessment import TOTALS
+from flareclust.core import assessment, part_kmeans, part_sums
 from flareclust.core.disclosure import LEAST_ROWS, check_enough, nothing_to_send
 from flareclust.core.part_kmeans import kmeans_plusplus
 from flareclust.core.parts import Parts, View
@@ -27,7 +26,7 @@ from flareclust.evaluation.scores import unstack
 from flareclust.executors.odd_columns import odd_columns as odd_columns_of
 from flareclust.executors.parameters import EUCLIDEAN, SCALE
 from flareclust.executors.stages import RowStage, SchemaStage
-from flareclust.features.alignment import hashed_names
+from flareclust.features import alignment
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.totals import check_range
@@ -180,7 +179,7 @@ def labels(inputs: _Inputs) -> Iterator[int]:
 
 def names(inputs: _Inputs) -> Message:
     """Return hashes of the names of the columns."""
-    return hashed_names(inputs.table)
+    return alignment.hashed_names(inputs.table)
 
 
 def place(inputs: _Inputs) -> Message:
@@ -284,7 +283,7 @@ def assess(inputs: _Inputs) -> Message:
     """Return the sums of the assessment, of each cluster and in all."""
     inputs.executor._check_enough(inputs.parts, inputs.context)
     sums = part_sums.assessed(inputs.parts, inputs.task.arrays["centroids"])
-    return sums | {name: np.sum(sums[name]) for name in TOTALS}
+    return sums | {name: np.sum(sums[name]) for name in assessment.TOTALS}
 
 
 def profile(inputs: _Inputs) -> Message:

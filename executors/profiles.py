@@ -23,10 +23,10 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust.core import profiles as profile_sums
+from flareclust.core import shallow_tree
 from flareclust.core.disclosure import LEAST_ROWS, describable
-from flareclust.core.missing.profiles import described, known_in_bins, known_moments, shown_in_nodes
-from flareclust.core.profiles import counted, in_bins, moments, moments_of_all
-from flareclust.core.shallow_tree import SPLITS, reached
+from flareclust.core.missing import profiles as known_profiles
 from flareclust.data.tables import Table
 from flareclust.executors import partwise
 from flareclust.features.scaling import FILL
@@ -105,7 +105,9 @@ class Profiling:
     def profile(self, task: Task, rows: SiteRows) -> Message:
         """Return rows, means and squared deviations of the table's rows (n, d) by final cluster."""
         labels = self._final(task, rows)
-        kept, counts, means, m2 = moments(rows.X, labels, len(task.arrays["centroids"]), rows.context.min_count)
+        kept, counts, means, m2 = profile_sums.moments(
+            rows.X, labels, len(task.arrays["centroids"]), rows.context.min_count
+        )
         message = {"cluster": kept, "counts": counts, "centroids": means, "m2": m2}
         return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
@@ -113,15 +115,17 @@ class Profiling:
         """Return how many of the table's rows (n, d) the leaves and final clusters have in the bins of each column."""
         task, arrays = _asked(task, rows.X.shape[1])
         labels = self._final(task, rows)
-        bins = in_bins(rows.X, arrays["edges"])
+        bins = profile_sums.in_bins(rows.X, arrays["edges"])
         leaves = _leaves(arrays, _nodes(arrays, bins, labels, rows.context))
         shape = len(arrays["leaves"]), len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
-        return {"bins": counted(bins, leaves, labels, shape, rows.context.min_count)}
+        return {"bins": profile_sums.counted(bins, leaves, labels, shape, rows.context.min_count)}
 
     def profile_known(self, task: Task, rows: SiteRows) -> Message:
         """Return the same as `profile` over the known cells, and how many there are of each cluster and column."""
         labels, known = self._final_known(task, rows)
-        found = known_moments(rows.X, known, labels, len(task.arrays["centroids"]), rows.context.min_count)
+        found = known_profiles.known_moments(
+            rows.X, known, labels, len(task.arrays["centroids"]), rows.context.min_count
+        )
         message = {
             "cluster": found.clusters,
             "rows": found.rows,
@@ -136,16 +140,16 @@ class Profiling:
         task, arrays = _asked(task, rows.X.shape[1])
         floor, k, h = rows.context.min_count, len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
         labels, known = self._final_known(task, rows)
-        shown = described(rows.X, known, labels, k, floor)
-        bins = in_bins(np.where(known, rows.X, task.arrays.get(FILL, 0.0)), arrays["edges"])
+        shown = known_profiles.described(rows.X, known, labels, k, floor)
+        bins = profile_sums.in_bins(np.where(known, rows.X, task.arrays.get(FILL, 0.0)), arrays["edges"])
         node = _nodes(arrays, bins, labels, rows.context)
         leaves, number = _leaves(arrays, node), len(arrays["leaves"])
-        in_leaves = shown_in_nodes(known, node, labels, shown, floor)[arrays["leaves"]]
+        in_leaves = known_profiles.shown_in_nodes(known, node, labels, shown, floor)[arrays["leaves"]]
         counted_ = (labels >= 0) & (leaves >= 0) & shown[labels].any(axis=1)
         by_leaf = np.bincount(leaves[counted_] * k + labels[counted_], minlength=number * k).reshape(number, k)
         return {
             "rows": np.where(by_leaf >= floor, by_leaf, 0),
-            "bins": known_in_bins(bins, known, leaves, labels, in_leaves, h, floor),
+            "bins": known_profiles.known_in_bins(bins, known, leaves, labels, in_leaves, h, floor),
         }
 
     def profile_totals(self, task: Task, rows: SiteRows) -> Message:
@@ -158,10 +162,12 @@ class Profiling:
         if len(ids):
             among = replace(task, arrays={**task.arrays, "centroids": centroids[ids]})
             labels = np.append(ids, -1)[self.labels(among, seen)]
-        counts, means, m2 = moments_of_all(rows.X, labels, k)
+        counts, means, m2 = profile_sums.moments_of_all(rows.X, labels, k)
         kept = counts > 0
         if rows.context.least_rows and kept.any():  # the same groups of rows as in the rounds
-            kept &= describable(seen.X, labels, moments_of_all(seen.X, labels, k)[1], rows.context.least_rows)
+            kept &= describable(
+                seen.X, labels, profile_sums.moments_of_all(seen.X, labels, k)[1], rows.context.least_rows
+            )
             m2[counts < LEAST_ROWS] = 0.0
         message = {"cluster": np.flatnonzero(kept), "counts": counts[kept], "centroids": means[kept], "m2": m2[kept]}
         return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
@@ -227,7 +233,7 @@ def _asked(task: Task, d: int) -> tuple[Task, Message]:
 def _nodes(question: Message, bins: IntArray, labels: IntArray, context: SiteContext) -> IntArray:
     """Return the node of the tree (n,) in which rows end, by the bins of their values (n, d)."""
     # The tree counts splits from 1, and 0 is none: the numbers of a message are not negative.
-    return reached(bins, question["split_column"] - 1, question["split_edge"], labels, context.min_count)
+    return shallow_tree.reached(bins, question["split_column"] - 1, question["split_edge"], labels, context.min_count)
 
 
 def _leaves(question: Message, node: IntArray) -> IntArray:
@@ -240,11 +246,14 @@ def _leaves(question: Message, node: IntArray) -> IntArray:
 
 def _check_question(arrays: Message, d: int, sent: Message) -> None:
     """Raise BadMessage unless a task asks for counts as the server of flareclust does."""
-    sizes = _QUESTION.check(arrays, {"d": d, "d+1": d + 1, "s": SPLITS})
+    sizes = _QUESTION.check(arrays, {"d": d, "d+1": d + 1, "s": shallow_tree.SPLITS})
     if "centroids" not in sent or sent["centroids"].ndim != 2:
         raise BadMessage("centroids: expected those of the result, with two axes")
     bins, leaves = sizes["e"] + 1, sizes["l"]
-    if not (2 <= bins <= _MOST_BINS and 1 <= leaves <= SPLITS) or (np.diff(arrays["edges"], axis=1) < 0).any():
+    if (
+        not (2 <= bins <= _MOST_BINS and 1 <= leaves <= shallow_tree.SPLITS)
+        or (np.diff(arrays["edges"], axis=1) < 0).any()
+    ):
         raise BadMessage(f"edges: expected 1 to {_MOST_BINS - 1} of each column, in order")
     if len(set(arrays["leaves"].tolist())) < leaves:
         raise BadMessage("leaves: expected each leaf once")

@@ -33,11 +33,11 @@ from pydantic import Field, model_validator
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal, UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
+from flareclust.core import forces
+from flareclust.core import proxies as proxy_pdfs
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.forces import LARGEST_W
 from flareclust.core.local import Sendable
-from flareclust.core.missing.distances import nearest, nearest_by_known
-from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
+from flareclust.core.missing import distances
 from flareclust.executors.kfed import own_numbers
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
 from flareclust.privacy.context import SiteRows
@@ -102,14 +102,14 @@ class ProxyParams(LocalClustersParams):
     distribution: Literal["gaussian", "dirichlet"] = site(
         "gaussian", "What describes a cluster; dirichlet is for rows that are shares of a whole."
     )
-    covariance: Annotated[str, OneOf(COVARIANCES)] = site(
+    covariance: Annotated[str, OneOf(proxy_pdfs.COVARIANCES)] = site(
         "mle", "Covariance of a Gaussian; ledoit-wolf is the shrunk estimate."
     )
     boxes: bool = site(
         False, "Whether the bounds of each cluster are sent, slightly widened, so that no proxy point is outside."
     )
     min_shape: int = site(10, "Clusters with fewer different rows are described by their mean alone.", ge=LEAST_ROWS)
-    w: Literal["auto"] | Annotated[float, Field(gt=1, le=LARGEST_W)] = server(
+    w: Literal["auto"] | Annotated[float, Field(gt=1, le=forces.LARGEST_W)] = server(
         "auto",
         "Power of the distance by which attraction falls; auto is the paper's 2 where enough columns are shared.",
     )
@@ -211,7 +211,7 @@ class ProxyExecutor(LocalClustersExecutor):
         The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
         (c,). The local clustering is repeated with the generator of the first round.
         """
-        labels = nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
+        labels = distances.nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
         groups = own_numbers(task, "group")
         if not len(groups):  # a late site
             return labels
@@ -224,7 +224,7 @@ class ProxyExecutor(LocalClustersExecutor):
             )
             return labels
         if rows.context.grouped:
-            local = nearest(rows.X, clusters.centroids, self.phi)
+            local = distances.nearest(rows.X, clusters.centroids, self.phi)
         else:  # rows with missing cells, of missing=drop-rows, were in no local cluster
             local = np.full(len(rows.X), -1, dtype=np.int64)
             local[~np.isnan(rows.X).any(axis=1)] = clusters.labels
@@ -253,13 +253,13 @@ def _fit_pdf(
     if not _several(rows, LEAST_ROWS):
         return _mean_alone(mean)
     if distribution == "dirichlet":
-        alpha = dirichlet_fit(rows)
+        alpha = proxy_pdfs.dirichlet_fit(rows)
         total = float(alpha.sum())
         return _mean_alone(alpha / total)._replace(concentration=total)
-    factor = gaussian_factor(rows, covariance, minimum)
+    factor = proxy_pdfs.gaussian_factor(rows, covariance, minimum)
     if not len(factor):
         return _mean_alone(mean)
-    low, high = box(rows) if boxes else (mean, mean)
+    low, high = proxy_pdfs.box(rows) if boxes else (mean, mean)
     return _PDF(mean, factor, 0.0, low, high)
 
 

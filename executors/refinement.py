@@ -16,10 +16,10 @@ Readings:
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, Message
+from flareclust.core import trimming
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.group_kernels import squares_of_each
 from flareclust.core.local import lloyd_update
-from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.evaluation.scores import unstack
 from flareclust.executors import partwise
 from flareclust.executors.parameters import CappedParams
@@ -83,11 +83,13 @@ class RefinedExecutor(ScaledExecutor):
         So many stay that the site may still report them.
         """
         spare = max(0, len(data) - context.min_count)
-        return nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
+        return trimming.nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
 
     def trimmed_alone(self, rows: SiteRows, n_init: int) -> FloatArray:
         """Return the rows (n, d) that trimmed k-means of the site's own keeps."""
-        return trimmed_rows(rows.X, self.params.k, self.params.trim_rows, rows.rng, n_init=n_init, aborted=rows.aborted)
+        return trimming.trimmed_rows(
+            rows.X, self.params.k, self.params.trim_rows, rows.rng, n_init=n_init, aborted=rows.aborted
+        )
 
 
 def spread(

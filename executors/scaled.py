@@ -11,7 +11,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.histograms import Grid, binned
+from flareclust.core import histograms
 from flareclust.core.missing.gaps import Completed
 from flareclust.core.scaling import known_spread
 from flareclust.core.scaling import rounded_spread as spread_of
@@ -125,7 +125,7 @@ class ScaledExecutor(ComparedExecutor):
         self._check_enough(rows.X, rows.context)
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": rows.X.shape[1]})
-        return {"counts": binned(rows.X, Grid(**asked), rows.context.min_count)}
+        return {"counts": histograms.binned(rows.X, histograms.Grid(**asked), rows.context.min_count)}
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return a task without the scaling that it carries, and the rows filled and scaled by it."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust.core import overlap as overlaps
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.overlap import components
 from flareclust.core.scaling import KnownSpread, divisors_of
 from flareclust.features.alignment import FILL, HIDDEN, places, unpacked
 
@@ -211,7 +211,7 @@ def _check_salts(replies: Mapping[str, Message]) -> None:
 
 
 def _check_connected(columns: Columns) -> None:
-    parts = components(columns.masks)
+    parts = overlaps.components(columns.masks)
     if len(parts) > 1:
         groups = "; ".join(_by_site(columns, part) for part in parts)
         raise JobFailed(

@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.kernels import two_nearest
 from flareclust.features.scaling import FILL, OPEN_GAPS, as_clustered, nearest, of_directions, scaling_of
-from flareclust.protocol.cluster_arrays import CELLS, MEANS, ROWS, SQUARES
+from flareclust.protocol import cluster_arrays
 
 #: A row is far from a centroid beyond so many root mean square distances of its cluster. At most 1/9 of a cluster's rows are,
 #: whatever their distribution (Markov's inequality of the squared distances).
@@ -97,13 +97,13 @@ def thresholds_of(
     """
     centroids = as_clustered(arrays, arrays["centroids"])
     squared = np.full(len(centroids), np.nan)
-    if ROWS in arrays and not of_directions(arrays):  # moments of columns say nothing of directions
+    if cluster_arrays.ROWS in arrays and not of_directions(arrays):  # moments of columns say nothing of directions
         squared = _mean_squares(arrays)
     known = ~np.isnan(squared)
     if inertia is not None and rows:
         rest = inertia / rows
     elif known.any():
-        rest = float(np.average(squared[known], weights=arrays[ROWS][known]))
+        rest = float(np.average(squared[known], weights=arrays[cluster_arrays.ROWS][known]))
     else:
         return None
     least = _ROUNDING * float(np.abs(centroids).max())  # for clusters of equal rows
@@ -113,12 +113,14 @@ def thresholds_of(
 
 def _mean_squares(arrays: Mapping[str, Array]) -> FloatArray:
     """Return the mean squared distance of each cluster's rows to the centroid (k,), NaN for those that are not described."""
-    rows, centroids = arrays[ROWS], arrays["centroids"]
+    rows, centroids = arrays[cluster_arrays.ROWS], arrays["centroids"]
     scaling = scaling_of(arrays)
     unit = 1.0 if scaling is None else scaling.deviation
-    cells = arrays.get(CELLS, rows[:, None])
-    columns = arrays[SQUARES] / np.maximum(cells, 1) + (arrays[MEANS] - centroids) ** 2
-    if CELLS in arrays:  # cells that were filled are at a distance of their own, those that stay open at none
+    cells = arrays.get(cluster_arrays.CELLS, rows[:, None])
+    columns = arrays[cluster_arrays.SQUARES] / np.maximum(cells, 1) + (arrays[cluster_arrays.MEANS] - centroids) ** 2
+    if (
+        cluster_arrays.CELLS in arrays
+    ):  # cells that were filled are at a distance of their own, those that stay open at none
         filled = 0.0 if OPEN_GAPS in arrays else (arrays[FILL] - centroids) ** 2
         part = cells / np.maximum(rows, 1)[:, None]
         columns = part * columns + (1 - part) * filled

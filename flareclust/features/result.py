@@ -12,7 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
-from flareclust.core.missing.distances import nearest_by_known
+from flareclust.core.missing import distances
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.frames import names_of as frame_names
 from flareclust.features.alignment import FILL
@@ -60,7 +60,7 @@ def place_rows(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, A
     if STANDARDIZED in arrays:
         X, centroids = (X - arrays["mean"]) / arrays["deviation"], (centroids - arrays["mean"]) / arrays["deviation"]
     phi = str(params.get("phi", "euclidean"))
-    return nearest_by_known(X, centroids, phi)
+    return distances.nearest_by_known(X, centroids, phi)
 
 
 def model_settings(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any] | None:

@@ -12,26 +12,14 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.missing.profiles import edges_of_known, with_missing
-from flareclust.core.profiles import BINS, edges_between, in_bins
-from flareclust.core.shallow_tree import DEPTH, SPLITS, Tree
+from flareclust.core import profiles as profile_sums
+from flareclust.core import shallow_tree
+from flareclust.core.missing import profiles as known_profiles
 from flareclust.executors.profiles import MOST_NUMBERS, profiling_steps
 from flareclust.features.scaling import FILL
 from flareclust.federation.exchanges import Exchanges, refusal_texts
 from flareclust.privacy.secure_aggregation.server import ALL
-from flareclust.protocol.cluster_arrays import (
-    BIN_COUNTS,
-    BIN_EDGES,
-    CELLS,
-    MEANS,
-    ROWS,
-    SITE_ROWS,
-    SITES,
-    SQUARES,
-    TREE_COLUMN,
-    TREE_EDGE,
-    TREE_ROWS,
-)
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.task import PROFILE_TOTALS
 
 
@@ -54,7 +42,7 @@ def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: Clusterin
     except (JobFailed, BadMessage) as error:
         found.warnings.append(f"the clusters have no profile: {error}")
         return found
-    if not found.arrays[ROWS].any():
+    if not found.arrays[cluster_arrays.ROWS].any():
         found.warnings.append("the clusters have no profile: none is large enough to be described")
         return found
     if exchanges.secure:  # moments only: further counts would be of other rows
@@ -75,15 +63,15 @@ def _moments(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregat
     replies = exchanges.describe(step, aggregator.schema(step), replace(round_, step=step), {"K": k, "d": d})
     started = perf_counter()
     rows, cells, means, m2 = added_up(replies.values(), k, d)
-    arrays: Message = {ROWS: rows, MEANS: means, SQUARES: m2}
+    arrays: Message = {cluster_arrays.ROWS: rows, cluster_arrays.MEANS: means, cluster_arrays.SQUARES: m2}
     if (cells != rows[:, None]).any():
-        arrays[CELLS] = cells
+        arrays[cluster_arrays.CELLS] = cells
     if ALL not in replies:
         own = {site: reply for site, reply in replies.items() if len(reply["cluster"])}
         table = np.zeros((len(own), k), dtype=np.int64)
         for i, reply in enumerate(own.values()):
             table[i, reply["cluster"]] = _rows(reply)
-        arrays |= {SITES: np.array(list(own), dtype=np.str_), SITE_ROWS: table}
+        arrays |= {cluster_arrays.SITES: np.array(list(own), dtype=np.str_), cluster_arrays.SITE_ROWS: table}
     _record(exchanges, step, replies, round_.index, started)
     return arrays
 
@@ -115,16 +103,23 @@ def _rows(reply: Message) -> IntArray:
 
 def _grown(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator, arrays: Message) -> Iterable[Message]:
     """Give the counts in bins, and then the tree, which grows by a level with each exchange."""
-    k, d = arrays[MEANS].shape
-    if CELLS in arrays:
-        edges = edges_of_known(arrays[CELLS], arrays[MEANS], arrays[SQUARES], BINS)
+    k, d = arrays[cluster_arrays.MEANS].shape
+    if cluster_arrays.CELLS in arrays:
+        edges = known_profiles.edges_of_known(
+            arrays[cluster_arrays.CELLS],
+            arrays[cluster_arrays.MEANS],
+            arrays[cluster_arrays.SQUARES],
+            profile_sums.BINS,
+        )
     else:
-        edges = edges_between(arrays[ROWS], arrays[MEANS], arrays[SQUARES])
+        edges = profile_sums.edges_between(
+            arrays[cluster_arrays.ROWS], arrays[cluster_arrays.MEANS], arrays[cluster_arrays.SQUARES]
+        )
     _, step = profiling_steps(aggregator.params)
     schema = aggregator.schema(step)
-    tree, nodes = Tree.root(k), np.array([0], dtype=np.int64)
-    for level in range(DEPTH):
-        if not len(nodes) or len(nodes) * k * d * BINS > MOST_NUMBERS:
+    tree, nodes = shallow_tree.Tree.root(k), np.array([0], dtype=np.int64)
+    for level in range(shallow_tree.DEPTH):
+        if not len(nodes) or len(nodes) * k * d * profile_sums.BINS > MOST_NUMBERS:
             break
         question: Message = {
             "edges": edges,
@@ -134,14 +129,14 @@ def _grown(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator
         }
         index = round_.index + level
         asked = replace(round_, step=step, index=index, task={**round_.task, **question})
-        sizes = {"l": len(nodes), "k": k, "d": d, "h": BINS}
+        sizes = {"l": len(nodes), "k": k, "d": d, "h": profile_sums.BINS}
         replies = exchanges.describe(step, schema, asked, sizes)
         started = perf_counter()
         counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
         nodes = tree.grow(nodes, _of_all_rows(counts, replies, round_.task, edges))
         _record(exchanges, step, replies, index, started)
         if level == 0:
-            yield {BIN_EDGES: edges, BIN_COUNTS: counts[0]}
+            yield {cluster_arrays.BIN_EDGES: edges, cluster_arrays.BIN_COUNTS: counts[0]}
         yield _arrays(tree, edges)
 
 
@@ -150,15 +145,22 @@ def _of_all_rows(counts: IntArray, replies: Mapping[str, Message], task: Message
     if FILL not in task or not all("rows" in reply for reply in replies.values()):
         return counts
     rows = np.sum([reply["rows"] for reply in replies.values()], axis=0)
-    return with_missing(counts, rows, in_bins(task[FILL][None], edges)[0])
+    return known_profiles.with_missing(counts, rows, profile_sums.in_bins(task[FILL][None], edges)[0])
 
 
-def _arrays(tree: Tree, edges: FloatArray) -> Message:
+def _arrays(tree: shallow_tree.Tree, edges: FloatArray) -> Message:
     """Return a tree as arrays of the result, without the splits that tell nothing apart."""
-    kept = Tree(tree.column.copy(), tree.edge, tree.rows.copy())
+    kept = shallow_tree.Tree(tree.column.copy(), tree.edge, tree.rows.copy())
     kept.prune()
-    at = [edges[kept.column[node], kept.edge[node]] if kept.column[node] >= 0 else 0.0 for node in range(SPLITS)]
-    return {TREE_COLUMN: kept.column, TREE_EDGE: np.array(at), TREE_ROWS: kept.rows}
+    at = [
+        edges[kept.column[node], kept.edge[node]] if kept.column[node] >= 0 else 0.0
+        for node in range(shallow_tree.SPLITS)
+    ]
+    return {
+        cluster_arrays.TREE_COLUMN: kept.column,
+        cluster_arrays.TREE_EDGE: np.array(at),
+        cluster_arrays.TREE_ROWS: kept.rows,
+    }
 
 
 def _record(exchanges: Exchanges, step: str, replies: Mapping[str, Message], index: int, started: float) -> None:

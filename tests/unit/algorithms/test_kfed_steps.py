@@ -13,7 +13,8 @@ from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.executors.kfed import KFedExecutor, local_kmeans, project, site_number, trusted_rows
+from flareclust.core.spectral import local_kmeans, project, trusted_rows
+from flareclust.executors.kfed import KFedExecutor, site_number
 from flareclust.protocol.task import CLUSTER, Task
 from tests import twins
 from tests.examples import examples
