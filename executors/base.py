@@ -125,11 +125,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """
 
     @partwise.computed_by(partwise.labels)
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each row; unless overridden, that of the nearest final centroid.
 
         Args:

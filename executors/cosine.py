@@ -51,11 +51,7 @@ class MetricExecutor(GapsExecutor):
         return task, replace(table, X=of_length_one(table.X)) if self.params.metric == COSINE else table
 
     @partwise.computed_by(partwise.labels)
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each row; -1 for rows without a direction, which a site with a policy can have."""
         labels = super().labels(task, rows)
         return np.where(without_direction(rows.X), -1, labels) if self.params.metric == COSINE else labels

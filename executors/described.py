@@ -74,11 +74,7 @@ class DescribedExecutor(ClusteringExecutor):
         """Return the distance by which rows find their centroid, of algorithms that have several."""
         return "euclidean"
 
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance on the known entries of the centroids; -1 for none."""
         return distances.nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
 

@@ -86,11 +86,7 @@ class PrivateExecutor(ComparedExecutor):
         """Return 0: the number of rows that are placed is private too."""
         return {"rows": np.array(0)}
 
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the nearest centroid of each row (n,); values whose squares overflow count as the largest that do not."""
         labels = np.empty(len(rows.X), np.int64)
         for part in pieces(*rows.X.shape):

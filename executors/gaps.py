@@ -86,11 +86,7 @@ class GapsExecutor(ScaledExecutor):
             *complete_alone(rows.X, fill, self.params.k, rows.rng, n_init=_STARTS, least=least, aborted=rows.aborted)
         )
 
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each row; -1 for rows without a known cell, which a site with a policy can have."""
         if not self.open_gaps:
             return super().labels(task, rows)

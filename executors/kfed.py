@@ -95,11 +95,7 @@ class KFedExecutor(ScaledExecutor):
         k_local = self._number_at("")
         return clusters_of_each(devices, "spectral", self.params.seed, task.round, k_local, context.min_count)
 
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
 
         The local clustering is repeated with the generator of round 0. The result has the cluster of each device's

@@ -82,11 +82,7 @@ class Profiling:
     params: Params
 
     @abstractmethod
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each row."""
 
     @abstractmethod

@@ -201,11 +201,7 @@ class ProxyExecutor(LocalClustersExecutor):
             fitted[r] = _mean_alone(clusters.centroids[r])
         return fitted
 
-    def labels(
-        self,
-        task: Task,
-        rows: SiteRows,
-    ) -> IntArray:
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each row's local cluster, or the nearest final centroid.
 
         The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
