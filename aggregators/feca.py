@@ -14,7 +14,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.cosine import MetricAggregator
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.radius_tree import group_around
 from flareclust.executors import feca
 from flareclust.protocol.replies import gathered
@@ -23,7 +23,7 @@ from flareclust.protocol.replies import gathered
 _MANY = 50
 
 
-class FeCAAggregator(MetricAggregator):
+class FeCAAggregator(ScaledAggregator):
     """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
 
     params: feca.FeCAParams

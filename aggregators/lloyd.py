@@ -27,7 +27,6 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.aggregators.refinement import (
     State,
     advanced,
@@ -73,16 +72,12 @@ class UpdatesAggregator(ScaledAggregator):
         return (
             Round()
             if isinstance(start, str)
-            else Round({"centroids": self.begun_at(np.array(start))}, step=lloyd.UPDATE)
+            else Round({"centroids": self.directed(np.array(start))}, step=lloyd.UPDATE)
         )
 
-    def begun_at(self, means: FloatArray) -> FloatArray:
-        """Return what the sites get as a start (k, d), of means of rows or what the caller has given: these, unless overridden."""
-        return means
-
     def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
-        """Return the centers (k, d) of clusters whose rows have these means: the means, unless overridden."""
-        return means
+        """Return the centers (k, d) of clusters whose rows have these means: the means, or their directions, unless overridden."""
+        return self.directed(means)
 
     @property
     def attempts(self) -> int:
@@ -91,6 +86,7 @@ class UpdatesAggregator(ScaledAggregator):
 
     def secured(self) -> "UpdatesAggregator":
         """Return this aggregator with a start that is made from totals, unless the caller has one."""
+        super().secured()
         check_judges_nobody(self.params.rule)
         if isinstance(self.params.start, str) and self.params.start != "kmeans":
             raise UserError(
@@ -122,7 +118,7 @@ class UpdatesAggregator(ScaledAggregator):
         sent, site = gathered(replies.values())
         seeds = sent["centroids"]
         filtered = robust.filter_outliers(seeds, np.ones(len(seeds)), site, self.params.k, self.params.rule)
-        centroids = self.begun_at(
+        centroids = self.directed(
             filtered.centers(*clusterers.cluster_means(filtered.points, self.params.k, self.params.start, rng))
         )
         numbers, outliers = filtered.summary(replies)
@@ -143,7 +139,7 @@ class UpdatesAggregator(ScaledAggregator):
         record = {**round_.record, "split": np.array(len(found))}
         if grows and len(centroids) > len(found):
             return Round(stack([centroids]), False, numbers, record, SPREAD)
-        centroids = self.begun_at(centroids)
+        centroids = self.directed(centroids)
         return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.params.k), lloyd.UPDATE)
 
     def _updated(self, round_: Round, replies: Collection[Message]) -> Round:
@@ -169,20 +165,12 @@ class UpdatesAggregator(ScaledAggregator):
         return Round({"centroids": state.centroids}, True, state.diagnostics, record, SPREAD)
 
 
-class LloydAggregator(MetricAggregator, UpdatesAggregator):
+class LloydAggregator(UpdatesAggregator):
     """The server of distributed Lloyd."""
 
     params: lloyd.LloydParams
 
     steps = lloyd.LloydExecutor.steps
-
-    def begun_at(self, means: FloatArray) -> FloatArray:
-        """Return the start (k, d), of length 1 with the metric cosine."""
-        return self.directed(means)
-
-    def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
-        """Return the means (k, d), of length 1 with the metric cosine."""
-        return self.directed(means)
 
     @property
     def attempts(self) -> int:

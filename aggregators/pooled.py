@@ -15,7 +15,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.cosine import MetricAggregator
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers, robust
 from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, decides, score_candidates, scores_mean
 from flareclust.evaluation.scores import stack, unstack, values_needed
@@ -27,7 +27,7 @@ from flareclust.protocol.task import SCORING
 SCORED, FEW_SCORED = "scored_sites", 0.5
 
 
-class PooledAggregator(MetricAggregator):
+class PooledAggregator(ScaledAggregator):
     """The server of pooled centroids. Kept on the server: `counts` (k,), the rows behind each cluster.
 
     With `robust` also `kept` (c,), which of the centroids received were believed, and `left_out`, the names of the

@@ -21,7 +21,6 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
@@ -35,6 +34,7 @@ from flareclust.aggregators.refinement import (
     totals,
     without_state,
 )
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.seeds import farthest_first
@@ -57,7 +57,7 @@ _START = "polish_start"
 _WIDE = 4.0
 
 
-class PortfolioAggregator(MetricAggregator):
+class PortfolioAggregator(ScaledAggregator):
     """The server of the portfolio.
 
     Kept on the server: the `candidates` (t, d) with the member each belongs to, `candidate` (t,), and the

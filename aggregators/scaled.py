@@ -9,19 +9,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ComparedAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator, ComparedAggregator, Round
 from flareclust.aggregators.odd_columns import ODD_SITES, OF_SITES, log_before_rounds, odd_between_sites, of_sites
 from flareclust.core import categories as category_columns
 from flareclust.core import histograms
 from flareclust.core.rounds import HISTORY
-from flareclust.core.scaling import divisors_of, pooled_known_spread, pooled_spread
+from flareclust.core.scaling import divisors_of, of_length_one, pooled_known_spread, pooled_spread
 from flareclust.executors import parameters
+from flareclust.executors.cosine import by_direction
 from flareclust.executors.odd_columns import pooled_message
 from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
-from flareclust.features.scaling import FILL
+from flareclust.features.scaling import FILL, LENGTH_ONE, OPEN_GAPS
 from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, ODD_COLUMNS, SCALES
 
@@ -54,6 +55,22 @@ class ScaledAggregator(ComparedAggregator):
         return Round(step=KNOWN_SCALES if self.params.missing != "refuse" else SCALES)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
+        """Merge a round; what is sent next are directions with the metric cosine."""
+        after = self._advanced(round_, replies)
+        sent: Message = {
+            name: self.directed(after.task[name]) for name in ("centroids", "candidates") if name in after.task
+        }
+        return replace(after, task={**after.task, **sent})
+
+    def directed(self, centroids: FloatArray) -> FloatArray:
+        """Return centroids (k, d) as the metric has them: of length 1 with cosine.
+
+        Means of rows of length 1 are shorter the more the rows differ; their directions are the centroids of spherical k-means
+        (Dhillon and Modha 2001, section 3).
+        """
+        return of_length_one(centroids) if by_direction(self.params) else centroids
+
+    def _advanced(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""
         if not self._prepares or round_.step == NAMES:
             return super().advance(round_, replies)
@@ -70,8 +87,7 @@ class ScaledAggregator(ComparedAggregator):
         if round_.step in (BINNED, FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
             return self._after_bins(scaled_by_bins(self.params.scale, self.params.table_ranges, round_, total))
-        after = super().advance(_without(round_), replies)
-        return _with(after, round_)
+        return _with(super().advance(_without(round_), replies), round_)
 
     def _after_spread(self, spread: Message, record: Message) -> Round:
         """Return what follows the columns' location and spread: an exchange about bins, or the first of the algorithm."""
@@ -90,8 +106,12 @@ class ScaledAggregator(ComparedAggregator):
         names = [f"column {j + 1} of {d}" for j in range(d)]
         found = odd_between_sites(record, names, self._of_categories(d))
         widest = outweighing(names, deviation)
-        by_direction = getattr(self.params, "metric", None) == parameters.COSINE
-        if self.params.scale == "none" and not self.params.categories and not by_direction and widest is not None:
+        if (
+            self.params.scale == "none"
+            and not self.params.categories
+            and not by_direction(self.params)
+            and widest is not None
+        ):
             found.append(decides_distances(widest, "scale=standard"))
         log_before_rounds(found)
 
@@ -154,9 +174,19 @@ class ScaledAggregator(ComparedAggregator):
         found = super().so_far(_without(round_))
         return None if found is None else _with(found, round_)
 
+    def secured(self) -> ClusteringAggregator:
+        """Return this aggregator as it works with totals only; raise UserError where gaps stay open."""
+        if self.params.missing == parameters.PARTIAL:
+            raise UserError(f"missing={parameters.PARTIAL} does not go with secure_sums; take missing=mean")
+        return super().secured()
+
     def result(self, round_: Round) -> Message:
-        """Return the arrays of the result, the centroids in the data's units."""
+        """Return the arrays of the result, the centroids in the data's units, and how rows were prepared."""
         arrays = super().result(round_)
+        if self.params.missing == parameters.PARTIAL:
+            arrays = arrays | {OPEN_GAPS: np.array(True)}
+        if by_direction(self.params):
+            arrays = arrays | {LENGTH_ONE: np.array(True)}
         if not self._prepares or "deviation" not in arrays:
             return arrays
         back = {

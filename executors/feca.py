@@ -35,9 +35,10 @@ from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, member_statistics
 from flareclust.core.local import dissolve_small, own_kmeans
-from flareclust.executors.cosine import MetricExecutor, MetricParams
+from flareclust.executors.cosine import MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import LocalKMeansParams, SmallClustersParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
@@ -68,7 +69,7 @@ class FeCAParams(LocalKMeansParams, SmallClustersParams, MetricParams):
     )
 
 
-class FeCAExecutor(MetricExecutor):
+class FeCAExecutor(ScaledExecutor):
     """A site of FeCA: sends the centroids it trusts, each with a radius."""
 
     params: FeCAParams

@@ -4,7 +4,6 @@ See `flareclust.core.missing.gaps`. Messages are those of complete rows: means o
 rows. At a site with a policy groups show no gaps, so that there is nothing to complete but columns that no group shows.
 """
 
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -12,11 +11,10 @@ from pydantic import model_validator
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.core.missing.gaps import Completed, complete, complete_alone
+from flareclust._foundation.typing import FloatArray
+from flareclust.core.missing.gaps import complete_alone
 from flareclust.data.tables import Table
 from flareclust.executors.parameters import MISSING, PARTIAL, ScaledParams
-from flareclust.executors.scaled import SCALING, ScaledExecutor
 from flareclust.features.scaling import FILL
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both
@@ -46,64 +44,19 @@ class GapsParams(ScaledParams):
         return self
 
 
-class GapsExecutor(ScaledExecutor):
-    """A site whose rows keep their gaps where the job says so."""
+def complete_site(task: Task, rows: SiteRows, k: int) -> SiteRows:
+    """Return the rows (n, d) completed by the site's own k clusters."""
+    fill, least = task.arrays[FILL], rows.context.min_count
+    return rows.of(*complete_alone(rows.X, fill, k, rows.rng, n_init=_STARTS, least=least, aborted=rows.aborted))
 
-    params: GapsParams
 
-    @property
-    def open_gaps(self) -> bool:
-        """Return whether missing cells stay open."""
-        return self.params.missing == PARTIAL
+def check_repeats(table: Table) -> None:
+    """Raise Refusal for rows with weights: floors of cells would be of copies."""
+    if table.repeats > 1:
+        raise Refusal("has rows with weights (a column of type weight), which do not go with missing=partial")
 
-    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
-        """Return the task, with what gaps are filled with in scaled units, and the rows."""
-        if self.open_gaps and table.repeats > 1:  # floors of cells would be of copies
-            raise Refusal("has rows with weights (a column of type weight), which do not go with missing=partial")
-        after, rows = super().viewed(task, table)
-        if not self.open_gaps or FILL not in task.arrays:
-            return after, rows
-        fill = task.arrays[FILL]
-        if "deviation" in task.arrays:
-            mean, deviation = (task.arrays[name] for name in SCALING.fields)
-            fill = (fill - mean) / deviation
-        return replace(after, arrays={**after.arrays, FILL: fill}), rows
 
-    def without_gaps(self, X: FloatArray, sent: Message) -> FloatArray:
-        """Return the rows as they are where gaps stay open."""
-        return X if self.open_gaps else super().without_gaps(X, sent)
-
-    def completed(self, data: FloatArray, centroids: FloatArray, least: int) -> Completed:
-        """Return the rows (n, d) completed for the centroids (k, d)."""
-        return complete(data, centroids, least) if self.open_gaps else super().completed(data, centroids, least)
-
-    def completed_alone(self, task: Task, rows: SiteRows) -> SiteRows:
-        """Return the rows (n, d) completed by the site's own clusters; as they are without gaps."""
-        if not self.open_gaps:
-            return rows
-        fill, least = task.arrays[FILL], rows.context.min_count
-        return rows.of(
-            *complete_alone(rows.X, fill, self.params.k, rows.rng, n_init=_STARTS, least=least, aborted=rows.aborted)
-        )
-
-    def labels(self, task: Task, rows: SiteRows) -> IntArray:
-        """Return the final cluster (n,) of each row; -1 for rows without a known cell, which a site with a policy can have."""
-        if not self.open_gaps:
-            return super().labels(task, rows)
-        labels = super().labels(task, rows.of(complete(rows.X, task.arrays["centroids"]).rows))
-        return np.where(np.isnan(rows.X).all(axis=1), -1, labels)
-
-    def grouped(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray | None]:
-        """Return the cluster of each row and its known cells as the rounds count them.
-
-        By all known cells a row could be in another cluster, and sums of both would differ by this row.
-        """
-        if not self.open_gaps:
-            return super().grouped(task, rows)
-        own = rows.of(*complete(rows.X, task.arrays["centroids"], rows.context.min_count))
-        return super().labels(task, own), own.known
-
-    def _check_task(self, task: Task, data: FloatArray) -> None:
-        super()._check_task(task, data)
-        if self.open_gaps and np.isnan(data).all(axis=1).any():
-            raise Refusal("has rows without a known cell; leave them out at the site")
+def check_known(data: FloatArray) -> None:
+    """Raise Refusal where one of the rows (n, d) has no known cell."""
+    if np.isnan(data).all(axis=1).any():
+        raise Refusal("has rows without a known cell; leave them out at the site")

@@ -32,7 +32,7 @@ from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
 from flareclust.executors import partwise
-from flareclust.executors.cosine import MetricExecutor, MetricParams
+from flareclust.executors.cosine import MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import SeedsParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
@@ -99,12 +99,10 @@ class UpdatesExecutor(RefinedExecutor):
         ),
     }
 
+    @partwise.computed_by(partwise.seeds)
     def local(self, task: Task, rows: SiteRows) -> Message:
-        """Draw seeds."""
-        return self.seeded(rows)
-
-    def seeded(self, rows: SiteRows) -> Message:
-        """Draw seeds from rows without gaps."""
+        """Draw seeds; rows with gaps are completed before."""
+        rows = self.completed_alone(task, rows)
         cells = seed_cells(
             self.trimmed_alone(rows, 10),
             self.params.k,
@@ -139,19 +137,12 @@ class UpdatesExecutor(RefinedExecutor):
         return updates_of_each(devices, centroids, context.min_count)
 
 
-class LloydExecutor(MetricExecutor, UpdatesExecutor):
+class LloydExecutor(UpdatesExecutor):
     """A site of distributed Lloyd."""
 
     params: LloydParams
 
     totals_only = True
-
-    @partwise.computed_by(partwise.seeds)
-    def local(self, task: Task, rows: SiteRows) -> Message:
-        """Draw seeds; rows with gaps are completed before."""
-        return self.seeded(self.completed_alone(task, rows))
-
-    local_batch = UpdatesExecutor.local_batch  # of rows without gaps
 
 
 def update(data: FloatArray, centroids: FloatArray, context: SiteContext, known: BoolArray | None = None) -> Message:

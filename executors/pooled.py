@@ -21,7 +21,7 @@ from flareclust.core.local import Sendable, local_clusters
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors import partwise
-from flareclust.executors.cosine import MetricExecutor, MetricParams
+from flareclust.executors.cosine import MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import CappedParams, LocalKMeansParams, SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
@@ -80,7 +80,7 @@ class PooledParams(OwnClustersParams, CappedParams, MetricParams):
         return self
 
 
-class PooledExecutor(MetricExecutor, OwnClustersExecutor):
+class PooledExecutor(OwnClustersExecutor):
     """A site that sends the centroids of its own k-means."""
 
     params: PooledParams

@@ -25,7 +25,7 @@ from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import Sendable, local_clusters, without_remainder
-from flareclust.executors.cosine import MetricExecutor, MetricParams
+from flareclust.executors.cosine import MetricParams
 from flareclust.executors.feca import coarse
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import LocalKMeansParams
@@ -77,7 +77,7 @@ class PortfolioParams(RefinedParams, LocalKMeansParams, MetricParams):
         return None if value is None else _check_members(value)
 
 
-class PortfolioExecutor(MetricExecutor, RefinedExecutor):
+class PortfolioExecutor(RefinedExecutor):
     """A site that describes the clusters of its own k-means, and then scores each proposed solution."""
 
     params: PortfolioParams

@@ -10,16 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import histograms
-from flareclust.core.missing.gaps import Completed
-from flareclust.core.scaling import known_spread
+from flareclust.core.missing.gaps import Completed, complete
+from flareclust.core.scaling import known_spread, of_length_one, without_direction
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
-from flareclust.executors import partwise
+from flareclust.executors import cosine, gaps, partwise
 from flareclust.executors.base import ComparedExecutor
 from flareclust.executors.odd_columns import ODD, odd_columns
-from flareclust.executors.parameters import BY_BINS, ScaledParams
+from flareclust.executors.parameters import BY_BINS, PARTIAL, ScaledParams
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL, filled
 from flareclust.privacy.context import SiteRows
@@ -128,42 +128,84 @@ class ScaledExecutor(ComparedExecutor):
         return {"counts": histograms.binned(rows.X, histograms.Grid(**asked), rows.context.min_count)}
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
-        """Return a task without the scaling that it carries, and the rows filled and scaled by it."""
+        """Return a task without the scaling that it carries, and the rows filled, scaled and brought to length 1 as the job says.
+
+        Where gaps stay open, what they are filled with is in scaled units.
+        """
+        if self.open_gaps:
+            gaps.check_repeats(table)
         if task.step in _BEFORE_SCALING:
             return task, table
         X, d = table.X, table.X.shape[1]
         sent = {name: value for name, value in task.arrays.items() if name in (*SCALING.fields, *_FILLING.fields)}
+        arrays = {name: value for name, value in task.arrays.items() if name not in sent}
         if FILL in sent:
             _FILLING.check({FILL: sent[FILL]}, {"d": d})
-            X = self.without_gaps(X, sent)
+            X = X if self.open_gaps else filled(sent, X)
         elif self.gaps and np.isnan(X.min()):
             raise Refusal("was not sent the means that its missing cells are filled with")
         if "deviation" in sent:
             scaling = {name: sent[name] for name in SCALING.fields if name in sent}
             SCALING.check(scaling, {"d": d})
             X = (X - scaling["mean"]) / scaling["deviation"]
-        if not sent:
-            return super().viewed(task, table)
-        arrays = {name: value for name, value in task.arrays.items() if name not in sent}
-        return replace(task, arrays=arrays), replace(table, X=X)
+        if FILL in sent and self.open_gaps:
+            scaled = "deviation" in sent
+            arrays[FILL] = (sent[FILL] - sent["mean"]) / sent["deviation"] if scaled else sent[FILL]
+        if cosine.by_direction(self.params):
+            X = of_length_one(X)
+        return (replace(task, arrays=arrays) if sent else task), (table if X is table.X else replace(table, X=X))
 
-    def without_gaps(self, X: FloatArray, sent: Message) -> FloatArray:
-        """Return rows (n, d) whose gaps are filled as the server says, unless overridden."""
-        return filled(sent, X)
+    @property
+    def open_gaps(self) -> bool:
+        """Return whether missing cells stay open."""
+        return isinstance(self.params, gaps.GapsParams) and self.params.missing == PARTIAL
 
     def completed(self, data: FloatArray, centroids: FloatArray, least: int) -> Completed:
-        """Return the rows (n, d) for computations about centroids (k, d); as they are, unless overridden.
+        """Return the rows (n, d) for computations about centroids (k, d): without gaps.
 
         Args:
             data: the rows.
             centroids: that they are compared with.
             least: smallest number of rows whose mean may be sent.
         """
-        return Completed(data)
+        return complete(data, centroids, least) if self.open_gaps else Completed(data)
+
+    def completed_alone(self, task: Task, rows: SiteRows) -> SiteRows:
+        """Return the rows (n, d) completed by the site's own clusters; as they are without gaps."""
+        return gaps.complete_site(task, rows, self.params.k) if self.open_gaps else rows
 
     def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
         """Return the rows (n, d) as they are compared with centroids (k, d): without gaps."""
         return self.completed(data, centroids, self.min_count).rows
+
+    @partwise.computed_by(partwise.labels)
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
+        """Return the final cluster (n,) of each row.
+
+        It is -1 for rows without a known cell or a direction, which a site with a policy can have.
+        """
+        if self.open_gaps:
+            labels = super().labels(task, rows.of(complete(rows.X, task.arrays["centroids"]).rows))
+            return np.where(np.isnan(rows.X).all(axis=1), -1, labels)
+        labels = super().labels(task, rows)
+        return np.where(without_direction(rows.X), -1, labels) if cosine.by_direction(self.params) else labels
+
+    def grouped(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray | None]:
+        """Return the cluster of each row and its known cells as the rounds count them.
+
+        By all known cells a row could be in another cluster, and sums of both would differ by this row.
+        """
+        if not self.open_gaps:
+            return super().grouped(task, rows)
+        own = rows.of(*complete(rows.X, task.arrays["centroids"], rows.context.min_count))
+        return super().labels(task, own), own.known
+
+    def _check_task(self, task: Task, data: FloatArray) -> None:
+        super()._check_task(task, data)
+        if self.open_gaps:
+            gaps.check_known(data)
+        if cosine.by_direction(self.params):
+            cosine.check_directions(data)
 
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site: the result in scaled units."""
