@@ -11,7 +11,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
 from flareclust.core import assessment, compiled, microaggregation
 from flareclust.core.devices import steps as devices_steps
 from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
@@ -22,9 +22,9 @@ from flareclust.evaluation.scores import check_candidates, scaled, score_sums
 from flareclust.executors import partwise
 from flareclust.executors.nvflare_executor import HELD, ExecutorShell
 from flareclust.executors.parameters import ClusteringParams
-from flareclust.executors.profiles import PROFILES, Profiling
+from flareclust.executors.phases import Phase
+from flareclust.executors.profiles import ClusterProfiles
 from flareclust.executors.stages import RowStage, SchemaStage
-from flareclust.features import alignment
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.masking import KEY
@@ -39,12 +39,10 @@ from flareclust.protocol.task import (
     BEFORE_ROUNDS,
     CLUSTER,
     KEYS,
-    NAMES,
     PLACE,
     PLACED,
     PROFILE_TOTALS,
     PROFILE_TOTALS_COUNTS,
-    PROFILING,
     Answer,
     Task,
 )
@@ -60,17 +58,16 @@ _OF_ALL = MappingProxyType(
             KEYS: Step(KEY, method=""),
             PLACE: Step(PLACED, "place"),
             ASSESS: Step(ASSESSMENT, "assess", summed=True),
-            **PROFILES,
         }
     )
 )
 
 
-class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
+class ClusteringExecutor(Parametrized, ExecutorShell):
     """An NVFlare executor around pure functions of one site's rows, one for each step of the algorithm.
 
     A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`).
-    Its `steps` are added to those of its bases.
+    Its `steps` are added to those of its bases and of its phases.
     """
 
     side: Literal["site"] = "site"
@@ -79,8 +76,8 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     #: The arrays of a finished result that `labels` needs.
     placed_by: ClassVar[tuple[str, ...]] = ("centroids",)
 
-    #: Whether the final clusters can be described in the sites' columns, which then are the same at all of them.
-    profiled: ClassVar[bool] = True
+    #: What a job asks for beside the algorithm's own steps.
+    phases: ClassVar[tuple[type[Phase], ...]] = (ClusterProfiles,)
 
     #: Whether all that is computed from a site's rows is totals in jobs with secure sums, each of them over all rows.
     totals_only: ClassVar[bool] = False
@@ -94,16 +91,16 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         super().__init_subclass__(**arguments)
         cls._own_steps = vars(cls).get("steps", {})
         tables = [vars(base)["_own_steps"] for base in reversed(cls.__mro__) if "_own_steps" in vars(base)]
-        known = {**_OF_ALL, **{name: step for table in tables for name, step in table.items()}}
-        if cls.private or not cls.profiled:
-            known = {name: step for name, step in known.items() if name not in PROFILING}
+        known = {**_OF_ALL}
+        for table in (*(phase.steps for phase in cls.phases), *tables):
+            known |= table
         if not cls.totals_only:
             known = {name: step for name, step in known.items() if name not in (PROFILE_TOTALS, PROFILE_TOTALS_COUNTS)}
         parameters = cls.params_class().model_fields
         steps = with_counts({name: step for name, step in known.items() if step.parameter in (None, *parameters)})
         for name, step in steps.items():
-            if name != KEYS and not callable(getattr(cls, step.method, None)):
-                raise TypeError(f"{cls.__name__} has no method {step.method!r} for its step {name!r}")
+            if name != KEYS and not callable(getattr(cls.part(name), step.method, None)):
+                raise TypeError(f"{cls.part(name).__name__} has no method {step.method!r} for its step {name!r}")
         order = [*BEFORE_ROUNDS, CLUSTER]  # then those of the rounds
         place = {name: order.index(name) if name in order else len(order) for name in steps}
         cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=place.__getitem__)})
@@ -145,7 +142,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     @partwise.computed_by(partwise.assess)
     def assess(self, task: Task, rows: SiteRows) -> Message:
         """Return the sums over the rows (n, d) by final centroid, from which label-free metrics are computed."""
-        self._check_enough(rows.X, rows.context)
+        self.check_enough_rows(rows.X, rows.context)
         sums = self.assessed(rows.X, task.arrays["centroids"])
         if rows.context.grouped:
             sums = assessment.without_small(sums, rows.context.min_count)
@@ -188,7 +185,8 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """Return the rows that scores cover; all rows (n, d) unless overridden."""
         return rows.X
 
-    def _check_enough(self, data: Sized, context: SiteContext) -> None:
+    def check_enough_rows(self, data: Sized, context: SiteContext) -> None:
+        """Raise Refusal where sums over these rows would disclose them."""
         if not self.private and len(data) < context.min_count:
             raise Refusal(
                 f"has fewer rows than min_count={context.min_count}, so sums over them would disclose the rows"
@@ -284,7 +282,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     def _key(self, exchange: SiteExchange) -> Message:
         """Return a new public key of the site."""
         data = exchange.seen.X
-        self._check_enough(data, exchange.context)
+        self.check_enough_rows(data, exchange.context)
         return self._sums.key(exchange.task.site, data, private=self.private)
 
     def _placed(self, exchange: SiteExchange, aborted: AbortCheck) -> IntArray:
@@ -302,10 +300,18 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """Return the reply of the step's method, of the rows that the algorithm sees."""
         if not step.named:
             task, table = self.viewed(task, table)
-            self._check_task(task, table.X)
+            self.check_task(task, table.X)
         rows = SiteRows(table, stream(self.params.seed, task.round, task.site), aborted, context)
-        reply: Message = getattr(self, step.method)(task, rows)
+        part = self.part(task.step)
+        reply: Message = getattr(self if part is type(self) else part(self), step.method)(task, rows)
         return {name: reply[name] for name in COUNTED.fields} if step.schema is COUNTED else reply
+
+    def grouped(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray | None]:
+        """Return the cluster (n,) of the rows (n, d) that the algorithm sees, and which of their cells count as known.
+
+        The cells are None for all that the site knows, unless overridden.
+        """
+        return self.labels(task, rows), None
 
     @property
     def used_per_id(self) -> int | None:
@@ -323,6 +329,11 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         microaggregation.warm_up()
 
     @classmethod
+    def part(cls, name: str) -> type[Any]:
+        """Return the class with the method of a step: one of the phases, or the algorithm's own."""
+        return next((phase for phase in cls.phases if name in with_counts(phase.steps)), cls)
+
+    @classmethod
     def step(cls, name: str) -> Step:
         """Return a step; raise BadMessage for one that the algorithm does not have."""
         if name not in cls.steps:
@@ -331,13 +342,15 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 
     @classmethod
     def own_steps(cls) -> dict[str, Step]:
-        """Return the algorithm's own steps, without the common ones (keys, assessment, placing of late rows)."""
-        return {name: step for name, step in cls.steps.items() if name not in ClusteringExecutor.steps}
+        """Return the steps up to the end of the rounds, without those of all algorithms (keys, assessment, late rows, profiles)."""
+        parts = {name: cls.part(name) for name in cls.steps if name not in _OF_ALL}
+        return {name: cls.steps[name] for name, part in parts.items() if part is not ClusterProfiles}
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
 
-    def _check_task(self, task: Task, data: FloatArray) -> None:
+    def check_task(self, task: Task, data: FloatArray) -> None:
+        """Raise BadMessage or Refusal unless the centroids of a task fit the rows (n, d)."""
         if "candidates" in task.arrays:
             check_candidates(task.arrays)
             self.check_centroids(task.arrays["candidates"], data, len(task.arrays["candidate"]))
@@ -353,17 +366,6 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
             raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {sizes['d']}")
 
 
-class ComparedExecutor(ClusteringExecutor):
-    """A site that reports hashes of its columns' names in their order where the job asks for them (`compare`)."""
-
-    steps = {NAMES: Step(alignment.NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
-
-    @partwise.computed_by(partwise.names)
-    def names(self, task: Task, rows: SiteRows) -> Message:
-        """Return hashes of the names of the columns."""
-        return alignment.hashed_names(rows.table)
-
-
 def batched_method(executor: type[ClusteringExecutor], step: str) -> str | None:
     """Return the method that computes a step for many sites: that of the class which has the step's own method, or None.
 
@@ -371,7 +373,7 @@ def batched_method(executor: type[ClusteringExecutor], step: str) -> str | None:
     computes the same for many sites in the engine devices. It returns None for settings that it does not cover.
     """
     method = executor.step(step).method
-    owner = next((base for base in executor.__mro__ if method in vars(base)), None)
+    owner = next((base for base in executor.part(step).__mro__ if method in vars(base)), None)
     of_many = f"{method}_batch"
     return of_many if owner is not None and of_many in vars(owner) else None
 
@@ -389,7 +391,7 @@ def answers_of_many(executor: ClusteringExecutor, task: Task, devices: Ragged) -
         viewed, seen = single.viewed(task, table)
         if method is None or seen.X is not table.X or viewed.arrays.keys() != task.arrays.keys():
             return nothing_computed(devices.m)
-        single._check_task(viewed, seen.X)
+        single.check_task(viewed, seen.X)
         found: Entries | None = getattr(single, method)(viewed, devices, SiteContext(executor.min_count))
     except (Refusal, BadMessage):  # each site says it by itself
         found = None

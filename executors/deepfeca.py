@@ -32,12 +32,13 @@ from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
 from flareclust.executors import linear_evaluation as linear
-from flareclust.executors.base import ComparedExecutor
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.ffcm import FFCMExecutor
 from flareclust.executors.kfed import KFedExecutor
 from flareclust.executors.mavg import MAvgExecutor
 from flareclust.executors.parameters import ClusteringParams, NamesParams
+from flareclust.executors.phases import ColumnNames, Phase
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
@@ -97,7 +98,7 @@ def _of_centroids() -> dict[str, Step]:
         step_name(name, step): Step(line.schema, "centroids_of")
         for name, executor in CENTROIDS.items()
         for step, line in executor.own_steps().items()
-        if step not in SCORING and line.jobs != "secure"
+        if executor.part(step) is executor and step not in SCORING and line.jobs != "secure"
     }
 
 
@@ -144,12 +145,12 @@ class DeepFeCAParams(ClusteringParams, NamesParams):
         return self
 
 
-class DeepFeCAExecutor(ComparedExecutor):
+class DeepFeCAExecutor(ClusteringExecutor):
     """A site of DeepFeCA: the centroids of its embeddings, and the network after training on its rows."""
 
     params: DeepFeCAParams
 
-    profiled: ClassVar[bool] = False  # pixels say nothing
+    phases: ClassVar[tuple[type[Phase], ...]] = (ColumnNames,)  # no profiles: pixels say nothing
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "weights", "image")
 
@@ -201,7 +202,7 @@ class DeepFeCAExecutor(ComparedExecutor):
         from flareclust.deep.networks import weights_of
         from flareclust.deep.training import Training, device_of, train
 
-        self._check_enough(rows.X, rows.context)
+        self.check_enough_rows(rows.X, rows.context)
         if len(rows.X) < 2:
             raise Refusal("has one row, and a network is trained on two or more")
         p, images = self.params, as_images(rows.X, self._shape(rows.X))
@@ -236,7 +237,7 @@ class DeepFeCAExecutor(ComparedExecutor):
         if self.params.class_column is None or rows.context.grouped:
             raise Refusal("was asked for sums by class, which the job's settings or its policy exclude")
         data = linear.without(rows.table, self.params.class_column).X
-        self._check_enough(data, rows.context)
+        self.check_enough_rows(data, rows.context)
         network, images = self._network_with(task, data), as_images(data, self._shape(data))
         features = self._embedded(task, network, images, "backbone")
         return features, linear.held_out(len(data), self.params.seed, task.site, rows.context.min_count)

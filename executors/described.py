@@ -6,6 +6,7 @@ sends NaN for an entry that no site knows; a site never sends NaN.
 """
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from flareclust.core.missing.assessment import masked_sums
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import BY_BINS, ColumnsParams
+from flareclust.executors.phases import Phase
 from flareclust.executors.scaled import GRID, IN_BINS, check_bins
 from flareclust.features import alignment
 from flareclust.features.columns import LEAST_DEVIATION
@@ -44,20 +46,66 @@ _FILLING = Schema(fill="D")
 _CARRIED = ("columns", *_SCALING.fields, *_FILLING.fields)
 
 
+class Description(Phase):
+    """What sites say of their columns before the rounds: names, location and spread, cells in bins."""
+
+    site: "DescribedExecutor"
+
+    steps = MappingProxyType(
+        {
+            DESCRIBE: Step(alignment.DESCRIPTION, "describe", named=True),
+            MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
+            KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
+            BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
+            FINER_BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
+        }
+    )
+
+    def describe(self, task: Task, rows: SiteRows) -> Message:
+        """Return the names of the columns, and their sums where the algorithm needs means and variances."""
+        if self.site.params.missing == "drop-rows":
+            self.site.check_enough_rows(rows.table.X, rows.context)
+        sums = self.site.sends_sums and not rows.context.secure and self.site.params.missing != "mean"
+        message = alignment.describe(rows.table, sums=sums, min_count=rows.context.min_count)
+        # So that mean squares stay what they are.
+        scale = factor(message["rows"], rows.context.round_counts, rows.context.min_count)
+        return {**message, "m2": message["m2"] * scale}
+
+    def moments(self, task: Task, rows: SiteRows) -> Message:
+        """Return mean and squared deviations of each column."""
+        if not self.site.sends_sums:  # whose clusters are not held back for it
+            raise Refusal("was asked for exact sums of its columns, which this job's settings do without")
+        message = alignment.moments(rows.table, task.arrays["columns"], rows.context.min_count)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
+
+    def known_moments(self, task: Task, rows: SiteRows) -> Message:
+        """Return mean and squared deviations of the known cells of each column, rounded where numbers of cells in bins follow."""
+        if not (self.site.sends_sums or self.site.params.scale in BY_BINS):
+            raise Refusal("was asked for sums of its columns, which this job's settings do without")
+        repeats = None if self.site.sends_sums else rows.context.repeats
+        message = alignment.moments_of_known(rows.table, task.arrays["columns"], rows.context.min_count, repeats)
+        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
+
+    def column_bins(self, task: Task, rows: SiteRows) -> Message:
+        """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
+        check_bins(task, self.site.params.scale)
+        D = len(task.arrays["columns"])
+        asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
+        GRID.check(asked, {"d": D})
+        X, has = alignment.own_view(rows.table, {"columns": task.arrays["columns"]})
+        found = np.zeros((D, histograms.BINS), dtype=np.int64)
+        found[has] = histograms.binned(
+            X, histograms.Grid(*(values[has] for values in asked.values())), rows.context.min_count
+        )
+        return {"counts": found}
+
+
 class DescribedExecutor(ClusteringExecutor):
     """A site whose columns may differ from other sites'."""
 
     params: ColumnsParams
 
-    steps = {
-        DESCRIBE: Step(alignment.DESCRIPTION, "describe", named=True),
-        MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
-        KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
-        BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
-        FINER_BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
-    }
-
-    profiled: ClassVar[bool] = False
+    phases: ClassVar[tuple[type[Phase], ...]] = (Description,)
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", *_CARRIED)
 
@@ -90,44 +138,6 @@ class DescribedExecutor(ClusteringExecutor):
                 raise BadMessage("centroids: expected those of the federation's columns, which came with them")
             arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
         return replace(task, arrays=arrays), Table(X)
-
-    def describe(self, task: Task, rows: SiteRows) -> Message:
-        """Return the names of the columns, and their sums where the algorithm needs means and variances."""
-        if self.params.missing == "drop-rows":
-            self._check_enough(rows.table.X, rows.context)
-        sums = self.sends_sums and not rows.context.secure and self.params.missing != "mean"
-        message = alignment.describe(rows.table, sums=sums, min_count=rows.context.min_count)
-        # So that mean squares stay what they are.
-        scale = factor(message["rows"], rows.context.round_counts, rows.context.min_count)
-        return {**message, "m2": message["m2"] * scale}
-
-    def moments(self, task: Task, rows: SiteRows) -> Message:
-        """Return mean and squared deviations of each column."""
-        if not self.sends_sums:  # whose clusters are not held back for it
-            raise Refusal("was asked for exact sums of its columns, which this job's settings do without")
-        message = alignment.moments(rows.table, task.arrays["columns"], rows.context.min_count)
-        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
-
-    def known_moments(self, task: Task, rows: SiteRows) -> Message:
-        """Return mean and squared deviations of the known cells of each column, rounded where numbers of cells in bins follow."""
-        if not (self.sends_sums or self.params.scale in BY_BINS):
-            raise Refusal("was asked for sums of its columns, which this job's settings do without")
-        repeats = None if self.sends_sums else rows.context.repeats
-        message = alignment.moments_of_known(rows.table, task.arrays["columns"], rows.context.min_count, repeats)
-        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
-
-    def column_bins(self, task: Task, rows: SiteRows) -> Message:
-        """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
-        check_bins(task, self.params.scale)
-        D = len(task.arrays["columns"])
-        asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
-        GRID.check(asked, {"d": D})
-        X, has = alignment.own_view(rows.table, {"columns": task.arrays["columns"]})
-        found = np.zeros((D, histograms.BINS), dtype=np.int64)
-        found[has] = histograms.binned(
-            X, histograms.Grid(*(values[has] for values in asked.values())), rows.context.min_count
-        )
-        return {"counts": found}
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
         """Return the rows as the algorithm sees them (n, d), and the places of their columns among the federation's (d,).

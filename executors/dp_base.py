@@ -6,7 +6,7 @@ seed: anyone with the seed could subtract it again.
 
 import logging
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
-from flareclust.executors.base import ComparedExecutor
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import PrivateParams
+from flareclust.executors.phases import ColumnNames, Phase
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession, misfitting
@@ -61,12 +62,13 @@ def check_cells(params: _P) -> _P:
     return params
 
 
-class PrivateExecutor(ComparedExecutor):
+class PrivateExecutor(ClusteringExecutor):
     """A site whose every number is differentially private."""
 
     params: PrivateParams
 
     private = True
+    phases: ClassVar[tuple[type[Phase], ...]] = (ColumnNames,)
 
     steps = {ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
 
@@ -168,11 +170,11 @@ class PrivateExecutor(ComparedExecutor):
         """Return what the ledger says of the unit."""
         return "" if self.used_per_id is None else f" (per id, {self.used_per_id} rows of each at most)"
 
-    def _check_task(self, task: Task, data: FloatArray) -> None:
+    def check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task that needs centroids and has none."""
         if task.step in (ASSESS, PLACE):
             self.check_centroids(task.arrays.get("centroids"), data, self.params.k)
-        super()._check_task(task, data)
+        super().check_task(task, data)
 
 
 def start_share(k: int, d: int, cells: int | None) -> float:

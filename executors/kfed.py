@@ -118,8 +118,9 @@ class KFedExecutor(ScaledExecutor):
             clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0], tau
         )
 
-    def _check_task(self, task: Task, data: FloatArray) -> None:
-        super()._check_task(task, data)
+    def check_task(self, task: Task, data: FloatArray) -> None:
+        """Check the anchors as well."""
+        super().check_task(task, data)
         if "anchors" in task.arrays:  # as many as the centroids, of which labels are numbers
             self.check_centroids(task.arrays["anchors"], data, len(task.arrays["centroids"]))
 

@@ -18,6 +18,7 @@ Readings and deviations:
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core import categories as category_columns
 from flareclust.data.tables import Table
 from flareclust.executors.lloyd import UpdatesExecutor, UpdatesParams
+from flareclust.executors.phases import ColumnNames, Phase
+from flareclust.executors.profiles import ClusterProfiles
+from flareclust.executors.scaled import ColumnSpreads
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import both, server
 from flareclust.protocol.task import Task
@@ -51,10 +55,10 @@ class KPrototypesParams(UpdatesParams):
     )
 
 
-class KPrototypesExecutor(UpdatesExecutor):
-    """A site of k-prototypes."""
+class CategorySpreads(ColumnSpreads):
+    """The same, after a check of the columns of categories."""
 
-    params: KPrototypesParams
+    site: "KPrototypesExecutor"
 
     def scales(self, task: Task, rows: SiteRows) -> Message:
         """Check that categories are columns of 0 and 1, and return location and spread of all columns."""
@@ -67,13 +71,21 @@ class KPrototypesExecutor(UpdatesExecutor):
         return super().known_scales(task, rows)
 
     def _check_categories(self, data: FloatArray, context: SiteContext) -> None:
-        groups, d = self.params.categories or [], data.shape[1]
+        groups, d = self.site.params.categories or [], data.shape[1]
         if any(column >= d for group in groups for column in group):
             raise Refusal(f"has rows of {d} columns where the categories of the job have more")
         if not context.grouped and not category_columns.are_one_hot(np.nan_to_num(data), groups):
             raise Refusal(
                 "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
             )
+
+
+class KPrototypesExecutor(UpdatesExecutor):
+    """A site of k-prototypes."""
+
+    params: KPrototypesParams
+
+    phases: ClassVar[tuple[type[Phase], ...]] = (ClusterProfiles, ColumnNames, CategorySpreads)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the rows in units of the distance, and in the task what 1 is in these."""

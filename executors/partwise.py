@@ -62,7 +62,8 @@ class _Inputs(NamedTuple):
     """What a step is computed from.
 
     Attributes:
-        executor: whose step it is.
+        executor: the site's side of the algorithm.
+        part: what has the method of the step, the algorithm or a phase.
         task: as the algorithm sees it.
         parts: the rows, as the algorithm sees them.
         own: the rows as they are.
@@ -72,6 +73,7 @@ class _Inputs(NamedTuple):
     """
 
     executor: Any
+    part: Any
     task: Task
     parts: Parts
     own: Parts
@@ -145,7 +147,7 @@ def check_settings(executor: "ClusteringExecutor", site: SiteSession | None) -> 
 
 def _key(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> Message:
     extremes = exchange.seen.X
-    executor._check_enough(parts, exchange.context)
+    executor.check_enough_rows(parts, exchange.context)
     check_range(extremes, cells=len(parts) * parts.d)
     return executor._sums.key(exchange.task.site, extremes, private=True)  # the range is checked already
 
@@ -153,7 +155,7 @@ def _key(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -
 def _computed(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> Message:
     """Return the reply of the step's method over parts."""
     step = exchange.step
-    compute = getattr(getattr(type(executor), step.method), "over_parts", None)
+    compute = getattr(getattr(executor.part(exchange.task.step), step.method), "over_parts", None)
     if compute is None:
         raise Refusal(f"{WHERE}, where the step {exchange.task.step} cannot be computed")
     reply = compute(_inputs(executor, exchange, parts))
@@ -166,9 +168,11 @@ def _inputs(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts
     view = None
     if table is not exchange.seen and "deviation" in exchange.task.arrays:  # the task has said how to scale
         view = View(exchange.task.arrays["mean"], exchange.task.arrays["deviation"])
-    executor._check_task(task, table.X)
+    executor.check_task(task, table.X)
     rng = stream(executor.params.seed, task.round, task.site)
-    return _Inputs(executor, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
+    kind = executor.part(exchange.task.step)
+    part = executor if kind is type(executor) else kind(executor)
+    return _Inputs(executor, part, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
 
 
 def labels(inputs: _Inputs) -> Iterator[int]:
@@ -189,7 +193,7 @@ def place(inputs: _Inputs) -> Message:
 
 def scales(inputs: _Inputs) -> Message:
     """Return mean and squared deviations of the columns, rounded, as one group."""
-    inputs.executor._check_enough(inputs.parts, inputs.context)
+    inputs.executor.check_enough_rows(inputs.parts, inputs.context)
     extent = inputs.parts.extent
     deviation = np.where(extent.largest > extent.least, np.sqrt(inputs.parts.variance()), 0.0)
     rows, mean, deviation = rounded(Spread(extent.rows, extent.mean, deviation))
@@ -281,14 +285,14 @@ def own_centroids(inputs: _Inputs) -> Message:
 
 def assess(inputs: _Inputs) -> Message:
     """Return the sums of the assessment, of each cluster and in all."""
-    inputs.executor._check_enough(inputs.parts, inputs.context)
+    inputs.executor.check_enough_rows(inputs.parts, inputs.context)
     sums = part_sums.assessed(inputs.parts, inputs.task.arrays["centroids"])
     return sums | {name: np.sum(sums[name]) for name in assessment.TOTALS}
 
 
 def profile(inputs: _Inputs) -> Message:
     """Return moments of the final clusters in the columns' own units (`flareclust.core.profiles.moments`)."""
-    inputs.executor.check_described(inputs.task.step, inputs.parts, inputs.context)
+    inputs.part.check_described(inputs.task.step, inputs.parts, inputs.context)
     centroids = inputs.task.arrays["centroids"]
     labels = part_sums.nearest(inputs.parts, centroids)
     groups = part_sums.groups_about(inputs.own, centroids, labels)

@@ -13,7 +13,6 @@ the rows left out. With totals only, a profile covers all rows as each round doe
 the nearest other cluster.
 """
 
-from abc import abstractmethod
 from collections.abc import Sized
 from dataclasses import replace
 from types import MappingProxyType
@@ -22,13 +21,13 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, IntArray, Message
 from flareclust.core import profiles as profile_sums
 from flareclust.core import shallow_tree
 from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.core.missing import profiles as known_profiles
-from flareclust.data.tables import Table
 from flareclust.executors import partwise
+from flareclust.executors.phases import Phase
 from flareclust.features.scaling import FILL
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
@@ -48,19 +47,6 @@ from flareclust.protocol.task import (
     Task,
 )
 
-#: The steps, for the tables of all algorithms that have profiles.
-PROFILES = MappingProxyType(
-    {
-        PROFILE: Step(GROUPS, "profile", summed=True, named=True),
-        PROFILE_BINS: Step(PROFILED_BINS, "profile_bins", summed=True, named=True),
-        PROFILE_KNOWN: Step(PROFILED_KNOWN, "profile_known", summed=True, named=True, parameter="missing"),
-        PROFILE_KNOWN_BINS: Step(
-            PROFILED_KNOWN_BINS, "profile_known_bins", summed=True, named=True, parameter="missing"
-        ),
-        PROFILE_TOTALS: Step(GROUPS, "profile_totals", summed=True, jobs="secure", named=True, counted=True),
-    }
-)
-
 #: What a task of `profile_bins` carries beside the final centroids: edges of the bins, the tree's splits so far, its leaves.
 _QUESTION = Schema(
     edges="d e",
@@ -76,26 +62,20 @@ _TOTALS = (PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
 _MOST_BINS, MOST_NUMBERS = 64, 2**21
 
 
-class Profiling:
-    """The two steps of profiles, for executors."""
+class ClusterProfiles(Phase):
+    """What describes the final clusters."""
 
-    params: Params
-
-    @abstractmethod
-    def labels(self, task: Task, rows: SiteRows) -> IntArray:
-        """Return the final cluster (n,) of each row."""
-
-    @abstractmethod
-    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
-        """Return a task and a table as the algorithm sees them."""
-
-    @abstractmethod
-    def _check_task(self, task: Task, data: FloatArray) -> None:
-        """Raise BadMessage or Refusal unless the centroids fit the rows."""
-
-    @abstractmethod
-    def _check_enough(self, data: Sized, context: SiteContext) -> None:
-        """Raise Refusal where there are too few rows."""
+    steps = MappingProxyType(
+        {
+            PROFILE: Step(GROUPS, "profile", summed=True, named=True),
+            PROFILE_BINS: Step(PROFILED_BINS, "profile_bins", summed=True, named=True),
+            PROFILE_KNOWN: Step(PROFILED_KNOWN, "profile_known", summed=True, named=True, parameter="missing"),
+            PROFILE_KNOWN_BINS: Step(
+                PROFILED_KNOWN_BINS, "profile_known_bins", summed=True, named=True, parameter="missing"
+            ),
+            PROFILE_TOTALS: Step(GROUPS, "profile_totals", summed=True, jobs="secure", named=True, counted=True),
+        }
+    )
 
     @partwise.computed_by(partwise.profile)
     def profile(self, task: Task, rows: SiteRows) -> Message:
@@ -150,14 +130,14 @@ class Profiling:
 
     def profile_totals(self, task: Task, rows: SiteRows) -> Message:
         """Return the same as `profile` of all rows (n, d), each in the nearest of the clusters that are large enough in all."""
-        if rows.context.reported is None or profiling_steps(self.params, secure=True) != _TOTALS:
+        if rows.context.reported is None or profiling_steps(self.site.params, secure=True) != _TOTALS:
             raise Refusal(f"was asked for the step {task.step}, which does not go with its job")
         task, seen = self._checked(task, rows)
         centroids, ids = task.arrays["centroids"], np.flatnonzero(rows.context.reported)
         k, labels = len(centroids), np.full(len(rows.X), -1, dtype=np.int64)
         if len(ids):
             among = replace(task, arrays={**task.arrays, "centroids": centroids[ids]})
-            labels = np.append(ids, -1)[self.labels(among, seen)]
+            labels = np.append(ids, -1)[self.site.labels(among, seen)]
         counts, means, m2 = profile_sums.moments_of_all(rows.X, labels, k)
         kept = counts > 0
         if rows.context.least_rows and kept.any():  # the same groups of rows as in the rounds
@@ -168,41 +148,34 @@ class Profiling:
         message = {"cluster": np.flatnonzero(kept), "counts": counts[kept], "centroids": means[kept], "m2": m2[kept]}
         return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
-    def grouped(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray | None]:
-        """Return the cluster (n,) of the rows (n, d) that the algorithm sees, and which of their cells count as known.
-
-        The cells are None for all that the site knows, unless overridden.
-        """
-        return self.labels(task, rows), None
-
     def _final_known(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray]:
         """Return the final cluster (n,) of each of the rows that the step sees, and which of their cells are known (n, d)."""
         task, seen = self._checked(task, rows)
-        labels, known = self.grouped(task, seen)
+        labels, known = self.site.grouped(task, seen)
         return labels, ~np.isnan(rows.X) if known is None else known
 
     def _final(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each of the rows that the step sees."""
         task, seen = self._checked(task, rows)
-        return self.labels(task, seen)
+        return self.site.labels(task, seen)
 
     def _checked(self, task: Task, rows: SiteRows) -> tuple[Task, SiteRows]:
         """Return the task and the rows as the algorithm sees them; raise Refusal where they may not be described."""
         self.check_described(task.step, rows.X, rows.context)
-        task, seen = self.viewed(task, rows.table)
-        self._check_task(task, seen.X)
-        return task, replace(rows, table=seen, rng=stream(self.params.seed, 0, task.site))
+        task, seen = self.site.viewed(task, rows.table)
+        self.site.check_task(task, seen.X)
+        return task, replace(rows, table=seen, rng=stream(self.site.params.seed, 0, task.site))
 
     def check_described(self, step: str, data: Sized, context: SiteContext) -> None:
         """Raise Refusal where what a step asks about the clusters of these rows would disclose some of them."""
-        self._check_enough(data, context)
-        if step not in profiling_steps(self.params, secure=context.secure):
+        self.site.check_enough_rows(data, context)
+        if step not in profiling_steps(self.site.params, secure=context.secure):
             if context.secure:
                 raise Refusal(
                     "describes no clusters in a job with secure sums but by totals: less its other sums, they would disclose rows"
                 )
             raise Refusal(f"was asked for the step {step}, which does not go with how its job takes missing cells")
-        if getattr(self.params, "trim_rows", False):
+        if getattr(self.site.params, "trim_rows", False):
             raise Refusal(
                 "describes no clusters in a job with trim_rows: less its other sums, they would disclose rows"
             )

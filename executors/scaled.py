@@ -5,6 +5,7 @@ the units of the columns. Quartiles and ranges come from numbers of cells in bin
 """
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -17,9 +18,11 @@ from flareclust.core.scaling import known_spread, of_length_one, without_directi
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
 from flareclust.executors import cosine, gaps, partwise
-from flareclust.executors.base import ComparedExecutor
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.odd_columns import ODD, odd_columns
 from flareclust.executors.parameters import BY_BINS, PARTIAL, ScaledParams
+from flareclust.executors.phases import ColumnNames, Phase
+from flareclust.executors.profiles import ClusterProfiles
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL, filled
 from flareclust.privacy.context import SiteRows
@@ -65,32 +68,26 @@ def check_bins(task: Task, scale: str) -> None:
         raise BadMessage("was asked for cells in bins again; a job asks for them before the rounds")
 
 
-class ScaledExecutor(ComparedExecutor):
-    """A site whose columns are filled and scaled where the job says so."""
+class ColumnSpreads(Phase):
+    """Location and spread of the columns, before they are filled and scaled."""
 
-    params: ScaledParams
+    site: "ScaledExecutor"
 
-    steps = {
-        # Algorithms for different columns have other steps for this, and no `compare`.
-        SCALES: Step(GROUPS, "scales", summed=True, parameter="compare"),
-        KNOWN_SCALES: Step(_KNOWN, "known_scales", summed=True, parameter="compare"),
-        ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="compare"),
-        BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
-        FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
-    }
-
-    @property
-    def gaps(self) -> bool | None:  # type: ignore[override]
-        """Return whether the job takes rows with missing cells; None for the variants of an algorithm for different columns."""
-        missing = getattr(self.params, "missing", None)
-        return None if missing is None else missing != "refuse"
-
-    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation", FILL)
+    steps = MappingProxyType(
+        {
+            # Algorithms for different columns have other steps for this, and no `compare`.
+            SCALES: Step(GROUPS, "scales", summed=True, parameter="compare"),
+            KNOWN_SCALES: Step(_KNOWN, "known_scales", summed=True, parameter="compare"),
+            ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="compare"),
+            BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
+            FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
+        }
+    )
 
     @partwise.computed_by(partwise.scales)
     def scales(self, task: Task, rows: SiteRows) -> Message:
         """Return mean and squared deviations of the columns of the rows (n, d), rounded, as one group."""
-        self._check_enough(rows.X, rows.context)
+        self.site.check_enough_rows(rows.X, rows.context)
         n, mean, deviation = spread_of(rows.X, rows.context.repeats)
         message = {
             "cluster": np.array([0]),
@@ -102,7 +99,7 @@ class ScaledExecutor(ComparedExecutor):
 
     def known_scales(self, task: Task, rows: SiteRows) -> Message:
         """Return the same over the known cells of the rows (n, d), and the number of rows; nothing of columns with too few."""
-        self._check_enough(rows.X, rows.context)
+        self.site.check_enough_rows(rows.X, rows.context)
         cells, mean, deviation = known_spread(rows.X, rows.context.min_count, rows.context.repeats)
         message = {
             "rows": np.array(len(rows.X)),
@@ -116,16 +113,32 @@ class ScaledExecutor(ComparedExecutor):
     @partwise.computed_by(partwise.odd_columns)
     def odd_columns(self, task: Task, rows: SiteRows) -> Message:
         """Return what is odd about the columns beside those of the other sites together."""
-        described = self.known_scales if self.gaps else self.scales
+        described = self.known_scales if self.site.gaps else self.scales
         return odd_columns(task, rows.table, described(task, rows), rows.context)
 
     def bins(self, task: Task, rows: SiteRows) -> Message:
         """Return how many known cells of each column of the rows (n, d) lie in each bin."""
-        check_bins(task, self.params.scale)
-        self._check_enough(rows.X, rows.context)
+        check_bins(task, self.site.params.scale)
+        self.site.check_enough_rows(rows.X, rows.context)
         asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
         GRID.check(asked, {"d": rows.X.shape[1]})
         return {"counts": histograms.binned(rows.X, histograms.Grid(**asked), rows.context.min_count)}
+
+
+class ScaledExecutor(ClusteringExecutor):
+    """A site whose columns are filled and scaled where the job says so."""
+
+    params: ScaledParams
+
+    phases: ClassVar[tuple[type[Phase], ...]] = (ClusterProfiles, ColumnNames, ColumnSpreads)
+
+    @property
+    def gaps(self) -> bool | None:  # type: ignore[override]
+        """Return whether the job takes rows with missing cells; None for the variants of an algorithm for different columns."""
+        missing = getattr(self.params, "missing", None)
+        return None if missing is None else missing != "refuse"
+
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation", FILL)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return a task without the scaling that it carries, and the rows filled, scaled and brought to length 1 as the job says.
@@ -200,8 +213,9 @@ class ScaledExecutor(ComparedExecutor):
         own = rows.of(*complete(rows.X, task.arrays["centroids"], rows.context.min_count))
         return super().labels(task, own), own.known
 
-    def _check_task(self, task: Task, data: FloatArray) -> None:
-        super()._check_task(task, data)
+    def check_task(self, task: Task, data: FloatArray) -> None:
+        """Check the rows (n, d) as well."""
+        super().check_task(task, data)
         if self.open_gaps:
             gaps.check_known(data)
         if cosine.by_direction(self.params):

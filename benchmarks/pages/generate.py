@@ -13,7 +13,7 @@ from functools import partial
 from benchmarks.pages import ROOT
 from flareclust._foundation.settings import as_text
 from flareclust.data.partition_specs import SPECS
-from flareclust.executors.profiles import PROFILES
+from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.terminal import parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
@@ -61,7 +61,7 @@ def leaves() -> str:
         rows.append([f"`{a.name}`", "the assessment", _arrays(a.executor_class().step(ASSESS).schema)])
     rows += [
         [with_profiles(step), f"step `{name}`, of profiles", _arrays(step.schema)]
-        for name, step in PROFILES.items()
+        for name, step in ClusterProfiles.steps.items()
         if step.jobs != "secure"
     ]
     rows.append(["all of them", "step `place`, of a late site", _arrays(PLACED)])

@@ -16,7 +16,7 @@ from benchmarks.pages import DOCS, RECORDS
 from benchmarks.pages.generate import with_profiles
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.executors.profiles import PROFILES
+from flareclust.executors.profiles import ClusterProfiles
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import ReplySpec, replies_of
 from flareclust.protocol.registry import BUILT_IN, Algorithm
@@ -64,7 +64,7 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
         *cells, _ = _cells(step, of_all[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
     of_lloyd = replies_of(LloydExecutor)  # which has all steps of profiles
-    for step, line in PROFILES.items():
+    for step, line in ClusterProfiles.steps.items():
         *cells, masked, _ = _cells(step, of_lloyd[step])
         rows.append(
             [with_profiles(line), f"`{step}`", *cells, masked if line.jobs == "secure" else "refused", "refused"]

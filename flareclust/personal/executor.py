@@ -33,6 +33,7 @@ from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
 from flareclust.executors.parameters import ClusteringParams
+from flareclust.executors.phases import Phase
 from flareclust.personal.learners import (
     LARGEST,
     NOT_FINITE,
@@ -135,8 +136,9 @@ class FedAvgExecutor(ClusteringExecutor):
 
     params: FedAvgParams
 
-    #: It makes no clusters, and moments by centroids that a server sends would be of the class, too.
-    profiled: ClassVar[bool] = False
+    phases: ClassVar[
+        tuple[type[Phase], ...]
+    ] = ()  # no clusters to describe, and moments by centroids that a server sends would be of the class, too
 
     steps = MappingProxyType(
         {
@@ -172,7 +174,7 @@ class FedAvgExecutor(ClusteringExecutor):
     def sizes(self, task: Task, rows: SiteRows) -> Message:
         """Return the numbers of columns and of classes."""
         _check_ungrouped(rows.context)
-        self._check_enough(rows.X, rows.context)
+        self.check_enough_rows(rows.X, rows.context)
         return {"columns": np.array(rows.X.shape[1] - 2), "classes": np.array(int(rows.X[:, -2].max()) + 1)}
 
     def sizes_and_rows(self, task: Task, rows: SiteRows) -> Message:
@@ -246,7 +248,7 @@ class FedAvgExecutor(ClusteringExecutor):
     def _received(self, task: Task, rows: SiteRows) -> tuple[Learner[Any], Weights, int]:
         """Return the kind of model that the server says, the weights of the site's own (1, ...), and its number."""
         _check_ungrouped(rows.context)
-        self._check_enough(rows.X, rows.context)
+        self.check_enough_rows(rows.X, rows.context)
         sizes = task.arrays.get("model")
         d, least = rows.X.shape[1] - 2, int(rows.X[:, -2].max()) + 1
         if sizes is None or sizes.shape != (2,) or sizes[0] != d or not least <= sizes[1] <= MOST_CLASSES:

@@ -15,7 +15,7 @@ from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca as client
-from flareclust.executors.cosine import MetricExecutor
+from flareclust.executors.cosine import MetricParams
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.protocol.outcome import devices
@@ -115,7 +115,9 @@ def test_the_result_names_what_each_site_computed_on(sites, tmp_path, how):
     assert devices(aggregator.advance(aggregator.begin(), replies).record) == {"a": "cuda", "b": "cpu"}
 
 
-@pytest.mark.parametrize("centroids", [name for name, of in client.CENTROIDS.items() if issubclass(of, MetricExecutor)])
+@pytest.mark.parametrize(
+    "centroids", [name for name, of in client.CENTROIDS.items() if issubclass(of.params_class(), MetricParams)]
+)
 def test_metric_cosine_of_a_centroid_step_would_change_nothing(centroids):
     """Embeddings have length 1, and so have DeepFeCA's merged centroids."""
     embedded = {

@@ -16,10 +16,10 @@ from flareclust.engines.simulator import run_simulator
 from flareclust.evaluation.agreement import counted_oddities, own_oddities, unit_warnings
 from flareclust.evaluation.units import ODDITIES
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.task import ODD_COLUMNS, ODD_KINDS, Task
+from tests.computed import computed
 from tests.unit.evaluation.test_agreement import COLUMNS, hospitals
 
 NAMES = ("age", "crp", "size")
@@ -168,22 +168,26 @@ def test_several_sites_are_counted():
 TASK = {"pooled_counts": np.full(3, 800), "pooled_mean": np.full(3, 40.0), "pooled_deviation": np.full(3, 9.0)}
 
 
+def asked(executor, task):
+    return computed(executor, task, tables()["a"], np.random.default_rng(0))
+
+
 def test_a_site_answers_once_and_masked_only():
     executor = LloydExecutor(2)
     with pytest.raises(Refusal, match="only masked, and was asked for those of the step odd_columns"):
         executor.answer(Task(ODD_COLUMNS, 0, TASK, "a"), tables()["a"], never_abort)
     with pytest.raises(BadMessage, match="a job asks for it once"):
-        executor.odd_columns(Task(ODD_COLUMNS, 1, TASK, "a"), tables()["a"], None, never_abort, SiteContext())
+        asked(executor, Task(ODD_COLUMNS, 1, TASK, "a"))
     short = {name: value[:2] for name, value in TASK.items()}
     with pytest.raises(BadMessage, match="pooled_counts"):
-        executor.odd_columns(Task(ODD_COLUMNS, 0, short, "a"), tables()["a"], None, never_abort, SiteContext())
+        asked(executor, Task(ODD_COLUMNS, 0, short, "a"))
 
 
 @pytest.mark.parametrize("count", [0, 1, 199, 2**40])
 def test_totals_that_cannot_be_show_nothing_of_a_site(count):
     executor = LloydExecutor(2)
-    asked = {**TASK, "pooled_counts": np.full(3, count), "pooled_deviation": np.zeros(3)}
-    reply = executor.odd_columns(Task(ODD_COLUMNS, 0, asked, "a"), tables()["a"], None, never_abort, SiteContext())
+    totals = {**TASK, "pooled_counts": np.full(3, count), "pooled_deviation": np.zeros(3)}
+    reply = asked(executor, Task(ODD_COLUMNS, 0, totals, "a"))
     assert not reply["odd"].any()
 
 

@@ -8,7 +8,8 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.pooled import PooledAggregator, weighted_kmeans
+from flareclust.aggregators.pooled import PooledAggregator
+from flareclust.core.clusterers import weighted_kmeans
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.criteria import RULES, STEP_OF, scores_mean

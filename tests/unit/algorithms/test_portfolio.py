@@ -92,7 +92,7 @@ def test_the_distance_of_a_clusters_farthest_row_is_sent_for_feca_only():
 
 
 def test_members_may_be_text_with_commas():
-    assert PortfolioAggregator(3, members="pooled, feca").members == ["pooled", "feca"]
+    assert PortfolioAggregator(3, members="pooled, feca").params.members == ["pooled", "feca"]
 
 
 def test_members_compete_in_the_order_given():

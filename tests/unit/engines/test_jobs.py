@@ -17,6 +17,7 @@ from flareclust._foundation.version import __version__, fits
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.nvflare_jobs import K, write_all
+from flareclust.protocol.params import Parametrized
 from flareclust.protocol.registry import BUILT_IN, get
 from flareclust.sites.class_list import of_server, of_sites
 from flareclust.sites.kit import allow_classes
@@ -52,7 +53,8 @@ def test_every_class_of_a_job_loads_with_its_arguments(algorithm):
         assert part["path"] in {*of_sites(), *of_server()}, "kits do not list it"
         component = getattr(import_module(module), name)(**part["args"])
         for argument, value in part["args"].items():
-            assert getattr(component, argument) == value
+            kept = f"_{argument}" if isinstance(component, Parametrized) else argument
+            assert getattr(component, kept) == value
 
 
 def test_settings_reach_the_side_that_knows_them(tmp_path):

@@ -13,6 +13,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.profile_words import branches, sentence, telling
 from flareclust.evaluation.profiles import Profiles, profiles_of
+from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.terminal import profile_lines
@@ -139,7 +140,9 @@ def test_a_site_describes_nothing_there_whatever_a_server_asks(params, secure):
     rows = np.random.default_rng(0).normal(size=(50, 2))
     task = Task("profile", 0, {"centroids": rows[:3]}, "site-1")
     with pytest.raises(Refusal, match="describes no clusters"):
-        executor.profile(task, SiteRows(Table(rows), np.random.default_rng(0), context=SiteContext(2, secure=secure)))
+        ClusterProfiles(executor).profile(
+            task, SiteRows(Table(rows), np.random.default_rng(0), context=SiteContext(2, secure=secure))
+        )
 
 
 def test_a_policy_holds_in_profiles_and_every_count_is_of_its_rows():

@@ -1,4 +1,4 @@
-"""Profiles of rows with missing cells: against pandas, at a floor of known cells, and as they were where nothing is missing."""
+"""ClusterProfiles of rows with missing cells: against pandas, at a floor of known cells, and as they were where nothing is missing."""
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.evaluation.profile_words import sentence
 from flareclust.evaluation.profiles import profiles_of
+from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext, SiteRows
@@ -169,7 +170,7 @@ def test_clusters_of_a_profile_are_those_of_the_rounds():
     assert labels[0] == 0
     assert not known[0, 2]
     assert executor.labels(task, own)[0] == 1
-    reply = executor.profile_known(task, own)
+    reply = ClusterProfiles(executor).profile_known(task, own)
     assert reply["counts"].tolist() == [[8, 8, 0], [8, 8, 0]]
 
 

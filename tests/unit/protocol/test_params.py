@@ -54,7 +54,7 @@ def test_a_constructor_takes_the_parameters_of_its_side_with_their_defaults():
         "table_schema": None,
     }
     assert ExampleExecutor(3, before=4).params == ExampleParams(k=3, before=4)
-    assert ExampleExecutor(3, 7).seed == 7
+    assert ExampleExecutor(3, 7).params.seed == 7
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,9 @@ def test_every_parameter_reaches_the_side_that_reads_it(algorithm):
     executor, aggregator = algorithm.build(4)
     for name, field in algorithm.params_class().own().items():
         readers = {"site": [executor], "server": [aggregator], "both": [executor, aggregator]}[side_of(field)]
-        assert all(name in vars(reader) and name in inspect.signature(reader.__init__).parameters for reader in readers)
+        assert all(
+            f"_{name}" in vars(reader) and name in inspect.signature(reader.__init__).parameters for reader in readers
+        )
 
 
 def test_a_job_has_what_differs_from_the_defaults_at_the_side_that_reads_it(tmp_path):

@@ -62,8 +62,8 @@ def test_parameters_have_defaults_and_leave_out_what_every_job_has(algorithm):
         for name, default in parameters.items():
             if name == "members":  # null stands for all of them
                 continue
-            side = executor if hasattr(executor, name) else aggregator
-            assert getattr(side, name) == default, name
+            side = executor if f"_{name}" in vars(executor) else aggregator
+            assert vars(side)[f"_{name}"] == getattr(side.params, name) == default, name
 
 
 def test_parameters_of_both_sides_are_listed():
@@ -98,8 +98,8 @@ def test_settings_reach_the_side_that_knows_them():
     )
     assert (aggregator.params.k, aggregator.params.seed) == (5, 7)
     assert (aggregator.params.lloyd_rounds, aggregator.params.weighted, aggregator.params.start) == (4, True, "site-1")
-    assert not hasattr(executor, "lloyd_rounds")
-    assert not hasattr(aggregator, "k_local")
+    assert "_lloyd_rounds" not in vars(executor)
+    assert "_k_local" not in vars(aggregator)
     assert settings["k_local"] == {"site-1": 2}, "the caller's settings are left alone"
 
 
