@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -70,7 +70,15 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         self._replies: dict[str, SiteReply] = {}
 
     def first(self) -> Round:
-        """Return the first exchange of a job: that of the algorithm, unless something comes before it."""
+        """Return the first exchange of a job: about the columns' names where the job compares them (`compare`).
+
+        A site whose columns are not those of most sites takes no part.
+        """
+        compares = NAMES in self.steps and getattr(self.params, "compare", "none") != "none"
+        return Round(step=NAMES) if compares else self.prepare()
+
+    def prepare(self) -> Round:
+        """Return the first exchange about rows: that of the algorithm, unless columns are prepared before."""
         return self.begin()
 
     def begin(self) -> Round:
@@ -136,7 +144,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
 
-    def secured(self) -> "ClusteringAggregator":
+    def secured(self) -> Self:
         """Return this aggregator as it works where sums arrive as totals only; as it is, unless overridden.
 
         Raises:
@@ -146,6 +154,8 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Call `merge` with the replies in the order of the sites' names and count the round."""
+        if round_.step == NAMES:  # the schema has refused the sites at odds
+            return self.prepare()
         merged = self.merge(round_, by_name(replies), stream(self.params.seed, round_.index, SERVER))
         return replace(merged, index=round_.index + (round_.step not in BEFORE_ROUNDS))
 
@@ -244,23 +254,3 @@ def state_in(prefix: str, kind: type[_State], record: Message) -> _State:
     arrays = [record[prefix + name] for name in kind._fields]
     plain: list[Any] = [value if value.ndim else value.item() for value in arrays]
     return kind(*plain)
-
-
-class ComparedAggregator(ClusteringAggregator):
-    """A server that compares the names of the sites' columns before the first round where the job says so.
-
-    A site whose columns are not those of most sites takes no part.
-    """
-
-    def first(self) -> Round:
-        """Return the first exchange: the columns' names, or what comes after them."""
-        compare = NAMES in self.steps and getattr(self.params, "compare", "none") != "none"
-        return Round(step=NAMES) if compare else self.after_names()
-
-    def after_names(self) -> Round:
-        """Return the first exchange about rows: that of the algorithm, unless overridden."""
-        return super().first()
-
-    def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        """Merge a round; the schema of the names has refused the sites at odds before."""
-        return self.after_names() if round_.step == NAMES else super().advance(round_, replies)

@@ -17,7 +17,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.aggregators import linear_evaluation as regression
-from flareclust.aggregators.base import ClusteringAggregator, ComparedAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.ffcm import FFCMAggregator
 from flareclust.aggregators.kfed import KFedAggregator
@@ -41,7 +41,7 @@ _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
 _LAST = "last_centroids"
 
 
-class DeepFeCAAggregator(ComparedAggregator):
+class DeepFeCAAggregator(ClusteringAggregator):
     """The server of DeepFeCA.
 
     Result beside `centroids` (k, e): `weights` (p,) of the network, `image` (3,), the shape of its images, the same weights

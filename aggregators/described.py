@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from itertools import combinations
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class DescribedAggregator(ClusteringAggregator):
     #: As the executor's.
     view: ClassVar[View] = "own"
 
-    def secured(self) -> "DescribedAggregator":
+    def secured(self) -> Self:
         """Return this aggregator with means and variances from totals, asked for after the columns' names."""
         secured = copy(self)
         secured._totals = True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import ComparedAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.executors import dp_base, parameters
@@ -28,7 +28,7 @@ BUDGET_SHARE = "budget_share"
 _SURE = 5.0
 
 
-class PrivateAggregator(ComparedAggregator):
+class PrivateAggregator(ClusteringAggregator):
     """The server of an algorithm under differential privacy."""
 
     params: parameters.PrivateParams
@@ -37,10 +37,6 @@ class PrivateAggregator(ComparedAggregator):
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
         of_unit = sensitivity * self.params.rows_of_unit
         return sigma(of_unit, share * WHOLE * rho_of(self.params.epsilon, self.params.delta)) * math.sqrt(sites)
-
-    def secured(self) -> "PrivateAggregator":
-        """Return this aggregator as it works where sums arrive as totals only; as it is, unless overridden."""
-        return self
 
     #: Whether sites share one noise in jobs with secure sums.
     shares_noise = False

@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class DPLloydAggregator(PrivateAggregator):
             return self._from_outline(round_, sent, rng)
         return self._moved(round_, sent)
 
-    def secured(self) -> "DPLloydAggregator":
+    def secured(self) -> Self:
         """Return this aggregator as it works with totals, which hold one noise of all sites."""
         secured = copy(self)
         secured._of_totals = True

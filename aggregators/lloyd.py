@@ -21,6 +21,7 @@ Readings and deviations:
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from math import ceil, pi
+from typing import Self
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class UpdatesAggregator(ScaledAggregator):
         """Return how often to try to leave a local optimum."""
         return 0
 
-    def secured(self) -> "UpdatesAggregator":
+    def secured(self) -> Self:
         """Return this aggregator with a start that is made from totals, unless the caller has one."""
         super().secured()
         check_judges_nobody(self.params.rule)

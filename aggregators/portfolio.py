@@ -16,6 +16,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class PortfolioAggregator(ScaledAggregator):
 
     steps = portfolio.PortfolioExecutor.steps
 
-    def secured(self) -> "PortfolioAggregator":
+    def secured(self) -> Self:
         """Return this aggregator, which works with totals; UserError with robust settings, which compare sites."""
         check_judges_nobody(self.params.rule)
         super().secured()

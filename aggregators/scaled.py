@@ -6,12 +6,13 @@ lose it on their way in.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, ComparedAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.odd_columns import ODD_SITES, OF_SITES, log_before_rounds, odd_between_sites, of_sites
 from flareclust.core import categories as category_columns
 from flareclust.core import histograms
@@ -36,7 +37,7 @@ _CARRIED, _KEPT = (
 )
 
 
-class ScaledAggregator(ComparedAggregator):
+class ScaledAggregator(ClusteringAggregator):
     """A server that has columns filled and scaled where the job says so."""
 
     params: parameters.ScaledParams
@@ -48,10 +49,10 @@ class ScaledAggregator(ComparedAggregator):
             return False
         return self.params.scale != "none" or self.params.missing != "refuse" or self.params.compare == "spread"
 
-    def after_names(self) -> Round:
+    def prepare(self) -> Round:
         """Return the first exchange about rows: the columns' location and spread, or that of the algorithm."""
         if not self._prepares:
-            return super().after_names()
+            return super().prepare()
         return Round(step=KNOWN_SCALES if self.params.missing != "refuse" else SCALES)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
@@ -174,7 +175,7 @@ class ScaledAggregator(ComparedAggregator):
         found = super().so_far(_without(round_))
         return None if found is None else _with(found, round_)
 
-    def secured(self) -> ClusteringAggregator:
+    def secured(self) -> Self:
         """Return this aggregator as it works with totals only; raise UserError where gaps stay open."""
         if self.params.missing == parameters.PARTIAL:
             raise UserError(f"missing={parameters.PARTIAL} does not go with secure_sums; take missing=mean")
