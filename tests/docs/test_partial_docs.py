@@ -1,6 +1,7 @@
 """docs/partial-features.md prints what its commands print: its worked example is run here, in-process."""
 
 import re
+import runpy
 import shutil
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def test_the_printed_accuracies_are_those_of_the_labels(
 @pytest.mark.nightly
 def test_the_table_of_twenty_splits_is_that_of_its_script(capsys: pytest.CaptureFixture[str]) -> None:
     """15 s."""
-    exec(blocks("python")[2], {})
+    runpy.run_path(str(ROOT / "examples" / "columns" / "splits.py"))
     found = capsys.readouterr().out.strip().splitlines()
     rows = re.findall(r"^\| (`|each site alone)(.*?)((?: \| 0\.\d{3} ± 0\.\d{3}){4}) \|$", PAGE, flags=re.MULTILINE)
     assert len(rows) == len(found) == 7
@@ -129,7 +130,7 @@ def test_a_chain_of_sites_gives_the_printed_verdict(folder: Path) -> None:
 
 
 def test_unknown_entries_are_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(blocks("python")[3], {})
+    exec(blocks("python")[2], {})
     assert capsys.readouterr().out.strip() == printed("('crp', 'lactate', 'sodium')")
 
 
