@@ -138,3 +138,13 @@ def test_a_parameter_is_what_the_most_derived_class_says_of_it(algorithm):
         source = next(cls for cls in params.__mro__ if name in vars(cls).get("__annotations__", {}))
         assert field.description == source.model_fields[name].description, f"{name} is not that of {source.__name__}"
         assert side_of(field) == side_of(source.model_fields[name])
+
+
+def test_a_method_where_nvflare_looks_for_a_parameter_is_refused():
+    with pytest.raises(TypeError, match=r"Hiding\._before is where NVFlare finds the parameter before"):
+
+        class Hiding(FeCAExecutor):
+            params: ExampleParams  # type: ignore[assignment]
+
+            def _before(self):
+                """Hide the parameter."""
