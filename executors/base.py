@@ -85,6 +85,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     #: What sites are asked for, in the order of a job.
     steps: ClassVar[Mapping[str, Step]] = _OF_ALL
     _own_steps: ClassVar[Mapping[str, Step]]
+    _parts: ClassVar[Mapping[str, type[Phase]]] = MappingProxyType({})
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Add the steps of the bases to those of the class; steps before the rounds come first."""
@@ -94,6 +95,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         known = {**_OF_ALL}
         for table in (*(phase.steps for phase in cls.phases), *tables):
             known |= table
+        own = {name for table in tables for name in with_counts(table)}
+        parts = {name: phase for phase in cls.phases for name in with_counts(phase.steps) if name not in own}
+        cls._parts = MappingProxyType(parts)
         if not cls.totals_only:
             known = {name: step for name, step in known.items() if name not in (PROFILE_TOTALS, PROFILE_TOTALS_COUNTS)}
         parameters = cls.params_class().model_fields
@@ -331,7 +335,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     @classmethod
     def part(cls, name: str) -> type[Any]:
         """Return the class with the method of a step: one of the phases, or the algorithm's own."""
-        return next((phase for phase in cls.phases if name in with_counts(phase.steps)), cls)
+        return cls._parts.get(name, cls)
 
     @classmethod
     def step(cls, name: str) -> Step:
