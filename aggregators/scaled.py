@@ -58,6 +58,8 @@ class ScaledAggregator(ClusteringAggregator):
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round; what is sent next are directions with the metric cosine."""
         after = self._advanced(round_, replies)
+        if not by_direction(self.params):
+            return after
         sent: Message = {
             name: self.directed(after.task[name]) for name in ("centroids", "candidates") if name in after.task
         }

@@ -15,14 +15,15 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator
 from flareclust.data.partition import partition
+from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import RULES, choose, score_candidates
 from flareclust.evaluation.scores import ALL_SCORES, score_sums
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.task import CLUSTER, Task
 
 ROWS, LEAST, MOST, MIN_COUNT = 5000, 2, 25, 2
@@ -74,9 +75,8 @@ def chosen(sites: list[FloatArray], seed: int) -> dict[str, int]:
     for number, rows in enumerate(sites):
         name = f"site-{number:02}"
         try:
-            uploads[name] = executor.local(
-                Task(CLUSTER, 0, {}, name), rows, stream(seed, 0, name), never_abort, context
-            )
+            site = SiteRows(Table(rows), stream(seed, 0, name), context=context)
+            uploads[name] = executor.local(Task(CLUSTER, 0, {}, name), site)
         except Refusal:
             continue
     task = aggregator.advance(Round(), uploads).task

@@ -85,7 +85,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     #: What sites are asked for, in the order of a job.
     steps: ClassVar[Mapping[str, Step]] = _OF_ALL
     _own_steps: ClassVar[Mapping[str, Step]]
-    _parts: ClassVar[Mapping[str, type[Phase]]] = MappingProxyType({})
+    _part_classes: ClassVar[Mapping[str, type[Phase]]] = MappingProxyType({})
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Add the steps of the bases to those of the class; steps before the rounds come first."""
@@ -93,18 +93,20 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         cls._own_steps = vars(cls).get("steps", {})
         tables = [vars(base)["_own_steps"] for base in reversed(cls.__mro__) if "_own_steps" in vars(base)]
         known = {**_OF_ALL}
-        for table in (*(phase.steps for phase in cls.phases), *tables):
+        # Exact moments of clusters are for no algorithm under differential privacy, whatever its bases have.
+        phases = [phase for phase in cls.phases if not (cls.private and issubclass(phase, ClusterProfiles))]
+        for table in (*(phase.steps for phase in phases), *tables):
             known |= table
         own = {name for table in tables for name in with_counts(table)}
-        parts = {name: phase for phase in cls.phases for name in with_counts(phase.steps) if name not in own}
-        cls._parts = MappingProxyType(parts)
+        parts = {name: phase for phase in phases for name in with_counts(phase.steps) if name not in own}
+        cls._part_classes = MappingProxyType(parts)
         if not cls.totals_only:
             known = {name: step for name, step in known.items() if name not in (PROFILE_TOTALS, PROFILE_TOTALS_COUNTS)}
         parameters = cls.params_class().model_fields
         steps = with_counts({name: step for name, step in known.items() if step.parameter in (None, *parameters)})
         for name, step in steps.items():
-            if name != KEYS and not callable(getattr(cls.part(name), step.method, None)):
-                raise TypeError(f"{cls.part(name).__name__} has no method {step.method!r} for its step {name!r}")
+            if name != KEYS and not callable(getattr(cls.part_class(name), step.method, None)):
+                raise TypeError(f"{cls.part_class(name).__name__} has no method {step.method!r} for its step {name!r}")
         order = [*BEFORE_ROUNDS, CLUSTER]  # then those of the rounds
         place = {name: order.index(name) if name in order else len(order) for name in steps}
         cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=place.__getitem__)})
@@ -306,8 +308,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
             task, table = self.viewed(task, table)
             self.check_task(task, table.X)
         rows = SiteRows(table, stream(self.params.seed, task.round, task.site), aborted, context)
-        part = self.part(task.step)
-        reply: Message = getattr(self if part is type(self) else part(self), step.method)(task, rows)
+        reply: Message = getattr(self.part(task.step), step.method)(task, rows)
         return {name: reply[name] for name in COUNTED.fields} if step.schema is COUNTED else reply
 
     def grouped(self, task: Task, rows: SiteRows) -> tuple[IntArray, BoolArray | None]:
@@ -333,9 +334,14 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         microaggregation.warm_up()
 
     @classmethod
-    def part(cls, name: str) -> type[Any]:
+    def part_class(cls, name: str) -> type[Any]:
         """Return the class with the method of a step: one of the phases, or the algorithm's own."""
-        return cls._parts.get(name, cls)
+        return cls._part_classes.get(name, cls)
+
+    def part(self, name: str) -> Any:
+        """Return the object whose method answers a step: this one, or a phase of it."""
+        kind = self._part_classes.get(name)
+        return self if kind is None else kind(self)
 
     @classmethod
     def step(cls, name: str) -> Step:
@@ -347,7 +353,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     @classmethod
     def own_steps(cls) -> dict[str, Step]:
         """Return the steps up to the end of the rounds, without those of all algorithms (keys, assessment, late rows, profiles)."""
-        parts = {name: cls.part(name) for name in cls.steps if name not in _OF_ALL}
+        parts = {name: cls.part_class(name) for name in cls.steps if name not in _OF_ALL}
         return {name: cls.steps[name] for name, part in parts.items() if part is not ClusterProfiles}
 
     def check_sites(self, sites: Sequence[str]) -> None:
@@ -377,7 +383,7 @@ def batched_method(executor: type[ClusteringExecutor], step: str) -> str | None:
     computes the same for many sites in the engine devices. It returns None for settings that it does not cover.
     """
     method = executor.step(step).method
-    owner = next((base for base in executor.part(step).__mro__ if method in vars(base)), None)
+    owner = next((base for base in executor.part_class(step).__mro__ if method in vars(base)), None)
     of_many = f"{method}_batch"
     return of_many if owner is not None and of_many in vars(owner) else None
 
@@ -396,7 +402,9 @@ def answers_of_many(executor: ClusteringExecutor, task: Task, devices: Ragged) -
         if method is None or seen.X is not table.X or viewed.arrays.keys() != task.arrays.keys():
             return nothing_computed(devices.m)
         single.check_task(viewed, seen.X)
-        found: Entries | None = getattr(single, method)(viewed, devices, SiteContext(executor.min_count))
+        found: Entries | None = getattr(single.part(task.step), method)(
+            viewed, devices, SiteContext(executor.min_count)
+        )
     except (Refusal, BadMessage):  # each site says it by itself
         found = None
     return found or nothing_computed(devices.m)

@@ -1,4 +1,4 @@
-"""The site's side of `metric=cosine`: rows are scaled to length 1, and the algorithm works on the scaled rows.
+"""Rows by their direction, `metric=cosine`: prepared columns (`flareclust.executors.scaled`) bring rows to length 1.
 
 Between rows and centroids of length 1 the nearest by Euclidean distance is the one of largest cosine. The server brings
 centroids to length 1 (`flareclust.aggregators.scaled`); what sites send are means of rows of length 1, so that they add up.

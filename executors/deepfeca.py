@@ -98,7 +98,7 @@ def _of_centroids() -> dict[str, Step]:
         step_name(name, step): Step(line.schema, "centroids_of")
         for name, executor in CENTROIDS.items()
         for step, line in executor.own_steps().items()
-        if executor.part(step) is executor and step not in SCORING and line.jobs != "secure"
+        if executor.part_class(step) is executor and step not in SCORING and line.jobs != "secure"
     }
 
 

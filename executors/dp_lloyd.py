@@ -27,7 +27,6 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import LARGEST
-from flareclust.core.dp import axes
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import sums as dp_sums
 from flareclust.executors.dp_base import (
@@ -129,20 +128,20 @@ class DPLloydExecutor(PrivateExecutor):
             raise Refusal(
                 f"has {d} columns, too many for second moments ({dp_axes.MOST_COLUMNS}); submit with start=spread"
             )
-        sums = axes.second_moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
-        sensitivity = axes.second_moment_sensitivity()
+        sums = dp_axes.second_moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
+        sensitivity = dp_axes.second_moment_sensitivity()
         noisy = self.noisy_sums(terms, sums, sensitivity, MOMENTS_START, "second moments")
         return {
-            "rows": noisy[0] / axes.ROW_UNIT,
-            "values": noisy[1 : 1 + d] / axes.VALUE_UNIT,
-            "products": noisy[1 + d :] / axes.SQUARE_UNIT,
+            "rows": noisy[0] / dp_axes.ROW_UNIT,
+            "values": noisy[1 : 1 + d] / dp_axes.VALUE_UNIT,
+            "products": noisy[1 + d :] / dp_axes.SQUARE_UNIT,
         }
 
     def axes(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in cells along the main axes."""
         terms = self.granted_for_sums(rows.context, rows.aborted)
         grid = _grid(task.arrays, rows.X.shape[1])
-        counted = axes.axis_cell_counts(rows.X, own_box(terms), *grid, rows.aborted)
+        counted = dp_axes.axis_cell_counts(rows.X, own_box(terms), *grid, rows.aborted)
         return self._noisy_cells(terms, counted, AXES_START, "cells along the main axes")
 
     def _noisy_cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:

@@ -155,7 +155,7 @@ def _key(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -
 def _computed(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> Message:
     """Return the reply of the step's method over parts."""
     step = exchange.step
-    compute = getattr(getattr(executor.part(exchange.task.step), step.method), "over_parts", None)
+    compute = getattr(getattr(executor.part_class(exchange.task.step), step.method), "over_parts", None)
     if compute is None:
         raise Refusal(f"{WHERE}, where the step {exchange.task.step} cannot be computed")
     reply = compute(_inputs(executor, exchange, parts))
@@ -170,9 +170,9 @@ def _inputs(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts
         view = View(exchange.task.arrays["mean"], exchange.task.arrays["deviation"])
     executor.check_task(task, table.X)
     rng = stream(executor.params.seed, task.round, task.site)
-    kind = executor.part(exchange.task.step)
-    part = executor if kind is type(executor) else kind(executor)
-    return _Inputs(executor, part, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
+    return _Inputs(
+        executor, executor.part(exchange.task.step), task, parts.seen(view), parts, exchange.seen, rng, exchange.context
+    )
 
 
 def labels(inputs: _Inputs) -> Iterator[int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Phase:
-    """A part of a job that its algorithm knows nothing of; methods are called as those of an algorithm, (task, rows) -> arrays.
+    """A part of a job beside its algorithm; methods are called as those of an algorithm, (task, rows) -> arrays.
 
     Attributes:
         steps: what sites are asked for, and which method answers.

@@ -1,7 +1,8 @@
 """The site's side of prepared columns: a job with `scale` or `missing` first asks for their location and spread.
 
 The rows that an algorithm sees are then filled and scaled by those of all sites, and so is all that it sends; the result is in
-the units of the columns. Quartiles and ranges come from numbers of cells in bins (`flareclust.core.histograms`).
+the units of the columns. Gaps may stay open (`flareclust.executors.gaps`), and rows may be brought to length 1
+(`flareclust.executors.cosine`). Quartiles and ranges come from numbers of cells in bins (`flareclust.core.histograms`).
 """
 
 from dataclasses import replace
@@ -17,7 +18,8 @@ from flareclust.core.missing.gaps import Completed, complete
 from flareclust.core.scaling import known_spread, of_length_one, without_direction
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
-from flareclust.executors import cosine, gaps, partwise
+from flareclust.executors import cosine, partwise
+from flareclust.executors import gaps as gap_rules
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.odd_columns import ODD, odd_columns
 from flareclust.executors.parameters import BY_BINS, PARTIAL, ScaledParams
@@ -146,7 +148,7 @@ class ScaledExecutor(ClusteringExecutor):
         Where gaps stay open, what they are filled with is in scaled units.
         """
         if self.open_gaps:
-            gaps.check_repeats(table)
+            gap_rules.check_repeats(table)
         if task.step in _BEFORE_SCALING:
             return task, table
         X, d = table.X, table.X.shape[1]
@@ -171,7 +173,7 @@ class ScaledExecutor(ClusteringExecutor):
     @property
     def open_gaps(self) -> bool:
         """Return whether missing cells stay open."""
-        return isinstance(self.params, gaps.GapsParams) and self.params.missing == PARTIAL
+        return isinstance(self.params, gap_rules.GapsParams) and self.params.missing == PARTIAL
 
     def completed(self, data: FloatArray, centroids: FloatArray, least: int) -> Completed:
         """Return the rows (n, d) for computations about centroids (k, d): without gaps.
@@ -185,7 +187,7 @@ class ScaledExecutor(ClusteringExecutor):
 
     def completed_alone(self, task: Task, rows: SiteRows) -> SiteRows:
         """Return the rows (n, d) completed by the site's own clusters; as they are without gaps."""
-        return gaps.complete_site(task, rows, self.params.k) if self.open_gaps else rows
+        return gap_rules.complete_site(task, rows, self.params.k) if self.open_gaps else rows
 
     def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
         """Return the rows (n, d) as they are compared with centroids (k, d): without gaps."""
@@ -217,7 +219,7 @@ class ScaledExecutor(ClusteringExecutor):
         """Check the rows (n, d) as well."""
         super().check_task(task, data)
         if self.open_gaps:
-            gaps.check_known(data)
+            gap_rules.check_known(data)
         if cosine.by_direction(self.params):
             cosine.check_directions(data)
 

@@ -20,9 +20,9 @@ def computed(
 ) -> Message:
     """Call the method of the task's step with these arguments."""
     context, table = context or SiteContext(executor.min_count), data if isinstance(data, Table) else Table(data)
-    part = executor.part(task.step)
-    side = executor if part is type(executor) else part(executor)
-    return getattr(side, executor.step(task.step).method)(task, SiteRows(table, rng, aborted, context))
+    return getattr(executor.part(task.step), executor.step(task.step).method)(
+        task, SiteRows(table, rng, aborted, context)
+    )
 
 
 def replied(executor: ClusteringExecutor, task: Task, table: Table, policy: Policy | None = None) -> Message:

@@ -144,7 +144,7 @@ class AblatedAggregator(FeCAAggregator):
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have."""
-        return {**super().limits(round_), "k": max(self.k, self.params.n_local)}
+        return {**super().limits(round_), "k": max(self.params.k, self.params.n_local)}
 
 
 ABLATED = Algorithm(

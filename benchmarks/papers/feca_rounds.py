@@ -85,7 +85,7 @@ def _watched(states: list[Message], labels: Mapping[str, IntArray] | None) -> Al
             if "prototypes" in after.task:
                 states.append({**after.task, "centroids": after.task["prototypes"]})
                 if labels is not None:
-                    found = np.eye(self.k, after.task["prototypes"].shape[1])
+                    found = np.eye(self.params.k, after.task["prototypes"].shape[1])
                     return replace(after, task={**after.task, "prototypes": found})
             return after
 

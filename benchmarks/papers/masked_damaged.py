@@ -76,7 +76,7 @@ class DamagedAggregator(MaskedAggregator):
         if round_.step == UPDATE:
             return merged
         centroids = with_noise(merged.task["centroids"], self.params.damage, rng)
-        record = {**merged.record, HISTORY: remember({}, centroids, self.k)[HISTORY]}
+        record = {**merged.record, HISTORY: remember({}, centroids, self.params.k)[HISTORY]}
         return replace(merged, task={**merged.task, "centroids": centroids}, record=record)
 
 

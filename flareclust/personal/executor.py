@@ -136,9 +136,8 @@ class FedAvgExecutor(ClusteringExecutor):
 
     params: FedAvgParams
 
-    phases: ClassVar[
-        tuple[type[Phase], ...]
-    ] = ()  # no clusters to describe, and moments by centroids that a server sends would be of the class, too
+    #: No clusters to describe, and moments by centroids that a server sends would be of the class, too.
+    phases: ClassVar[tuple[type[Phase], ...]] = ()
 
     steps = MappingProxyType(
         {

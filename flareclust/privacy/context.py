@@ -71,8 +71,8 @@ class SiteRows:
             be repeated.
         aborted: whether to stop, which raises `Aborted`.
         context: what the site asks of the reply, such as the smallest cluster that may be sent.
-        computed: for labels, the rows (m, d) that replies were computed from, where a policy has put groups in the place of
-            the rows.
+        computed: for labels, the rows (m, d) that replies were computed from: at a site with a policy groups, with
+            missing=drop-rows those without gaps.
         known: which cells (n, d) were not filled in; None for all.
     """
 

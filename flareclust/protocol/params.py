@@ -113,10 +113,6 @@ class Parametrized:
         if "params" in (annotations := inspect.get_annotations(cls)):
             only = {"__annotations__": {"params": annotations["params"]}, "__module__": cls.__module__}
             cls._params_class = get_type_hints(type("Only", (), only))["params"]
-            if taken := [name for name in cls._params_class.own(cls.side) if hasattr(cls, f"_{name}")]:
-                raise TypeError(
-                    f"{cls.__name__}._{taken[0]} is where NVFlare finds the parameter {taken[0]}; call it otherwise"
-                )
             if "__init__" not in vars(cls):
                 cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
 
@@ -135,6 +131,10 @@ class Parametrized:
         """Check and take the settings of this side."""
         self.params = self.params_class()(k=k, seed=seed, **settings)
         own = (*GENERAL, *self.params.own(self.side))
+        if taken := [name for name in own if hasattr(self, f"_{name}")]:
+            raise TypeError(
+                f"{type(self).__name__}._{taken[0]} is where NVFlare finds the parameter {taken[0]}; call it otherwise"
+            )
         vars(self).update({f"_{name}": getattr(self.params, name) for name in own})
 
 

@@ -8,11 +8,11 @@ import pytest
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust.aggregators.feca import FeCAAggregator
-from flareclust.core import local, microaggregation
+from flareclust.core import assessment, local, microaggregation
 from flareclust.core.microaggregation import groups_of, released
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors import base, feca
+from flareclust.executors import feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.privacy import stages
@@ -74,7 +74,7 @@ def broken(**overrides) -> Algorithm:
 
 
 def sends_rows(self, task, rows):
-    return {"centroids": rows.X[-self.k :].copy(), "radii": np.ones(min(self.k, len(rows.X)))}
+    return {"centroids": rows.X[-self.params.k :].copy(), "radii": np.ones(min(self.params.k, len(rows.X)))}
 
 
 def ignores_seed(self, task, rows):
@@ -184,7 +184,7 @@ def does_not_count(self, step, round_, arrays):
 )
 def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
     for attribute, fault in faults.items():
-        owners = (PolicyEnforcer, SiteSession, SiteContext, base, stages)
+        owners = (PolicyEnforcer, SiteSession, SiteContext, assessment, stages)
         where = next(owner for owner in owners if hasattr(owner, attribute))
         monkeypatch.setattr(where, attribute, fault)
     with pytest.raises(ContractViolation, match=words):

@@ -11,6 +11,8 @@ from flareclust.engines.options import JobOptions
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.protocol import registry
+from flareclust.protocol.task import Task
+from tests.computed import computed
 
 NAMES = ("age", "crp", "size")
 RNG = np.random.default_rng(2)
@@ -62,7 +64,7 @@ def test_columns_without_names_and_other_salts_are_not_compared():
 
 
 def test_names_do_not_leave_a_site():
-    reply = registry.get("pooled").executor_class()(2).names(None, named()["a"], None, None, None)
+    reply = computed(registry.get("pooled").executor_class()(2), Task("names", 0, {}, "a"), named()["a"], None)
     assert reply["codes"].dtype == np.int64
     assert len(set(reply["codes"].tolist())) == 3
 

@@ -163,3 +163,19 @@ def test_rows_of_length_one_keep_their_bits():
     np.testing.assert_allclose(np.linalg.norm(once, axis=1), 1.0, rtol=1e-15)
     assert without_direction(np.array([[0.0, 0.0], [0.0, -1.0]])).tolist() == [True, False]
     assert not of_length_one(np.zeros((1, 2))).any()
+
+
+def test_missing_cells_are_filled_with_means_of_columns_before_rows_get_length_one():
+    """Means of directions put in the place of values would be near 0 whatever the column holds."""
+    rng = np.random.default_rng(4)
+    rows = np.concatenate([rng.normal([40, 5, 3], 1, (60, 3)), rng.normal([3, 50, 8], 1, (60, 3))])
+    rows[rng.random(rows.shape) < 0.1] = np.nan
+    rows = rows[~np.isnan(rows).all(axis=1)]
+    sites = {"a": rows[::2], "b": rows[1::2]}
+    found = flareclust.run("lloyd", sites, k=2, metric="cosine", missing="mean")
+    means = found.arrays["fill"]
+    np.testing.assert_allclose(means, np.nanmean(rows, axis=0), rtol=0.02)  # sites send rounded means
+    filled = {site: np.where(np.isnan(own), means, own) for site, own in sites.items()}
+    whole = flareclust.run("lloyd", filled, k=2, metric="cosine")
+    np.testing.assert_allclose(found.centroids, whole.centroids, atol=1e-9)
+    assert all((found.site_labels[site] == whole.site_labels[site]).all() for site in sites)

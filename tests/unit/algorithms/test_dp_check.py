@@ -9,7 +9,7 @@ from flareclust.core.dp import axes
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, UNIT
-from flareclust.executors import dp_base, stages
+from flareclust.executors import stages
 from flareclust.privacy.dp import mechanism
 from flareclust.protocol.registry import get
 from flareclust.testing import ContractViolation
@@ -83,6 +83,6 @@ def test_the_check_notices_a_refusal_for_values_beyond_the_bounds(name, monkeypa
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_the_check_notices_a_reach_without_limits(name, monkeypatch):
-    monkeypatch.setattr(dp_base, "LARGEST_RADIUS", 1e300)
+    monkeypatch.setattr(dp_sums, "LARGEST_RADIUS", 1e300)
     with pytest.raises(ContractViolation, match="not finite"):
         checks_private.check_differentially_private(get(name))

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import never_abort
 from flareclust.data.partition import partition
+from flareclust.data.tables import Table
 from flareclust.engines import late_sites as late
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.metrics import accuracy, l2_distance
 from flareclust.executors.kfed import KFedExecutor
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy.context import SiteRows
 from flareclust.protocol import outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, Task
@@ -129,9 +129,7 @@ def test_a_late_device_gets_the_clusters_it_would_have_had(tmp_path):
 
         executor, _ = get("kfed").build(9, seed, params)
         task = Task(ASSESS, 1, without.arrays, latecomer)
-        asked = executor.labels(
-            task, sites[latecomer], np.random.default_rng(9), never_abort, SiteContext(), sites[latecomer]
-        )
+        asked = executor.labels(task, SiteRows(Table(sites[latecomer]), np.random.default_rng(9)))
         placed = late.place(folder, sites[latecomer], latecomer)
         placed_some = late.place(folder, some, "device-new")
 

@@ -25,22 +25,22 @@ def test_a_step_of_a_phase_is_answered_by_the_phase_and_by_no_method_of_the_algo
     site = algorithm.executor_class()
     of_phases = {name for phase in site.phases for name in phase.steps} & set(site.steps)
     for name in of_phases:
-        part = site.part(name)
+        part = site.part_class(name)
         assert issubclass(part, Phase)
         assert callable(getattr(part, site.step(name).method))
         assert not hasattr(site, site.step(name).method)
-    assert all(site.part(name) is site for name in site.steps if name.removesuffix("_counts") not in of_phases)
+    assert all(site.part_class(name) is site for name in site.steps if name.removesuffix("_counts") not in of_phases)
 
 
 def test_the_numbers_of_rows_of_a_counted_step_are_of_the_same_part():
-    part = LloydExecutor.part(PROFILE_TOTALS)
-    assert part is LloydExecutor.part(counts_of(PROFILE_TOTALS)) is LloydExecutor.part(PROFILE)
+    part = LloydExecutor.part_class(PROFILE_TOTALS)
+    assert part is LloydExecutor.part_class(counts_of(PROFILE_TOTALS)) is LloydExecutor.part_class(PROFILE)
     assert part is not LloydExecutor
 
 
 def test_categories_are_checked_before_columns_are_described():
-    assert KPrototypesExecutor.part(SCALES) is not FeCAExecutor.part(SCALES)
-    assert issubclass(KPrototypesExecutor.part(SCALES), FeCAExecutor.part(SCALES))
+    assert KPrototypesExecutor.part_class(SCALES) is not FeCAExecutor.part_class(SCALES)
+    assert issubclass(KPrototypesExecutor.part_class(SCALES), FeCAExecutor.part_class(SCALES))
 
 
 def test_deepfeca_has_the_algorithms_steps_and_not_those_of_their_phases():
@@ -48,6 +48,14 @@ def test_deepfeca_has_the_algorithms_steps_and_not_those_of_their_phases():
     assert own == {"feca_cluster"}
     with pytest.raises(BadMessage, match="feca_scales"):
         DeepFeCAExecutor(2).answer(Task("feca_scales", 0, {}, "a"), np.ones((4, 4)), lambda: False)
+
+
+def test_what_is_differentially_private_has_no_exact_profiles_whatever_its_base_has():
+    class Private(LloydExecutor):
+        private = True
+
+    assert PROFILE in LloydExecutor.steps
+    assert not {PROFILE, PROFILE_TOTALS} & set(Private.steps)
 
 
 def test_sites_with_different_columns_have_no_steps_for_the_same_ones():
@@ -69,7 +77,7 @@ def test_a_phase_of_ones_own_has_the_algorithm_and_its_rows():
         phases = (*FeCAExecutor.phases, RowCount)
 
     assert list(Counted.steps)[-1] == "rows"
-    assert Counted.part(CLUSTER) is Counted
+    assert Counted.part_class(CLUSTER) is Counted
     assert computed(Counted(3), Task("rows", 0, {}, "a"), np.ones((4, 2)), None)["rows"] == 7
 
 

@@ -1,4 +1,4 @@
-"""ClusterProfiles of rows with missing cells: against pandas, at a floor of known cells, and as they were where nothing is missing."""
+"""Profiles of rows with missing cells: against pandas, at a floor of known cells, and as they were where nothing is missing."""
 
 import numpy as np
 import pandas as pd

@@ -13,7 +13,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place_file
-from flareclust.executors.masked import MaskedExecutor
+from flareclust.executors.described import Description
 from flareclust.features import result as partial
 from flareclust.features.alignment import codes_of, moments_of_known
 from flareclust.protocol import registry
@@ -60,14 +60,14 @@ def test_missing_cells_are_counted_without_a_site_that_refuses_after_its_descrip
     others = {site: {*pd.concat([one for name, one in GAPS.items() if name != site])} for site in GAPS}
     lost = next(site for site, frame in GAPS.items() if {*frame} <= others[site])
 
-    def refuses(self, task, *arguments, known_moments=MaskedExecutor.known_moments):
+    def refuses(self, task, *arguments, known_moments=Description.known_moments):
         if task.site == lost:
             raise Refusal("has lost its disk")
         return known_moments(self, task, *arguments)
 
     without = {site: frame for site, frame in GAPS.items() if site != lost}
     expected = flareclust.run("masked", without, k=4, missing="mean").arrays
-    monkeypatch.setattr(MaskedExecutor, "known_moments", refuses)
+    monkeypatch.setattr(Description, "known_moments", refuses)
     found = flareclust.run("masked", GAPS, k=4, missing="mean").arrays
     counts = dict(zip(found["column_names"].tolist(), found["missing_cells"].tolist(), strict=True))
     for name, number in zip(expected["column_names"].tolist(), expected["missing_cells"].tolist(), strict=True):

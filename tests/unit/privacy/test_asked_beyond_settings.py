@@ -13,9 +13,9 @@ from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.masked import MaskedExecutor
 from flareclust.features.alignment import codes_of
 from flareclust.personal.executor import FedAvgExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.protocol.task import BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, LOSSES, MOMENTS, ROWS, Task
+from tests.computed import computed
 
 NAMES = ("a", "b")
 TABLE = Table(np.random.default_rng(0).normal(size=(60, 2)), NAMES)
@@ -40,9 +40,8 @@ def test_losses_and_numbers_of_rows_leave_no_job_with_secure_sums(step):
 def test_sums_of_columns_are_for_jobs_that_need_them(step, missing):
     """Beside clusters from which none are held back, exact sums would give the rows that were."""
     executor, rng = MaskedExecutor(2, missing=missing), np.random.default_rng(0)
-    method = getattr(executor, executor.step(step).method)
     with pytest.raises(Refusal, match="sums of its columns"):
-        method(Task(step, 0, COLUMNS, "site-1"), TABLE, rng, never_abort, SiteContext(2))
+        computed(executor, Task(step, 0, COLUMNS, "site-1"), TABLE, rng)
 
 
 def test_sums_of_columns_are_rounded_where_no_clusters_are_held_back_for_them():

@@ -11,7 +11,6 @@ from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.core.lloyd import assign
 from flareclust.core.profiles import moments
-from flareclust.data.tables import Table
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.exchanges import SecureExchanges
 from flareclust.federation.profiles import added_up
@@ -22,6 +21,7 @@ from flareclust.protocol.cluster_arrays import MEANS, ROWS, SQUARES
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, PROFILE_TOTALS, PROFILE_TOTALS_COUNTS, PROFILING, Task
+from tests.computed import computed
 from tests.unit.privacy.secure_cases import asker, lloyd_sites
 
 START = [[0.0, 0.0], [10.0, 0.0], [30.0, 40.0]]
@@ -166,7 +166,7 @@ def test_a_site_describes_nothing_else_in_such_a_job(params, step):
     task.arrays.update(question if step == "profile_bins" else {})
     context = SiteContext(2, secure=True, reported=np.ones(3, dtype=bool))
     with pytest.raises(Refusal, match=r"describes no clusters|does not go with its job"):
-        getattr(executor, step)(task, Table(rows), np.random.default_rng(0), never_abort, context)
+        computed(executor, task, rows, np.random.default_rng(0), context=context)
 
 
 def test_a_site_asked_for_totals_without_masks_refuses():

@@ -141,10 +141,11 @@ def test_a_parameter_is_what_the_most_derived_class_says_of_it(algorithm):
 
 
 def test_a_method_where_nvflare_looks_for_a_parameter_is_refused():
+    class Hiding(FeCAExecutor):
+        params: ExampleParams  # type: ignore[assignment]
+
+        def _before(self):
+            """Hide the parameter."""
+
     with pytest.raises(TypeError, match=r"Hiding\._before is where NVFlare finds the parameter before"):
-
-        class Hiding(FeCAExecutor):
-            params: ExampleParams  # type: ignore[assignment]
-
-            def _before(self):
-                """Hide the parameter."""
+        Hiding(2)
