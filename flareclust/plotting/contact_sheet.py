@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.plotting.style import INK, caption, headline, page
 
@@ -39,7 +38,6 @@ def contact_sheet(
     k: int,
     *,
     title: str = "",
-    images: int = IMAGES,
 ) -> "Figure":
     """Draw a row of images for each cluster, with the cluster's number and how many images it has at all sites.
 
@@ -52,20 +50,14 @@ def contact_sheet(
         shape: height, width and channels.
         k: number of clusters; the first 60 are shown.
         title: printed above, as it is (no mathematical notation).
-        images: most images of a cluster.
 
     Returns:
         A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
-
-    Raises:
-        UserError: no sites, or arrays that do not fit together.
     """
-    _check(sites, labels, shape)
-    chosen = _chosen(sites, labels, shape, min(k, CLUSTERS), images)
-    tile_height, tile_width = _tile(shape)
-    canvas = _canvas(chosen, images, tile_height, tile_width)
+    chosen = _chosen(sites, labels, shape, min(k, CLUSTERS))
+    canvas = _canvas(chosen, *_tile(shape))
     height, width = canvas.shape[:2]
-    inches = images * _TILE
+    inches = IMAGES * _TILE
     figure = page(inches + _WORDS, inches * height / width + _MARGIN)
     axes = figure.add_subplot(facecolor="white")
     axes.imshow(canvas, interpolation="nearest", gid="images")
@@ -77,25 +69,14 @@ def contact_sheet(
     for spine in axes.spines.values():
         spine.set_visible(False)
     headline(axes, title)
-    caption(figure, _caption(k, len(chosen), images))
+    caption(figure, _caption(k, len(chosen)))
     return figure
 
 
-def _check(sites: Mapping[str, FloatArray], labels: Mapping[str, IntArray], shape: tuple[int, int, int]) -> None:
-    if not sites:
-        raise UserError("sites: expected at least one site name with its images; got none.")
-    width = shape[0] * shape[1] * shape[2]
-    for site, X in sites.items():
-        if X.ndim != 2 or X.shape[1] != width or shape[2] not in (1, 3):
-            raise UserError(f"sites: expected rows with images of {shape} at {site!r}; got shape {X.shape}.")
-        if len(labels.get(site, ())) != len(X):
-            raise UserError(f"labels: expected one for each of the {len(X)} rows of {site!r}.")
-
-
 def _chosen(
-    sites: Mapping[str, FloatArray], labels: Mapping[str, IntArray], shape: tuple[int, int, int], k: int, most: int
+    sites: Mapping[str, FloatArray], labels: Mapping[str, IntArray], shape: tuple[int, int, int], k: int
 ) -> list[_Cluster]:
-    """Choose at most so many images of each cluster, and bring all to values from 0 (black) to 1 (white)."""
+    """Choose the images of each cluster that are shown, and bring all to values from 0 (black) to 1 (white)."""
     random = np.random.default_rng(0)
     where = np.concatenate([labels[site] for site in sites])
     starts = np.cumsum([0, *(len(X) for X in sites.values())])
@@ -103,7 +84,7 @@ def _chosen(
     found = []
     for cluster in range(k):
         members = np.flatnonzero(where == cluster)
-        shown = np.sort(random.permutation(members)[:most])
+        shown = np.sort(random.permutation(members)[:IMAGES])
         owner = np.searchsorted(starts, shown, side="right") - 1
         pixels = [_shrunk(rows[i][row - starts[i]].reshape(shape)) for i, row in zip(owner, shown, strict=True)]
         found.append(_Cluster(np.array(pixels), len(members)))
@@ -133,10 +114,10 @@ def _tile(shape: tuple[int, int, int]) -> tuple[int, int]:
     return small[0] * times, small[1] * times
 
 
-def _canvas(clusters: list[_Cluster], images: int, height: int, width: int) -> FloatArray:
+def _canvas(clusters: list[_Cluster], height: int, width: int) -> FloatArray:
     """Return the whole sheet (height, width, 3), white between the images."""
     gap = max(1, max(height, width) // 16)
-    sheet = np.ones((len(clusters) * (height + gap), images * (width + gap), 3))
+    sheet = np.ones((len(clusters) * (height + gap), IMAGES * (width + gap), 3))
     for row, cluster in enumerate(clusters):
         for column, image in enumerate(cluster.images):
             times = height // image.shape[0]
@@ -149,6 +130,6 @@ def _words(number: int, size: int) -> str:
     return f"cluster {number}\n{size:,} image{'s' * (size != 1)}"
 
 
-def _caption(k: int, shown: int, images: int) -> str:
-    words = f"Up to {images} images of each cluster, drawn at random from all sites"
+def _caption(k: int, shown: int) -> str:
+    words = f"Up to {IMAGES} images of each cluster, drawn at random from all sites"
     return words if shown == k else f"{words}; the first {shown} of {k} clusters"

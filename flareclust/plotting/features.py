@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.plotting.style import INK, PALETTE, SOFT, as_floats, caption, headline, page, shortened
+from flareclust.plotting.style import INK, PALETTE, SOFT, caption, headline, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,19 +28,14 @@ class _Table(NamedTuple):
     """What `coverage_picture` draws, its columns in drawing order."""
 
     names: list[str]
-    sites: list[str]  # with their numbers of rows, where these are known
+    sites: list[str]
     masks: BoolArray  # (m, D)
     centroids: FloatArray  # (k, D)
     shades: FloatArray  # (k, D) from 0, the lowest centroid of the column, to 1, the highest; NaN where unknown
 
 
 def coverage_picture(
-    names: Sequence[str],
-    sites: Sequence[str],
-    masks: ArrayLike,
-    counts: ArrayLike | None,
-    centroids: ArrayLike,
-    title: str = "",
+    names: Sequence[str], sites: Sequence[str], masks: BoolArray, centroids: FloatArray, title: str = ""
 ) -> "Figure":
     """Draw which site has which column, and below it the centroids, with what is unknown of them hatched.
 
@@ -54,17 +47,13 @@ def coverage_picture(
         names: of the D columns.
         sites: names of the m sites.
         masks: (m, D), true where the site has the column.
-        counts: (m,) rows of each site, or None.
         centroids: (k, D), NaN where unknown.
         title: printed above, as it is (no mathematical notation).
 
     Returns:
         A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
-
-    Raises:
-        UserError: arrays that do not fit together, or infinite values.
     """
-    table = _table(list(names), list(sites), masks, counts, centroids)
+    table = _table(names, sites, masks, centroids)
     m, k, D = len(table.sites), len(table.centroids), len(table.names)
     heights = [_height(m), _height(k)]
     width = float(np.clip(3.6 + (1.0 if D <= _PRINTED else 0.24) * D, 7.0, 12.0))
@@ -160,29 +149,13 @@ def _caption(table: _Table) -> str:
     )
 
 
-def _table(names: list[str], sites: list[str], masks: Any, counts: Any, centroids: Any) -> _Table:
-    """Check the input, and bring the columns into drawing order."""
-    m, D = len(sites), len(names)
-    if m == 0 or D == 0:
-        raise UserError(f"expected at least one site and one column; got {m} sites and {D} columns.")
-    held = as_floats("masks", masks)
-    if held.shape != (m, D) or not np.isin(held, (0, 1)).all():
-        raise UserError(f"masks: expected true or false for each of {m} sites and {D} columns; got shape {held.shape}.")
-    points = as_floats("centroids", centroids)
-    if points.ndim != 2 or points.shape[1] != D or len(points) == 0:
-        raise UserError(f"centroids: expected at least one, shape (k, {D}); got shape {points.shape}.")
-    if np.isinf(points).any():
-        raise UserError("centroids: expected finite numbers, or NaN for what is unknown; got infinite values.")
-    labels = [shortened(site) for site in sites]
-    if counts is not None:
-        rows = as_floats("counts", counts)
-        if rows.shape != (m,) or not np.isfinite(rows).all():
-            raise UserError(f"counts: expected the number of rows of each of {m} sites; got shape {rows.shape}.")
-        labels = [f"{label} ({n:,.0f} row{'s' * (n != 1)})" for label, n in zip(labels, rows.tolist(), strict=True)]
-    lines = sorted(range(m), key=lambda i: _natural(sites[i]))
-    labels, mask, shades = [labels[i] for i in lines], held[lines].astype(bool), _shades(points)
-    order = _by_holders(mask, shades) if D > NAMED else np.arange(D)
-    return _Table([shortened(names[j]) for j in order], labels, mask[:, order], points[:, order], shades[:, order])
+def _table(names: Sequence[str], sites: Sequence[str], masks: BoolArray, centroids: FloatArray) -> _Table:
+    """Bring the columns into drawing order."""
+    lines = sorted(range(len(sites)), key=lambda i: _natural(sites[i]))
+    mask, shades = masks[lines].astype(bool), _shades(centroids)
+    order = _by_holders(mask, shades) if len(names) > NAMED else np.arange(len(names))
+    labels = [shortened(sites[i]) for i in lines]
+    return _Table([shortened(names[j]) for j in order], labels, mask[:, order], centroids[:, order], shades[:, order])
 
 
 def _shades(points: FloatArray) -> FloatArray:

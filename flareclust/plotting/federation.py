@@ -6,18 +6,16 @@ seen (in an experiment, or at a site for its own rows).
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import assign
 from flareclust.plotting.style import (
     INK,
     SOFT,
-    as_floats,
     caption,
     cluster_colour,
     headline,
@@ -43,6 +41,9 @@ _WIDTH, _MAP, _STRIP = 6.0, 4.4, 0.28
 #: Width of a map by its height.
 _RATIO = 1.25
 
+#: At most so many rows are drawn, a random part that is the same every time.
+MOST_ROWS = 20_000
+
 #: Type sizes in points, of the names of sites and of everything else.
 _SMALL, _TYPE = 9.5, 11.0
 
@@ -62,15 +63,14 @@ class _Scene(NamedTuple):
 
 
 def federation_picture(
-    sites: Mapping[str, ArrayLike],
-    centroids: ArrayLike,
+    sites: Mapping[str, FloatArray],
+    centroids: FloatArray,
     *,
-    labels: Mapping[str, ArrayLike] | None = None,
-    true_centroids: ArrayLike | None = None,
-    radii: ArrayLike | None = None,
+    labels: Mapping[str, IntArray] = MappingProxyType({}),
+    true_centroids: FloatArray | None = None,
+    radii: FloatArray | None = None,
     columns: Sequence[str] | None = None,
     title: str = "",
-    max_points: int = 20_000,
 ) -> "Figure":
     """Draw the rows of all sites, coloured by cluster, with the numbers of the clusters at their centroids; below, each site alone.
 
@@ -81,29 +81,31 @@ def federation_picture(
     Args:
         sites: site name -> (n_i, d) rows; a site may have none.
         centroids: (k, d) recovered centroids, in the features of the rows.
-        labels: site name -> (n_i,) clusters of its rows, -1 for none; None, and for sites that are not in it, the nearest centroid.
+        labels: site name -> (n_i,) clusters of its rows, -1 for none; for sites that are not in it, the nearest centroid.
         true_centroids: (k*, d) true centroids, if known.
         radii: (k,) radii around the recovered centroids, >= 0.
         columns: names of the features (d,); None for "feature 1", ...
         title: printed above, as it is (no mathematical notation).
-        max_points: at most so many rows are drawn, a random part that is the same every time.
 
     Returns:
         A figure of 6 inches width at 150 dots per inch, for `flareclust.plotting.style.save`.
-
-    Raises:
-        UserError: no sites, arrays that do not fit together or are not finite, max_points < 1.
     """
-    arrays, points, true, sizes = _checked(sites, centroids, true_centroids, radii)
-    if max_points < 1:
-        raise UserError(f"max_points: expected at least 1 row to draw; got {max_points}.")
-    known = _labels(arrays, labels or {}, len(points))
-    rows, owner, cluster = _sample(list(arrays.values()), [known.get(name) for name in arrays], max_points)
-    unknown = np.array([name not in known for name in arrays], dtype=bool)[owner]
-    cluster[unknown] = assign(np.ascontiguousarray(rows[unknown]), points)[0] if unknown.any() else -1
-    names = tuple(columns) if columns is not None and len(columns) == points.shape[1] else ()
-    scene = _Scene(list(arrays), rows, owner, cluster, points, true, sizes, [len(X) for X in arrays.values()], names)
-    draw = _strips if points.shape[1] == 1 else _maps
+    d = centroids.shape[1]
+    rows, owner, cluster = _sample(list(sites.values()), [labels.get(name) for name in sites])
+    unknown = np.array([name not in labels for name in sites], dtype=bool)[owner]
+    cluster[unknown] = assign(np.ascontiguousarray(rows[unknown]), centroids)[0] if unknown.any() else -1
+    scene = _Scene(
+        list(sites),
+        rows,
+        owner,
+        cluster,
+        centroids,
+        np.empty((0, d)) if true_centroids is None else true_centroids,
+        np.empty(0) if radii is None else radii,
+        [len(X) for X in sites.values()],
+        tuple(columns) if columns is not None and len(columns) == d else (),
+    )
+    draw = _strips if d == 1 else _maps
     figure, handles = draw(scene)
     _draw_legend(figure, handles)
     headline(figure.axes[0], "\n".join(wrap(title, 52)))
@@ -111,27 +113,10 @@ def federation_picture(
     return figure
 
 
-def _labels(arrays: Mapping[str, FloatArray], labels: Mapping[str, ArrayLike], k: int) -> dict[str, IntArray]:
-    """Return the labels of the sites that have them, or raise UserError where they do not fit the rows or the k clusters."""
-    known = {}
-    for name in arrays.keys() & labels.keys():
-        own = np.asarray(labels[name])
-        fits = own.shape == (len(arrays[name]),) and (own.dtype.kind in "iu" or not own.size)
-        if not fits or (own.size and (own.max() >= k or own.min() < -1)):
-            raise UserError(
-                f"labels of site {name!r}: expected {len(arrays[name])} integers from -1 to {k - 1}, one for each of its rows; "
-                f"got shape {own.shape} of {own.dtype}."
-            )
-        known[name] = own.astype(np.int64)
-    return known
-
-
-def _sample(
-    arrays: list[FloatArray], labels: list[IntArray | None], max_points: int
-) -> tuple[FloatArray, IntArray, IntArray]:
-    """Choose at most max_points rows of all sites together, in random order, the same every time; return their sites and labels, too."""
+def _sample(arrays: Sequence[FloatArray], labels: Sequence[IntArray | None]) -> tuple[FloatArray, IntArray, IntArray]:
+    """Choose the rows that are drawn, of all sites together in random order, the same every time; return their sites and labels, too."""
     starts = np.cumsum([0, *(len(X) for X in arrays)])
-    chosen = np.random.default_rng(0).permutation(starts[-1])[:max_points]
+    chosen = np.random.default_rng(0).permutation(starts[-1])[:MOST_ROWS]
     owner = np.searchsorted(starts, chosen, side="right") - 1
     rows, cluster = np.empty((len(chosen), arrays[0].shape[1])), np.full(len(chosen), -1, dtype=np.int64)
     for i, (X, own) in enumerate(zip(arrays, labels, strict=True)):
@@ -140,39 +125,6 @@ def _sample(
         if own is not None:
             cluster[mine] = own[chosen[mine] - starts[i]]
     return rows, np.asarray(owner, dtype=np.int64), cluster
-
-
-def _checked(
-    sites: Mapping[str, ArrayLike], centroids: Any, true: Any, radii: Any
-) -> tuple[dict[str, FloatArray], FloatArray, FloatArray, FloatArray]:
-    if not sites:
-        raise UserError("sites: expected at least one site name with its (n, d) rows; got none.")
-    points = _points("centroids", centroids)
-    if points.size == 0:
-        raise UserError(f"centroids: expected at least one, shape (k, d); got shape {points.shape}.")
-    d = points.shape[1]
-    arrays = {str(name): _points(f"rows of site {name!r}", X, d) for name, X in sites.items()}
-    truth = np.empty((0, d)) if true is None else _points("true_centroids", true, d)
-    sizes = np.empty(0) if radii is None else as_floats("radii", radii)
-    if radii is not None and (sizes.shape != (len(points),) or not np.all(np.isfinite(sizes) & (sizes >= 0))):
-        raise UserError(
-            f"radii: expected one finite radius >= 0 for each of {len(points)} centroids, shape ({len(points)},); got {radii!r}."
-        )
-    return arrays, points, truth, sizes
-
-
-def _points(name: str, value: Any, d: int | None = None) -> FloatArray:
-    """Check rows of numbers; d is the width they must have, if it is known."""
-    points = as_floats(name, value)
-    if points.ndim != 2 or (d is not None and points.shape[1] != d):
-        width = "d" if d is None else f"{d}, the width of the centroids"
-        raise UserError(f"{name}: expected shape (n, {width}); got {points.shape}.")
-    if not np.all(np.isfinite(points)):
-        raise UserError(
-            f"{name}: expected finite numbers; got {int((~np.isfinite(points)).sum())} NaN or infinite values. "
-            "Fill them in, or draw the columns that are complete."
-        )
-    return points
 
 
 def _maps(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:

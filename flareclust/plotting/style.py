@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,15 +121,3 @@ def save(figure: "Figure", path: str | Path) -> Path:
         figure.set_layout_engine("none")  # each further drawing would shift the axes a little
     figure.savefig(target, format="png", dpi=figure.dpi, facecolor="white", metadata={"Software": None})
     return target
-
-
-def as_floats(name: str, value: Any) -> FloatArray:
-    """Return what is to be drawn as numbers.
-
-    Raises:
-        UserError: it is not an array of numbers.
-    """
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: expected an array of numbers; got {type(value).__name__} ({error}).") from error

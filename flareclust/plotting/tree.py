@@ -1,16 +1,14 @@
 """The picture of how local clusters were merged into the final ones: the tree of `proxy`."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.features.result import columns_of
 from flareclust.plotting.features import NAMED
-from flareclust.plotting.style import INK, SOFT, as_floats, caption, colours, headline, open_frame, page, shortened
+from flareclust.plotting.style import INK, SOFT, caption, colours, headline, open_frame, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +31,10 @@ class _Tree(NamedTuple):
 
 
 def tree_picture(
-    left: ArrayLike,
-    right: ArrayLike,
-    force: ArrayLike,
-    group: ArrayLike,
+    left: IntArray,
+    right: IntArray,
+    force: FloatArray,
+    group: IntArray,
     sites: Sequence[str],
     k: int,
     title: str = "",
@@ -61,11 +59,8 @@ def tree_picture(
 
     Returns:
         A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
-
-    Raises:
-        UserError: arrays that do not fit together or are no tree.
     """
-    tree = _tree(left, right, force, group, list(sites), k, w)
+    tree = _tree(left, right, force, group, sites, w)
     c = len(tree.labels)
     height = float(np.clip(0.8 + (0.19 if c <= NAMED else 0.05) * c, 2.6, 12.4)) + 0.9
     figure = page(8, height)
@@ -150,40 +145,25 @@ def _tree_caption(tree: _Tree, k: int) -> str:
     return words + (f"\n{lost} in no final cluster (grey)" if lost else "")
 
 
-def _tree(left: Any, right: Any, force: Any, group: Any, sites: list[str], k: int, w: float) -> _Tree:
-    """Check the input and find where everything stands."""
-    c = len(sites)
-    arrays = {"left": left, "right": right, "force": force, "group": group}
-    a, b, f, g = (as_floats(name, value) for name, value in arrays.items())
-    if c == 0 or not a.shape == b.shape == f.shape == (c - 1,) or g.shape != (c,):
-        raise UserError(
-            f"expected left, right and force of shape (c - 1,), and group and sites of c local clusters, c >= 1; got "
-            f"shapes {a.shape}, {b.shape}, {f.shape}, {g.shape} and {c} sites."
-        )
-    both = np.column_stack([a, b])
-    if sorted(both.ravel().tolist()) != list(range(2 * c - 2)) or (both >= np.arange(c, 2 * c - 1)[:, None]).any():
-        raise UserError("left, right: every set has to be merged once, and after it was made; got other numbers.")
-    if not (np.isnan(f) | (np.isfinite(f) & (f > 0))).all() or not w > 0:
-        raise UserError(f"force: expected numbers > 0, or NaN where sets are not comparable, and w > 0; got w={w!r}.")
-    if not np.isin(g, np.arange(-1, k)).all():
-        raise UserError(f"group: expected integers from -1 to {k - 1} for k={k} clusters.")
-    comparable = ~np.isnan(f)
-    height = np.where(comparable, f, 1.0) ** (-1.0 / w)
+def _tree(left: IntArray, right: IntArray, force: FloatArray, group: IntArray, sites: Sequence[str], w: float) -> _Tree:
+    """Find where everything stands."""
+    comparable = ~np.isnan(force)
+    height = np.where(comparable, force, 1.0) ** (-1.0 / w)
     last = int((~comparable).sum())  # one behind the other, as dashes on dashes would make a line
     height[~comparable] = (height[comparable].max(initial=0.0) or 1.0) * np.linspace(
         1.15, 1.15 + 0.05 * min(last, 8), last
     )
-    a, b = both.T.astype(np.int64)
-    groups = np.concatenate([g, np.full(c - 1, _SEVERAL)]).astype(np.int64)
-    for s in range(c - 1):
-        of = {int(groups[a[s]]), int(groups[b[s]])} - {-1} or {-1}
+    c = len(sites)
+    groups = np.concatenate([group, np.full(c - 1, _SEVERAL)]).astype(np.int64)
+    for s, pair in enumerate(zip(left, right, strict=True)):
+        of = {int(groups[one]) for one in pair} - {-1} or {-1}
         groups[c + s] = of.pop() if len(of) == 1 else _SEVERAL
     numbers = [sites[:i].count(site) for i, site in enumerate(sites)]
     labels = [f"{shortened(site)}/{number}" for site, number in zip(sites, numbers, strict=True)]
     # With many columns all distances are much alike: an axis from 0 would have no room for what they differ by.
     low, high = height.min(initial=np.inf), height.max(initial=0.0)
     base = float(max(0.0, low - 0.4 * (high - low))) if high > low else 0.0
-    return _Tree(a, b, height, base, comparable, groups, labels)
+    return _Tree(left, right, height, base, comparable, groups, labels)
 
 
 def merge_picture(arrays: Mapping[str, Array], k: int, w: float) -> "Figure":

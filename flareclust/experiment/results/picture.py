@@ -25,7 +25,7 @@ def picture_of(result: "Result") -> "Figure":
 
         columns = partial.columns_of(result.arrays)
         title = f"{result.algorithm}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
-        return coverage_picture(columns.names, columns.sites, columns.masks, None, result.centroids, title)
+        return coverage_picture(columns.names, columns.sites, columns.masks, result.centroids, title)
     if not result.sites:
         raise UserError(
             "the rows of the sites are not here, so there is no picture of them; the folder of a run on this machine has "

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from flareclust._foundation.errors import UserError
 from flareclust.plotting.contact_sheet import CLUSTERS, IMAGES, contact_sheet
 from flareclust.plotting.style import save
 
@@ -78,17 +77,3 @@ def test_more_clusters_than_a_sheet_shows_are_said():
     figure = contact_sheet({"a": flat(range(80), 64)}, {"a": np.arange(80)}, (8, 8, 1), 80)
     assert len(figure.axes[0].get_yticklabels()) == CLUSTERS
     assert figure.get_supxlabel().endswith("; the first 60 of 80 clusters")
-
-
-@pytest.mark.parametrize(
-    ("sites", "labels", "shape"),
-    [
-        ({}, {}, (8, 8, 1)),
-        ({"a": np.ones((2, 63))}, {"a": np.zeros(2, int)}, (8, 8, 1)),
-        ({"a": np.ones((2, 64))}, {"a": np.zeros(1, int)}, (8, 8, 1)),
-        ({"a": np.ones((2, 64))}, {}, (8, 8, 1)),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(sites, labels, shape):
-    with pytest.raises(UserError, match="expected"):
-        contact_sheet(sites, labels, shape, 1)

@@ -110,7 +110,7 @@ def test_recovered_and_true_centroids_are_where_they_should_be():
 
 
 def test_radii_are_circles_around_the_recovered_centroids_in_two_features():
-    figure = federation_picture(_sites(2), CENTROIDS, radii=[1.0, 2.0, 0.0])
+    figure = federation_picture(_sites(2), CENTROIDS, radii=np.array([1.0, 2.0, 0.0]))
     assert [(circle.center, circle.radius) for circle in _circles(figure)] == [
         ((0.0, 0.0), 1.0),
         ((5.0, 5.0), 2.0),
@@ -132,7 +132,7 @@ def test_without_radii_there_are_no_circles():
 def test_more_features_show_the_principal_plane_without_radii_and_say_so():
     sites = {name: X * [5.0, 1.0, 3.0, 0.1] for name, X in _sites(2, d=4).items()}
     centroids = np.array([[1.0, 2.0, 3.0, 4.0], [0.0, -1.0, 0.0, 2.0]])
-    figure = federation_picture(sites, centroids, radii=[1.0, 1.0])
+    figure = federation_picture(sites, centroids, radii=np.ones(2))
     assert _circles(figure) == []
     assert "Radii are not drawn" in figure.get_supxlabel()
 
@@ -151,7 +151,9 @@ def test_more_features_show_the_principal_plane_without_radii_and_say_so():
 
 def test_one_feature_is_a_strip_per_site_with_radii_as_intervals():
     sites = {"a": np.array([[1.0], [2.0]]), "b": np.empty((0, 1)), "c": np.array([[7.0]])}
-    figure = federation_picture(sites, [[1.5], [7.0]], true_centroids=[[1.0]], radii=[0.5, 1.0])
+    figure = federation_picture(
+        sites, np.array([[1.5], [7.0]]), true_centroids=np.ones((1, 1)), radii=np.array([0.5, 1.0])
+    )
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["centroids", "a", "b (no rows)", "c"]
     heights = dict(zip(["centroids", "a", "b", "c"], axes.get_yticks(), strict=True))
@@ -169,15 +171,15 @@ def test_one_feature_is_a_strip_per_site_with_radii_as_intervals():
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_hardly_any_rows_and_one_centroid_can_be_drawn(tmp_path, d: int, n: int):
     sites = {"empty": np.empty((0, d)), "small": np.ones((n, d))}
-    figure = federation_picture(sites, np.zeros((1, d)), true_centroids=np.ones((1, d)), radii=[1.0])
+    figure = federation_picture(sites, np.zeros((1, d)), true_centroids=np.ones((1, d)), radii=np.ones(1))
     assert len(_offsets(figure, "rows")) == n
     assert save(figure, tmp_path / "p.png").stat().st_size > 1000
 
 
-def test_only_so_many_rows_are_drawn_the_same_ones_every_time():
+def test_only_so_many_rows_are_drawn_the_same_ones_every_time(monkeypatch):
+    monkeypatch.setattr("flareclust.plotting.federation.MOST_ROWS", 100)
     sites = _sites(2, n=500)
-    first = federation_picture(sites, CENTROIDS, max_points=100)
-    second = federation_picture(sites, CENTROIDS, max_points=100)
+    first, second = federation_picture(sites, CENTROIDS), federation_picture(sites, CENTROIDS)
     drawn = _offsets(first, "rows")
     assert len(drawn) == 100
     assert {tuple(x) for x in drawn} <= {tuple(x) for X in sites.values() for x in X}
@@ -201,9 +203,11 @@ def test_names_with_dollar_signs_and_underscores_are_printed_as_they_are(tmp_pat
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
-def test_the_same_input_gives_the_same_bytes(tmp_path, d: int):
+def test_the_same_input_gives_the_same_bytes(tmp_path, monkeypatch, d: int):
+    monkeypatch.setattr("flareclust.plotting.federation.MOST_ROWS", 50)
+
     def draw() -> Figure:
-        return federation_picture(_sites(3, d), np.zeros((2, d)), radii=[1.0, 2.0], title="twice", max_points=50)
+        return federation_picture(_sites(3, d), np.zeros((2, d)), radii=np.array([1.0, 2.0]), title="twice")
 
     figure = draw()
     first = save(figure, tmp_path / "1.png").read_bytes()
@@ -216,32 +220,8 @@ def test_the_same_input_gives_the_same_bytes(tmp_path, d: int):
 def test_saving_a_figure_again_does_not_move_its_axes(tmp_path):
     # With these values matplotlib's own layout moves the axes from one drawing to the next.
     sites = {"s": np.linspace(-37, 37, 10)[:, None], "empty": np.empty((0, 1))}
-    figure = federation_picture(sites, [[0.0], [0.0]], radii=[37.0, 74.0], title="x")
+    figure = federation_picture(sites, np.zeros((2, 1)), radii=np.array([37.0, 74.0]), title="x")
     assert save(figure, tmp_path / "1.png").read_bytes() == save(figure, tmp_path / "2.png").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"sites": {}}, "at least one site"),
-        ({"sites": {"a": np.zeros((3, 3))}}, r"site 'a': expected shape \(n, 2.*got \(3, 3\)"),
-        ({"sites": {"a": np.zeros(3)}}, r"site 'a': .*got \(3,\)"),
-        ({"sites": {"a": np.array([[np.nan, 0.0]])}}, "site 'a': expected finite numbers; got 1"),
-        ({"sites": {"a": [["x", "y"]]}}, "site 'a': expected an array of numbers"),
-        ({"centroids": np.empty((0, 2))}, r"centroids: .*shape \(0, 2\)"),
-        ({"true_centroids": np.zeros((1, 3))}, r"true_centroids: .*got \(1, 3\)"),
-        ({"radii": [1.0]}, r"radii: .*shape \(3,\)"),
-        ({"radii": [1.0, -1.0, 1.0]}, "radii: expected one finite radius >= 0"),
-        ({"radii": ["a", 1.0, 1.0]}, "radii: expected"),
-        ({"labels": {"site-0": [0]}}, r"labels of site 'site-0': expected 20 integers from -1 to 2.*got shape \(1,\)"),
-        ({"labels": {"site-0": [3] * 20}}, "labels of site 'site-0': expected 20 integers from -1 to 2"),
-        ({"max_points": 0}, "max_points: .*got 0"),
-    ],
-)
-def test_misuse_is_refused_with_what_came(change, text: str):
-    arguments = {"sites": _sites(1), "centroids": CENTROIDS, **change}
-    with pytest.raises(UserError, match=text):
-        federation_picture(arguments.pop("sites"), arguments.pop("centroids"), **arguments)
 
 
 def test_only_png_files_are_written(tmp_path):
@@ -252,9 +232,9 @@ def test_only_png_files_are_written(tmp_path):
 
 def test_importing_is_cheap_and_drawing_leaves_pyplot_alone():
     code = """
-import sys, flareclust.plotting.federation as plots
+import sys, numpy as np, flareclust.plotting.federation as plots
 print("matplotlib" in sys.modules)
-plots.federation_picture({"a": [[0.0, 0.0]]}, [[0.0, 0.0]])
+plots.federation_picture({"a": np.zeros((1, 2))}, np.zeros((1, 2)))
 print("matplotlib.pyplot" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)

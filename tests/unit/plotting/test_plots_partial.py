@@ -12,7 +12,6 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import dendrogram, linkage
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.plotting.features import NAMED, coverage_picture
 from flareclust.plotting.style import PALETTE, save
@@ -29,7 +28,6 @@ def coverage(**changes: object) -> Figure:
         "names": ["age", "sugar", "urea", "weight"],
         "sites": ["north", "south"],
         "masks": MASKS,
-        "counts": None,
         "centroids": CENTROIDS,
         **changes,
     }
@@ -70,10 +68,10 @@ def ticks(axes: Axes) -> tuple[list[str], list[str]]:
 
 
 def test_who_has_which_column_is_drawn_under_its_name() -> None:
-    figure = coverage(counts=[1, 2500], title="two")
+    figure = coverage(title="two")
     assert cells(figure, "masks").tolist() == MASKS.tolist()
     upper, lower = figure.axes[:2]
-    assert ticks(upper)[1] == ["north (1 row)", "south (2,500 rows)"]
+    assert ticks(upper)[1] == ["north", "south"]
     assert ticks(lower) == (["age", "sugar", "urea", "weight"], ["cluster 0", "cluster 1", "cluster 2"])
     assert lower.get_xticks().tolist() == [0.5, 1.5, 2.5, 3.5]  # the middle of each cell
     assert upper.get_ylim() == (2, 0)  # the first site above
@@ -81,8 +79,8 @@ def test_who_has_which_column_is_drawn_under_its_name() -> None:
 
 
 def test_sites_are_sorted_by_name_and_number() -> None:
-    figure = coverage(sites=["site-1", "site-10", "site-2", "north"], masks=np.eye(4), counts=[1, 10, 2, 0])
-    labels = ["north (0 rows)", "site-1 (1 row)", "site-2 (2 rows)", "site-10 (10 rows)"]
+    figure = coverage(sites=["site-1", "site-10", "site-2", "north"], masks=np.eye(4))
+    labels = ["north", "site-1", "site-2", "site-10"]
     assert ticks(figure.axes[0])[1] == labels
     assert cells(figure, "masks").tolist() == np.eye(4)[[3, 0, 2, 1]].tolist()
 
@@ -143,31 +141,14 @@ def test_pictures_of_any_size_can_be_written(tmp_path: Path, m: int, D: int, k: 
     assert unknown(figure, (k, D)).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"names": []}, "at least one site and one column; got 2 sites and 0"),
-        ({"masks": MASKS.T}, r"masks: .*2 sites and 4 columns; got shape \(4, 2\)"),
-        ({"masks": MASKS * 2}, "masks: expected true or false"),
-        ({"centroids": CENTROIDS[:, :3]}, r"centroids: .*shape \(k, 4\); got shape \(3, 3\)"),
-        ({"centroids": CENTROIDS * np.inf}, "centroids: .*infinite"),
-        ({"centroids": "x"}, "centroids: expected an array of numbers"),
-        ({"counts": [3]}, r"counts: .*2 sites; got shape \(1,\)"),
-    ],
-)
-def test_coverage_refuses_what_does_not_fit(change: dict[str, object], text: str) -> None:
-    with pytest.raises(UserError, match=text):
-        coverage(**change)
-
-
 # ---- tree ----
 
 #: Leaves 0 and 2 are merged, then 1 and 3, then both sets; forces 4, 1, 1/16 stand for distances 1/2, 1, 4.
 SMALL = {
-    "left": [0, 1, 4],
-    "right": [2, 3, 5],
-    "force": [4.0, 1.0, 1 / 16],
-    "group": [0, 1, 0, 1],
+    "left": np.array([0, 1, 4]),
+    "right": np.array([2, 3, 5]),
+    "force": np.array([4.0, 1.0, 1 / 16]),
+    "group": np.array([0, 1, 0, 1]),
     "sites": ["a", "a", "b", "b"],
     "k": 2,
 }
@@ -207,7 +188,7 @@ def test_another_exponent_gives_other_distances() -> None:
 
 
 def test_the_axis_begins_near_the_mergings_where_all_distances_are_alike() -> None:
-    figure = tree_picture(**{**SMALL, "force": [1 / 100, 1 / 121, 1 / 400]})  # type: ignore[arg-type]
+    figure = tree_picture(**{**SMALL, "force": np.array([1 / 100, 1 / 121, 1 / 400])})  # type: ignore[arg-type]
     left, right = figure.axes[0].get_xlim()
     assert left == pytest.approx(10 - 0.4 * 10)
     assert right > 20
@@ -218,8 +199,8 @@ def test_the_axis_begins_near_the_mergings_where_all_distances_are_alike() -> No
 def test_brackets_are_those_of_scipys_dendrogram(c: int) -> None:
     rng = np.random.default_rng(c)
     Z = linkage(rng.normal(size=(c, 2)), "average")
-    group = np.zeros(c)
-    figure = tree_picture(Z[:, 0], Z[:, 1], Z[:, 2] ** -2.0, group, ["s"] * c, 1)
+    group = np.zeros(c, dtype=int)
+    figure = tree_picture(*Z[:, :2].astype(int).T, Z[:, 2] ** -2.0, group, ["s"] * c, 1)
     drawn = brackets(figure)
     base = figure.axes[0].get_xlim()[0]
     arms = np.sort(dendrogram(Z, no_plot=True)["dcoord"])
@@ -234,7 +215,7 @@ def test_brackets_are_those_of_scipys_dendrogram(c: int) -> None:
 
 
 def test_sets_without_a_common_column_are_dashed_and_last() -> None:
-    figure = tree_picture([0, 4, 5], [1, 2, 3], [4.0, NAN, NAN], [0, 0, 1, -1], list("abcd"), 2)
+    figure = tree_picture(*map(np.array, ([0, 4, 5], [1, 2, 3], [4.0, NAN, NAN], [0, 0, 1, -1])), list("abcd"), 2)
     links = next(c for c in figure.axes[0].collections if c.get_gid() == "links")
     dashes = [style[1] is not None for style in links.get_linestyles()]
     assert dashes == [False, True, True]
@@ -248,7 +229,7 @@ def test_sets_without_a_common_column_are_dashed_and_last() -> None:
 
 
 def test_a_local_cluster_of_no_final_cluster_does_not_take_the_colour_from_its_set() -> None:
-    figure = tree_picture(**{**SMALL, "group": [0, 1, -1, 1]})  # type: ignore[arg-type]
+    figure = tree_picture(**{**SMALL, "group": np.array([0, 1, -1, 1])})  # type: ignore[arg-type]
     assert colours(figure)[0] == PALETTE[0]
     leaves = next(c for c in figure.axes[0].collections if c.get_gid() == "leaves")
     assert to_hex(leaves.get_facecolors()[2]) not in PALETTE
@@ -258,38 +239,24 @@ def test_a_local_cluster_of_no_final_cluster_does_not_take_the_colour_from_its_s
     "c", [1, pytest.param(NAMED, marks=pytest.mark.slow), NAMED + 1, pytest.param(400, marks=pytest.mark.slow)]
 )
 def test_trees_of_any_size_can_be_written(tmp_path: Path, c: int) -> None:
-    left, right = [0, *range(c, 2 * c - 2)][: c - 1], list(range(1, c))  # a chain, as deep as a tree can be
+    left, right = (
+        np.array([0, *range(c, 2 * c - 2)][: c - 1], dtype=int),
+        np.arange(1, c),
+    )  # a chain, as deep as a tree can be
     force = 1.0 / np.arange(1, c) ** 2
-    figure = tree_picture(left, right, force, np.zeros(c), ["_$x" * 20] * c, 1, title="$\\no$")
+    figure = tree_picture(left, right, force, np.zeros(c, dtype=int), ["_$x" * 20] * c, 1, title="$\\no$")
     assert len(ticks(figure.axes[0])[1]) == (c if c <= NAMED else 0)
     first = save(figure, tmp_path / "1.png").read_bytes()
     assert save(figure, tmp_path / "2.png").read_bytes() == first
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"sites": []}, "c >= 1; got .* and 0 sites"),
-        ({"group": [0, 1]}, r"shapes \(3,\), \(3,\), \(3,\), \(2,\) and 4 sites"),
-        ({"left": [0, 1, 1]}, "every set has to be merged once"),
-        ({"left": [0, 5, 4], "right": [2, 3, 1]}, "after it was made"),
-        ({"force": [4.0, 0.0, 1.0]}, "force: expected numbers > 0"),
-        ({"force": [4.0, np.inf, 1.0]}, "force: expected numbers > 0"),
-        ({"w": 0.0}, "got w=0.0"),
-        ({"group": [0, 1, 0, 2]}, "group: expected integers from -1 to 1"),
-    ],
-)
-def test_tree_refuses_what_is_none(change: dict[str, object], text: str) -> None:
-    with pytest.raises(UserError, match=text):
-        tree_picture(**{**SMALL, **change})  # type: ignore[arg-type]
-
-
 def test_importing_is_cheap_and_drawing_leaves_pyplot_alone() -> None:
     code = """
-import sys, flareclust.plotting.features as plots, flareclust.plotting.tree as trees
+import sys, numpy as np, flareclust.plotting.features as plots, flareclust.plotting.tree as trees
 print("matplotlib" in sys.modules)
-plots.coverage_picture(["a"], ["s"], [[1]], None, [[0.0]])
-trees.tree_picture([0], [1], [1.0], [0, 0], ["s", "t"], 1)
+one = np.zeros(1, dtype=int)
+plots.coverage_picture(["a"], ["s"], np.ones((1, 1)), np.zeros((1, 1)))
+trees.tree_picture(one, one + 1, np.ones(1), np.zeros(2, dtype=int), ["s", "t"], 1)
 print("matplotlib.pyplot" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
