@@ -72,9 +72,9 @@ def stability(
     as_json: AsJson = False,
 ) -> None:
     """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
+    from flareclust.experiment.reports.terminal import print_stability, repeats_progress
     from flareclust.experiment.results.artifacts import REPORT, check_unused
     from flareclust.studies.stability import stability as repeat
-    from flareclust.studies.stability_report import print_stability, repeats_progress
 
     given: dict[str, Any] = {
         "criterion": criterion,
@@ -112,6 +112,6 @@ def stability(
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:
-        print_stability(found)
+        print_stability(found.result, found.warnings)
         if out is not None:
             say(f"report: {out.absolute() / REPORT}")

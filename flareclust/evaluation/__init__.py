@@ -5,7 +5,6 @@ __all__ = [
     "batch_effects",
     "bounds_fit",
     "continuity",
-    "continuity_words",
     "criteria",
     "metrics",
     "noisy_profiles",

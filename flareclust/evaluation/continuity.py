@@ -20,9 +20,18 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.evaluation.profile_words import percent
 
 #: Fields that are by number of a cluster.
 _BY_NUMBER = ("parts", "joined")
+
+
+#: From which part of its reach on a centroid has drifted, beyond what it moves by chance. Half of it means that the old
+#: centroid describes the cluster's rows with a quarter more squared error.
+_FAR_MOVED = 0.5
+
+#: From which share of the rows on the clusters' shares have drifted, beyond what they change by chance.
+_MANY_ROWS = 0.1
 
 
 @dataclass(frozen=True)
@@ -82,11 +91,51 @@ class Continuity:
         texts = {name: {str(r): own for r, own in getattr(self, name).items()} for name in _BY_NUMBER}
         return asdict(self) | texts
 
+    def changes(self, name: str) -> list[str]:
+        """Return what changed of the clusters of the earlier result `name`, a sentence each; nothing where all went on."""
+        said = [f"cluster {a} of {name} was split into the clusters {_and(own)}" for a, own in self.parts.items()]
+        said += [f"the clusters {_and(own)} of {name} were merged into cluster {r}" for r, own in self.joined.items()]
+        said += [f"cluster {a} of {name} is gone" for a in self.gone]
+        said += [f"cluster {r} is new since {name}" for r in self.new]
+        others = [(r, a) for r, a in enumerate(self.was) if a is not None and a != r]
+        said += [f"cluster {r} is what was cluster {a} of {name}, a number that there is no more" for r, a in others]
+        return said
+
+    def drift(self, name: str) -> list[str]:
+        """Return how far the clusters have drifted since the earlier result `name`, a sentence each; nothing where they have not."""
+        said = []
+        most = self.moved_most
+        if most is not None and most > _FAR_MOVED + self.moved_by_chance:
+            farthest = max(range(len(self.moved)), key=lambda r: self.moved[r] or 0.0)
+            said.append(
+                f"drift: since {name} the centroid of cluster {farthest} has moved {percent(most)} of the distance from which on it "
+                "would count as another cluster"
+            )
+        shares = self.shares_moved
+        if shares is not None and shares > _MANY_ROWS + self.shares_by_chance:
+            said.append(f"drift: {percent(shares)} of the rows are in other clusters than the shares of {name} say")
+        return said
+
+    def summary(self, name: str) -> str:
+        """Return in one sentence how the clusters are numbered by the earlier result `name`, and how far they have moved."""
+        same = sum(a is not None for a in self.was)
+        said = [f"{same} of {len(self.was)} go on"]
+        if self.moved_most is not None:
+            said.append(f"their centroids moved at most {percent(self.moved_most)} of the way to another cluster")
+        if self.shares_moved is not None:
+            said.append(f"{percent(self.shares_moved)} of the rows are in other clusters")
+        return f"clusters are numbered as in {name}: {', '.join(said)}"
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Continuity":
         """Return what `to_json` gave; TypeError or ValueError for anything else."""
         numbers = {name: {int(r): list(own) for r, own in dict(values[name]).items()} for name in _BY_NUMBER}
         return cls(**dict(values) | numbers)
+
+
+def _and(numbers: Sequence[int]) -> str:
+    texts = list(map(str, numbers))
+    return ", ".join(texts[:-1]) + f" and {texts[-1]}"
 
 
 def compare(old: Clusters, new: Clusters) -> Continuity:

@@ -19,7 +19,7 @@ from flareclust.experiment.sweeps.folder import (
     study_folder,
     write_files,
 )
-from flareclust.experiment.sweeps.report import markdown, summary
+from flareclust.experiment.sweeps.report import markdown, summary, values_of
 from flareclust.experiment.sweeps.sweep import Sweep, SweepRunner, make_sweep, parse_runner, read_sweep, trials
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, TrialRun, attempt_any, by_cell
 
@@ -53,16 +53,7 @@ class SweepResult:
 
     def table(self) -> list[dict[str, Any]]:
         """Return a plain row per cell of the grid, with mean and standard deviation of every metric, as for a data frame."""
-        return [
-            {
-                **cell.cell,
-                "done": cell.n,
-                "failed": cell.failed,
-                **{f"{name}_mean": value for name, value in cell.mean.items()},
-                **{f"{name}_std": value for name, value in cell.std.items()},
-            }
-            for cell in by_cell(self.trials)
-        ]
+        return [values_of(cell) for cell in by_cell(self.trials)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust sweep --json` prints them."""

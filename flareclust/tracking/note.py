@@ -11,8 +11,9 @@ import numpy as np
 
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
+from flareclust.experiment.reports.table import Cell, Table, markdown, numbers
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.sweeps.report import measures, reasons, spread
+from flareclust.experiment.sweeps.report import cells_table, measures, reasons
 from flareclust.experiment.sweeps.trials import TrialRun, by_cell
 from flareclust.tracking.origin import data_name
 from flareclust.tracking.run_numbers import in_units
@@ -35,12 +36,12 @@ def describe(result: Result, experiment: Experiment) -> str:
     lines = [
         _title(result, experiment),
         *_warnings(result.warnings),
-        *_table(("measure", "value"), list(zip(names, found.measures.values(), strict=True))),
+        *_shown(Table([Cell("measure"), *numbers("value")], list(zip(names, found.measures.values(), strict=True)))),
     ]
     if found.continuity:
         lines.append(escape(found.continuity))
-    heads = ("cluster", "rows", "share", "what is special about it")
-    lines += _table(heads[:-1] if found.profiles is None else heads, _sizes(found))
+    heads = [Cell("cluster"), *numbers("rows", "share"), Cell("what is special about it")]
+    lines += _shown(Table(heads[:-1] if found.profiles is None else heads, _sizes(found)))
     folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
     lines.append(f"Engine {result.engine}, seed {result.seed}, {result.seconds['total']:.1f} s.{folder}")
     return "\n\n".join(lines)
@@ -59,13 +60,8 @@ def describe_study(done: Sequence[TrialRun]) -> str:
     if found:
         failed = sum(count for _, count, _ in found)
         lines = [f"**{failed} of {len(done)} trials failed:** {escape(found[0][0])}", *lines]
-    names = measures(cells)[:_MOST_MEASURES]
-    heads = [*(cells[0].cell if cells else ()), "trials", *(name.replace("_", " ") for name in names)]
-    rows = [
-        [*map(escape, cell.cell.values()), str(cell.n), *(spread(cell, name) for name in names)]
-        for cell in cells[: summary.MOST_CLUSTERS]
-    ]
-    return "\n\n".join([*lines, *_table(heads, rows)])
+    table = cells_table(cells[: summary.MOST_CLUSTERS], measures(cells)[:_MOST_MEASURES])
+    return "\n\n".join([*lines, *_shown(table)])
 
 
 def escape(text: str) -> str:
@@ -98,7 +94,7 @@ def _sizes(found: summary.Summary) -> list[tuple[str, ...]]:
         return []
     order, total = np.argsort(-counts, kind="stable").tolist(), int(counts.sum())
     rows = [
-        (str(c), *_rows(int(counts[c]), total), *([] if found.profiles is None else [escape(found.words(c))]))
+        (str(c), *_rows(int(counts[c]), total), *([] if found.profiles is None else [found.words(c)]))
         for c in order[: summary.MOST_CLUSTERS]
     ]
     if rest := order[summary.MOST_CLUSTERS :]:
@@ -111,8 +107,6 @@ def _rows(count: int, total: int) -> tuple[str, str]:
     return f"{count:,}", f"{100 * count / total:.1f} %"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    if not rows:
-        return []
-    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
-    return ["\n".join("| " + " | ".join(line) + " |" for line in lines)]
+def _shown(table: Table) -> list[str]:
+    """Return a table as a paragraph of Markdown; nothing for one without rows."""
+    return [markdown(table, escape, right=True).rstrip("\n")] if table.rows else []

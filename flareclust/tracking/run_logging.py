@@ -33,7 +33,7 @@ from flareclust.tracking.note import NOTE_TAG, describe
 from flareclust.tracking.origin import data_origin
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric
 from flareclust.tracking.run_numbers import in_units, round_numbers, run_params
-from flareclust.tracking.runs import Tracker, finite
+from flareclust.tracking.runs import Tracker, numbers_of
 from flareclust.tracking.store import NoAnswer, resolve_uri, store_errors
 from flareclust.tracking.sweep_runs import SweepTracker
 
@@ -118,7 +118,7 @@ def log_run(result: Result, experiment: Experiment, run_id: str, started: float)
     outcome = result.outcome
     todo: dict[str, Callable[[Tracker], object]] = {
         "metrics and files": lambda tracker: _log_numbers(tracker, run_id, result, experiment),
-        "the rounds": lambda tracker: tracker.log_rounds(run_id, _rounds(result), int(started * 1000)),
+        "the rounds": lambda tracker: tracker.log(run_id, numbers_of(rounds=_rounds(result)), int(started * 1000)),
         "the model": lambda tracker: _log_model(tracker, run_id, result),
     }
     if name := experiment.register_as:
@@ -148,14 +148,10 @@ def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Expe
     if experiment.k_range is not None:
         counts["chosen_k"] = float(result.k)
     cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
-    tracker.log_result(
-        run_id,
-        final={**in_units(result.metrics, result.arrays), **counts},
-        cost=cost | {f"bytes_{name}": float(value) for name, value in result.bytes.items()},
-        centroids=result.centroids,
-        columns=result.columns,
-        files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
-    )
+    cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
+    tracker.log(run_id, numbers_of({**in_units(result.metrics, result.arrays), **counts}, cost))
+    tracker.log_files(run_id, sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE))
+    tracker.log_centroids(run_id, result.centroids, result.columns)
     profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
     if profiles is not None:
         tracker.log_table(run_id, _PROFILES_FILE, profiles.table())
@@ -374,9 +370,8 @@ def log_personal(result: PersonalResult, name: str, uri: str | None = None) -> P
         with store_errors(store):
             tracker = Tracker(store, _PERSONAL)
             run_id = tracker.start(uuid.uuid4().hex, name, result.settings, tags)
-            tracker.log_rounds(run_id, result.rounds(), int((time.time() - result.seconds) * 1000))
-            final = finite("final", {"accuracy": result.final_accuracy})
-            tracker.log_metrics(run_id, dict([*final, *finite("cost", cost)]))
+            numbers = numbers_of({"accuracy": result.final_accuracy}, cost, result.rounds())
+            tracker.log(run_id, numbers, int((time.time() - result.seconds) * 1000))
             tracker.log_files(run_id, sorted(Path(result.folder or "").iterdir()))
             tracker.finish(run_id)
     except FlareclustError as error:

@@ -10,10 +10,10 @@ MLflow is imported on first use, because that takes about a second.
 import math
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -31,11 +31,15 @@ from flareclust.tracking.promotion import METRIC, Decision, check_alias, decide
 from flareclust.tracking.store import connect, resolve_uri, sqlite_file
 
 # MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
-PARAM_LENGTH = 6000
-TAG_LENGTH = 8000
+_PARAM_LENGTH, TAG_LENGTH = 6000, 8000
 
 RUN_KEY_TAG = "flareclust.run_key"
 ERROR_TAG = "flareclust.error"
+
+#: Name of a metric, value and step.
+Number: TypeAlias = tuple[str, float, int]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Tracker:
@@ -74,25 +78,26 @@ class Tracker:
         Raises:
             UserError: The run has another value for one of the params, or the key holds a quote.
         """
-        from mlflow.entities import Param, RunTag
-
-        texts = {key: str(value)[:PARAM_LENGTH] for key, value in params.items() if value is not None}
-        labels = {key: str(value)[:TAG_LENGTH] for key, value in (tags or {}).items()} | {RUN_KEY_TAG: run_key}
+        texts = {key: str(value)[:_PARAM_LENGTH] for key, value in params.items() if value is not None}
         if (run := self.find(run_key)) is not None:
             _check_unchanged(run.data.params, texts, run_key)
-            self._client.update_run(run.info.run_id, status="RUNNING", name=name)
-            for tag in {ERROR_TAG, NOTE_TAG} & run.data.tags.keys() if ERROR_TAG in run.data.tags else ():
-                self._client.delete_tag(run.info.run_id, tag)
+            self.reopen(run, name)
         else:
-            # The key goes in with the run: a crash between two calls must not leave a run that nobody finds again.
-            run = self._client.create_run(self._experiment_id, run_name=name, tags={RUN_KEY_TAG: run_key})
+            run = self.create(run_key, name)
         run_id = str(run.info.run_id)
-        self._client.log_batch(
-            run_id,
-            params=[Param(key, value) for key, value in texts.items()],
-            tags=[RunTag(key, value) for key, value in labels.items()],
-        )
+        self.log(run_id, (), known={}, params=texts, tags={**(tags or {}), RUN_KEY_TAG: run_key})
         return run_id
+
+    def create(self, run_key: str, name: str, tags: Mapping[str, object] = NOTHING) -> Any:
+        """Return a new run, which has its key from the start: a crash between two calls must not leave a run that nobody finds again."""
+        texts = {key: str(value)[:TAG_LENGTH] for key, value in tags.items()} | {RUN_KEY_TAG: run_key}
+        return self._client.create_run(self._experiment_id, run_name=name, tags=texts)
+
+    def reopen(self, run: Any, name: str | None = None) -> None:
+        """Set a run to RUNNING again, without the error of its earlier attempt."""
+        self._client.update_run(run.info.run_id, status="RUNNING", name=name)
+        for tag in {ERROR_TAG, NOTE_TAG} & run.data.tags.keys() if ERROR_TAG in run.data.tags else ():
+            self._client.delete_tag(run.info.run_id, tag)
 
     def find(self, run_key: str) -> Any:
         """Return MLflow's run with this key, the oldest of several; None if there is none. UserError for a key with a quote."""
@@ -109,79 +114,67 @@ class Tracker:
         """Log which data the run is about, by name and digest; a second time changes nothing."""
         self._client.log_inputs(run_id, datasets=[dataset_input(origin)])
 
-    def log_rounds(self, run_id: str, rounds: Sequence[Mapping[str, float | None]], started_ms: int) -> None:
-        """Log what each round reported, as metrics `round/<key>`.
-
-        A step that a metric already has is left alone, so that rounds may be logged again. None and non-finite values are
-        skipped: MLflow keeps infinity as the largest float.
-
-        Args:
-            run_id: The run.
-            rounds: One mapping per round; its `round` is the step.
-            started_ms: Start of the federation, milliseconds since 1970; round r is dated started_ms + r.
-
-        Raises:
-            UserError: A mapping has no `round`.
-        """
-        from mlflow.entities import Metric
-
-        logged = self._client.get_run(run_id).data.metrics
-        steps: dict[str, set[int]] = {}
-        metrics = []
-        for row in rounds:
-            if (number := row.get("round")) is None:
-                raise UserError(f"expected `round` in every mapping of rounds, got only {sorted(row)}")
-            step = int(number)
-            for key, value in finite("round", {key: row[key] for key in row if key != "round"}):
-                if key not in steps:
-                    history = self._client.get_metric_history(run_id, key) if key in logged else []
-                    steps[key] = {metric.step for metric in history}
-                if step not in steps[key]:
-                    steps[key].add(step)
-                    metrics.append(Metric(key, value, started_ms + step, step))
-        self._client.log_batch(run_id, metrics)
-
-    def log_result(
+    def log(
         self,
         run_id: str,
+        numbers: Sequence[Number],
+        started_ms: int | None = None,
         *,
-        final: Mapping[str, float | None],
-        cost: Mapping[str, float | None],
-        centroids: FloatArray,
-        columns: Sequence[str] | None,
-        files: Sequence[Path],
+        known: Mapping[str, float] | None = None,
+        params: Mapping[str, object] = NOTHING,
+        tags: Mapping[str, object] = NOTHING,
     ) -> None:
-        """Log the outcome: metrics `final/*` and `cost/*`, centroids.npz, centroids.csv and the given files.
+        """Log in one batch the numbers that the run does not have already, as metrics, with params and tags.
+
+        A round that a metric already has is left alone, and so is a value that is the same; numbers may be logged again.
 
         Args:
             run_id: The run.
-            final, cost: Quality of the clustering; seconds, bytes and the like. None and non-finite values are skipped.
+            numbers: As `numbers_of` gives them.
+            started_ms: Start of the federation, milliseconds since 1970; round r is dated started_ms + r. None for now.
+            known: The metrics of the run, where they are known here.
+            params: Logged as text, cut at MLflow's 6000 characters.
+            tags: Logged as text, cut at MLflow's 8000 characters.
+        """
+        from mlflow.entities import Metric, Param, RunTag
+
+        old = self._client.get_run(run_id).data.metrics if known is None else known
+        rounds = {name for name, _, _ in numbers if name.startswith("round/")}
+        steps = {
+            name: {one.step for one in self._client.get_metric_history(run_id, name)} for name in rounds & old.keys()
+        }
+        now = time.time_ns() // 1_000_000
+        metrics = [
+            Metric(name, value, now if started_ms is None or name not in rounds else started_ms + step, step)
+            for name, value, step in numbers
+            if (step not in steps.get(name, ()) if name in rounds else old.get(name) != value)
+        ]
+        if metrics or params or tags:
+            self._client.log_batch(
+                run_id,
+                metrics=metrics,
+                params=[Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()],
+                tags=[RunTag(key, str(value)[:TAG_LENGTH]) for key, value in tags.items()],
+            )
+
+    def log_centroids(self, run_id: str, centroids: FloatArray, columns: Sequence[str] | None) -> None:
+        """Keep centroids.npz and centroids.csv with the run.
+
+        Args:
+            run_id: The run.
             centroids: (k, d), in the data's unit.
             columns: d names for the header of centroids.csv; None means x0, x1, ...
-            files: Files to keep with the run under their own names.
 
         Raises:
-            UserError: The names do not match the centroids, a file is missing, or two files have one name.
+            UserError: The names do not match the centroids.
         """
         names = column_names(centroids, columns)
-        _check_files(files)
-        self.log_metrics(run_id, dict([*finite("final", final), *finite("cost", cost)]))
         self._make_folder()
         with tempfile.TemporaryDirectory() as scratch:
             np.savez(Path(scratch, "centroids.npz"), centroids=centroids)
             with Path(scratch, "centroids.csv").open("w", newline="", encoding="utf-8") as stream:
                 write_rows(stream, [names, *centroids.tolist()])
             self._client.log_artifacts(run_id, scratch)
-        self.log_files(run_id, files)
-
-    def log_metrics(self, run_id: str, values: Mapping[str, float]) -> None:
-        """Log numbers of the whole run, those that it does not have already."""
-        from mlflow.entities import Metric
-
-        known = self._client.get_run(run_id).data.metrics
-        now = time.time_ns() // 1_000_000
-        new = [Metric(name, value, now, 0) for name, value in values.items() if known.get(name) != value]
-        self._client.log_batch(run_id, new)
 
     def log_files(self, run_id: str, files: Sequence[Path]) -> None:
         """Keep files with the run under their own names."""
@@ -230,13 +223,12 @@ class Tracker:
             self._client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
         return f"runs:/{run_id}/{MODEL_NAME}"
 
-    def register(self, run_id: str, model_name: str, alias: str | None = None) -> int:
+    def register(self, run_id: str, model_name: str) -> int:
         """Enter the run's model in the registry and return its version; a second call returns the same version.
 
         Args:
             run_id: A run with a model.
             model_name: Name in the registry, created when absent.
-            alias: Moved to this version when given, so that `models:/<model_name>@<alias>` loads it.
 
         Raises:
             UserError: The run has no model.
@@ -244,10 +236,7 @@ class Tracker:
         _check_quotable("model name", model_name)
         if (model := self._find_model(run_id)) is None:
             raise UserError(f"run {run_id} has no model to register; call log_model first")
-        version = model_registry.register(self._client, run_id, model, model_name)
-        if alias is not None:
-            self._client.set_registered_model_alias(model_name, alias, str(version))
-        return version
+        return model_registry.register(self._client, run_id, model, model_name)
 
     def offer_alias(self, model_name: str, version: int, alias: str, metric: str = METRIC) -> Decision:
         """Move the alias to this version if the rule gives it that, see `flareclust.tracking.promotion.decide`.
@@ -313,22 +302,23 @@ def _check_unchanged(old: Mapping[str, str], new: Mapping[str, str], run_key: st
         )
 
 
-def _check_files(files: Sequence[Path]) -> None:
-    """Raise UserError where a file is missing or two have one name, the centroids' files counted."""
-    counts = Counter(["centroids.npz", "centroids.csv", *(file.name for file in files)])
-    if doubles := [name for name, count in counts.items() if count > 1]:
-        raise UserError(
-            f"expected one file of each name in a run, got several called {', '.join(doubles)}; rename them"
-        )
-    if missing := [str(file) for file in files if not file.is_file()]:
-        raise UserError(f"no such file to log: {', '.join(missing)}")
+def numbers_of(
+    final: Mapping[str, float | None] = NOTHING,
+    cost: Mapping[str, float | None] = NOTHING,
+    rounds: Iterable[Mapping[str, float | None]] = (),
+) -> list[Number]:
+    """Return quality, cost and rounds as names `final/...`, `cost/...` and `round/...`, values and steps.
 
-
-def finite(prefix: str, values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
-    """Yield `<prefix>/<name>` and value of all that are finite numbers."""
-    for key, value in values.items():
-        if value is not None and math.isfinite(value):
-            yield f"{prefix}/{key}", float(value)
+    None and values that are not finite are left out: MLflow keeps infinity as the largest float. The step of a round is its `round`.
+    """
+    parts = [("final", final, 0), ("cost", cost, 0)]
+    parts += [("round", {**row, "round": None}, int(row["round"] or 0)) for row in rounds]
+    return [
+        (f"{prefix}/{name}", float(value), step)
+        for prefix, values, step in parts
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    ]
 
 
 def _open_experiment(client: Any, uri: str, name: str) -> str:

@@ -8,9 +8,8 @@ import json
 import logging
 import re
 import tempfile
-import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,7 +20,7 @@ from flareclust.experiment.sweeps.folder import study_key, trial_keys, write_fil
 from flareclust.experiment.sweeps.trials import Attempt, Trial, TrialResult, TrialRun, cell_of
 from flareclust.tracking.note import NOTE_TAG, describe_study
 from flareclust.tracking.origin import source_tags
-from flareclust.tracking.runs import ERROR_TAG, PARAM_LENGTH, RUN_KEY_TAG, TAG_LENGTH, Tracker, finite
+from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker, numbers_of
 from flareclust.tracking.store import resolve_uri, sqlite_file, store_errors
 
 log = logging.getLogger(__name__)
@@ -91,25 +90,27 @@ class SweepTracker(Tracker):
         def run(trial: Trial) -> TrialRun:
             key = trial.key(self.study)
             if self.lost is None:
-                try:
-                    with store_errors(self.uri):
-                        self._begun[key] = self.begin(key)
-                except FlareclustError as error:
-                    self.lost = error
+                with self._loss():
+                    self._begun[key] = self._begin(key)
             return attempt(trial)
 
         return run
 
+    @contextmanager
+    def _loss(self) -> Iterator[None]:
+        """Keep what the store fails with."""
+        try:
+            with store_errors(self.uri):
+                yield
+        except FlareclustError as error:
+            self.lost = error
+
     def add(self, done: TrialRun) -> None:
         """Log a trial that is over, unless MLflow has it or the store has failed."""
         key = done.trial.key(self.study)
-        if key in self._logged or self.lost is not None:
-            return
-        try:
-            with store_errors(self.uri):
-                self.end(self._begun.get(key) or self.begin(key), done)
-        except FlareclustError as error:
-            self.lost = error
+        if key not in self._logged and self.lost is None:
+            with self._loss():
+                self._end(self._begun.get(key) or self._begin(key), done)
 
     def complete(self, done: Sequence[TrialRun]) -> None:
         """Log the trials that could not be logged before, and then the means, the tables and the figure to the parent.
@@ -117,18 +118,15 @@ class SweepTracker(Tracker):
         Args:
             done: what all trials came to, in their order.
         """
-        try:
-            with store_errors(self.uri):
-                if self.unlogged:
-                    self._find_children()  # also those that were made without our hearing of it
-                    for one in done:
-                        if (key := one.trial.key(self.study)) not in self._logged:
-                            self.end(self.begin(key), one)
-                with tempfile.TemporaryDirectory() as scratch:
-                    self._close(done, write_files(self.study, done, Path(scratch)))
+        with self._loss():
+            if self.unlogged:
+                self._find_children()  # also those that were made without our hearing of it
+                for one in done:
+                    if (key := one.trial.key(self.study)) not in self._logged:
+                        self._end(self._begin(key), one)
+            with tempfile.TemporaryDirectory() as scratch:
+                self._close(done, write_files(self.study, done, Path(scratch)))
             self.lost = None
-        except FlareclustError as error:
-            self.lost = error
 
     def abandon(self) -> None:
         """Close the parent as KILLED, where the store answers: the study was stopped and can go on."""
@@ -138,45 +136,34 @@ class SweepTracker(Tracker):
         except FlareclustError as error:
             log.info("the MLflow run %s could not be closed: %s", self.parent, error)
 
-    def begin(self, key: str) -> str:
+    def _begin(self, key: str) -> str:
         """Open the child run of a trial and return its id; one that failed or was cut off is used again."""
-        trial, known = self._trials[key], self._children.get(key)
+        trial, run = self._trials[key], self._children.get(key)
         with self._lock:
-            if known is not None:
-                run_id = str(known.info.run_id)
-                self._client.update_run(run_id, status="RUNNING")
-                if ERROR_TAG in known.data.tags:
-                    self._client.delete_tag(run_id, ERROR_TAG)
-                return run_id
-            tags = {"kind": "trial", "seed": trial.seed, "flareclust.version": __version__, **trial.cell}
-            texts = {_key(name): str(value)[:TAG_LENGTH] for name, value in tags.items()}
-            texts |= {RUN_KEY_TAG: key, _PARENT_TAG: self.parent}
-            run = self._client.create_run(self._experiment_id, run_name=trial.name, tags=texts)
-            return str(run.info.run_id)
+            if run is not None:
+                self.reopen(run)
+            else:
+                tags = {"kind": "trial", "seed": trial.seed, "flareclust.version": __version__, **trial.cell}
+                own = {_key(name): value for name, value in tags.items()}
+                run = self.create(key, trial.name, own | {_PARENT_TAG: self.parent})
+        return str(run.info.run_id)
 
-    def end(self, run_id: str, done: TrialRun) -> None:
+    def _end(self, run_id: str, done: TrialRun) -> None:
         """Log what a trial came to in one batch, and close its run as FINISHED or FAILED."""
-        from mlflow.entities import Metric, Param, RunTag
-
-        key, now = done.trial.key(self.study), time.time_ns() // 1_000_000
-        tags: dict[str, str] = {}
-        metrics: list[Metric] = []
-        if done.measured is None:
-            tags[ERROR_TAG] = str(done.error)[:TAG_LENGTH]
+        key, measured = done.trial.key(self.study), done.measured
+        tags, numbers = {}, []
+        if measured is None:
+            tags[ERROR_TAG] = str(done.error)
         else:
-            metrics = [Metric(name, value, now, step) for name, value, step in _numbers(done.measured)]
-            if undefined := [name for name, value in done.measured.final.items() if value is None]:
+            numbers = numbers_of(measured.final, measured.cost, measured.rounds)
+            if undefined := [name for name, value in measured.final.items() if value is None]:
                 tags[_UNDEFINED_TAG] = json.dumps(undefined)
         params = {name: value for name, value in _flat(done.trial.params).items() if value is not None}
-        params["seed"] = done.trial.seed
-        batch = {
-            "metrics": self._missing(run_id, key, metrics),
-            "params": [Param(name, str(value)[:PARAM_LENGTH]) for name, value in params.items()],
-            "tags": [RunTag(name, value) for name, value in tags.items()],
-        }
+        # One that was cut off after its batch has all of it.
+        known = self._children[key].data.metrics if key in self._children else {}
         with self._lock:
-            self._client.log_batch(run_id, **batch)
-            self._client.set_terminated(run_id, "FAILED" if done.measured is None else "FINISHED")
+            self.log(run_id, numbers, known=known, params={**params, "seed": done.trial.seed}, tags=tags)
+            self._client.set_terminated(run_id, "FAILED" if measured is None else "FINISHED")
             self._logged.add(key)
 
     def _close(self, done: Sequence[TrialRun], files: Sequence[Path]) -> None:
@@ -187,8 +174,9 @@ class SweepTracker(Tracker):
         would be hundreds of columns in MLflow's tables. The description has the table of the main qualities.
         """
         failed = sum(one.measured is None for one in done)
-        counts = {"trials/done": float(len(done) - failed), "trials/failed": float(failed)}
-        self.log_metrics(self.parent, _means(done) | counts)
+        means = {_key(name): value for name, value in cell_of({}, done).mean.items()}
+        counts = [("trials/done", float(len(done) - failed), 0), ("trials/failed", float(failed), 0)]
+        self.log(self.parent, [*numbers_of(means), *counts])
         self.log_files(self.parent, files)
         if failed:
             self.fail(self.parent, failure(done))
@@ -221,37 +209,11 @@ class SweepTracker(Tracker):
                 rounds.setdefault(metric.step, {"round": float(metric.step)})[name] = metric.value
         return TrialResult(final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)])
 
-    def _missing(self, run_id: str, key: str, metrics: list[Any]) -> list[Any]:
-        """Return the metrics that a run does not have: one that was cut off after its batch has them all."""
-        if key not in self._children:
-            return metrics
-        names = self._children[key].data.metrics.keys() & {metric.key for metric in metrics}
-        steps = {name: {old.step for old in self._client.get_metric_history(run_id, name)} for name in names}
-        return [
-            metric
-            for metric in metrics
-            if not metric.key.startswith("round/") or metric.step not in steps.get(metric.key, ())
-        ]
-
 
 def failure(done: Collection[TrialRun]) -> str:
     """Return how many trials failed: `3 of 240 trials failed`."""
     failed = sum(one.measured is None for one in done)
     return f"{failed} of {len(done)} trials failed"
-
-
-def _numbers(measured: TrialResult) -> list[tuple[str, float, int]]:
-    numbers = [(name, value, 0) for name, value in finite("final", measured.final)]
-    numbers += [(name, value, 0) for name, value in finite("cost", measured.cost)]
-    for row in measured.rounds:
-        step = int(row["round"])
-        rest = {name: value for name, value in row.items() if name != "round"}
-        numbers += [(name, value, step) for name, value in finite("round", rest)]
-    return numbers
-
-
-def _means(done: Sequence[TrialRun]) -> dict[str, float]:
-    return {f"final/{_key(name)}": value for name, value in cell_of({}, done).mean.items()}
 
 
 def _axes(trials: Sequence[Trial]) -> dict[str, str]:

@@ -200,7 +200,7 @@ def test_a_store_that_fails_costs_no_trial_and_the_same_command_logs_what_is_mis
 
     with prefect_test_harness(server_startup_timeout=int(PATIENCE)):
         with monkeypatch.context() as patch:
-            patch.setattr(SweepTracker, "end", fails)
+            patch.setattr(SweepTracker, "_end", fails)
             (ran,) = run()
         assert (ran.report.failed, ran.report.lines[0].ours) == (0, "1.5 ± 0.5")
         (warning,) = [text for text in said if "warning" in text]

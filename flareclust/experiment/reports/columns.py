@@ -8,7 +8,8 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profile_words import number, percent, value_of, with_unit
 from flareclust.evaluation.profiles import Profiles
-from flareclust.experiment.reports.html import Cell, Table, cluster_cell, numbers, tinted
+from flareclust.experiment.reports.html import cluster_cell, tinted
+from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.plotting.style import cluster_colour
 
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.

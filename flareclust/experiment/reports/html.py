@@ -1,14 +1,14 @@
-"""HTML pages that stand alone: templates whose values are escaped, and the tables and cells that they show."""
+"""HTML pages that stand alone: templates whose values are escaped, and the cells that only they show."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flareclust._foundation.display import number_or_dash, printable
 from flareclust.evaluation.profile_words import percent
+from flareclust.experiment.reports.table import Bar, BarPart, Cell
 from flareclust.plotting.style import cluster_colour
 
 if TYPE_CHECKING:
@@ -19,59 +19,6 @@ _FULL = 2.0
 
 #: With more clusters than this, their numbers have no room in a bar on a phone.
 _MANY = 12
-
-
-class _BarPart(NamedTuple):
-    """One cluster's part of a bar."""
-
-    text: str
-    style: str
-    hint: str
-
-
-class _Bar(NamedTuple):
-    """Shares of clusters side by side; `many` are shown without numbers on a phone."""
-
-    parts: Sequence[_BarPart]
-    many: bool
-
-
-class Cell(NamedTuple):
-    """A cell of a table, or the head of a column.
-
-    Attributes:
-        text: what is read in it.
-        kind: its class; of a head, that of the column's cells as well.
-        style: its style.
-        hint: shown beside the pointer.
-        swatch: colour of a small square before the text.
-        meter: width of a short bar before the text.
-        bar: shares in the place of a text.
-        inner: an element around the text: "b", or "span" for a soft one.
-        lines: below the text, each of the class `line_kind`.
-    """
-
-    text: object
-    kind: str = ""
-    style: str = ""
-    hint: str = ""
-    swatch: str = ""
-    meter: str = ""
-    bar: _Bar | None = None
-    inner: str = ""
-    lines: Sequence[str] = ()
-    line_kind: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that scrolls by itself where it is wider than the page; its rows are texts and cells, one per head; `more` are not shown."""
-
-    heads: Sequence[Cell]
-    rows: Sequence[Sequence[object]]
-    kind: str = ""
-    style: str = ""
-    more: int = 0
 
 
 def render(template: str, **values: object) -> str:
@@ -99,11 +46,6 @@ def _capitalised(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
-def numbers(*names: object) -> list[Cell]:
-    """Return heads of columns of numbers."""
-    return [Cell(name, "n") for name in names]
-
-
 def cluster_cell(cluster: int, k: int, kind: str = "") -> Cell:
     """Return the cell with a cluster's name and colour."""
     return Cell(f"cluster {cluster}", kind, swatch=cluster_colour(cluster, k))
@@ -118,11 +60,11 @@ def tinted(words: object, z: float, hint: str = "", inner: str = "") -> Cell:
     return Cell(words, "n", f"background:rgb({r},{g},{b})", hint, inner=inner)
 
 
-def stacked(shares: Sequence[float]) -> _Bar:
+def stacked(shares: Sequence[float]) -> Bar:
     """Return a bar of the clusters' shares, with their numbers where they have room."""
     k = len(shares)
     parts = [
-        _BarPart(
+        BarPart(
             str(c) if share >= 0.06 else "",
             f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}",
             f"{c}: {100 * share:.1f} %",
@@ -130,4 +72,4 @@ def stacked(shares: Sequence[float]) -> _Bar:
         for c, share in enumerate(shares)
         if share > 0
     ]
-    return _Bar(parts, k > _MANY)
+    return Bar(parts, k > _MANY)

@@ -21,9 +21,10 @@ from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_te
 from flareclust.experiment.reports.charts import RowMap
 from flareclust.experiment.reports.columns import columns_left_out, heat_tables
 from flareclust.experiment.reports.command import command_of, study_command
-from flareclust.experiment.reports.html import Cell, Table, cluster_cell, numbers, render, stacked
+from flareclust.experiment.reports.html import cluster_cell, render, stacked
 from flareclust.experiment.reports.step_words import step_words
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
+from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.coverage import coverage_text
 from flareclust.experiment.results.picture import image_of, picture_of
 from flareclust.experiment.results.profiled import why_no_profiles

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flareclust.aggregators.dp_base import BUDGET_SHARE
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.continuity_words import summary as continuity_summary
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profile_words import percent, rule_of, sentence
 from flareclust.evaluation.profiles import Profiles, profiles_of
@@ -91,7 +90,7 @@ def summarise(result: "Result") -> Summary:
         title=f"{result.centroids_found} of {result.k} centroids, {result.took_part}",
         measures={n: no_value(n) if value is None else f"{value:,.4f}" for n, value in result.metrics.items()},
         profiles=profiles,
-        continuity="" if since is None else continuity_summary(since, name or ""),
+        continuity="" if since is None else since.summary(name or ""),
         choice=choice.summary(result.arrays),
     )
 

@@ -1,7 +1,7 @@
 """What the command line shows a person."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Column, Table
 from rich.text import Text
 
-from flareclust._foundation.display import printable, shortened
+from flareclust._foundation.display import number_or_dash, printable, shortened
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
+from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
 from flareclust.experiment.config import Experiment, folder_name
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
+from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.results.coverage import coverage_text
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
@@ -31,15 +33,23 @@ from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER
 from flareclust.sites.account import Budget
 from flareclust.sites.check import Checked, Rows
 
+_COLOURS = {"stable": "green", "uncertain": "yellow", "unstable": "red"}
+
 
 def escape(text: object) -> str:
     """Return a text for rich's markup as it is to be read: neither rich nor a terminal finds anything to obey in it."""
     return _escape_markup(printable(text))
 
 
-def table_of(*heads: str | Column, rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
+def table_of(*heads: str | Column | Cell, rows: Iterable[Iterable[object]], title: str | None = None) -> Table:
     """Return a table without a frame, whose cells are shown as they are to be read, coloured where they are a `Text`."""
-    table = Table(*heads, box=None, title=title)
+    columns = (
+        Column(escape(head.text), justify="right" if head.kind == "n" else "left", no_wrap=head.kind == "n")
+        if isinstance(head, Cell)
+        else head
+        for head in heads
+    )
+    table = Table(*columns, box=None, title=title)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
     return table
@@ -59,6 +69,19 @@ def say(text: object, kind: str = "", console: Console | None = None) -> None:
 def default_out(experiment: Experiment) -> Path:
     """Return a new folder for this run's files."""
     return folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
+
+
+@contextmanager
+def repeats_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr how many repeats of a study of stability are done, where that is a terminal."""
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reference run", total=None)
+
+        def on_done(done: int, total: int) -> None:
+            bar.update(task, description=f"repeat {done} of {total}", completed=done, total=total)
+
+        yield on_done
 
 
 @contextmanager
@@ -119,6 +142,29 @@ def print_result(result: Result) -> None:
     if result.run_id:
         for line in run_lines(result.run_id, result.run_page):
             say(line)
+
+
+def print_stability(result: Result, warnings: Sequence[str]) -> None:
+    """Print of a run that was repeated a line per cluster, what the numbers are, and warnings, of the repeats last."""
+    say(f"{result.algorithm}, k={result.k}, {result.took_part}, seed {result.seed}")
+    lines = [
+        (
+            one.cluster,
+            f"{one.rows:,}",
+            *map(number_or_dash, (one.seeds, one.resampled, one.left_out)),
+            Text(one.word, _COLOURS.get(one.word, "default")),
+        )
+        for one in result.stability
+    ]
+    Console().print(table_of(*numbers("cluster", "rows", *KINDS.values()), "", rows=lines))
+    say(
+        f"mean Jaccard index with the reference run over the repeats ({repeats_text(result.repeated['done'])}); by the smallest of a "
+        f"line: stable from {STABLE}, unstable below {UNCERTAIN}"
+    )
+    if result.null is not None and result.null.evidence:  # else it is the first of the warnings
+        say(result.null.sentence)
+    for warning in [*result.warnings, *warnings]:
+        say(warning, "note")
 
 
 def profile_lines(result: Result) -> Iterator[str | Table]:

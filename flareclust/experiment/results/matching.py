@@ -9,7 +9,6 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation.continuity import Clusters, compare
-from flareclust.evaluation.continuity_words import changes, drift
 from flareclust.experiment.results.picture import is_embedded
 from flareclust.features import result as partial
 from flareclust.features.placement import thresholds_of
@@ -81,7 +80,7 @@ def matched(result: "Result", earlier: "Result", name: str) -> "Result":
         matched_to=name,
         continuity=found,
         metrics=metrics,
-        warnings=[*result.warnings, *changes(found, name), *drift(found, name)],
+        warnings=[*result.warnings, *found.changes(name), *found.drift(name)],
     )
 
 

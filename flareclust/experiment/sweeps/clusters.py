@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from flareclust.evaluation.continuity import Continuity, compare, reach
-from flareclust.evaluation.continuity_words import changes
 from flareclust.evaluation.metrics.centroids import match_centroids
 from flareclust.evaluation.profile_words import number, percent
-from flareclust.experiment.reports.html import Cell as Shown
-from flareclust.experiment.reports.html import Table, numbers, tinted
+from flareclust.experiment.reports.html import tinted
+from flareclust.experiment.reports.table import Cell as Shown
+from flareclust.experiment.reports.table import Table, numbers
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
 from flareclust.experiment.sweeps.trials import Cell, TrialRun
 
@@ -105,7 +105,7 @@ def _shares(found: Sequence[_Found]) -> Table:
     for c in range(min(len(found[0].clusters.rows), _MOST_CLUSTERS)):
         rows.append([f"cluster {c}", *(_share(one, c, first=one is found[0]) for one in found)])
     words = [
-        [text for text in changes(one.since, found[0].name) if "split" in text or "merged" in text] for one in found
+        [text for text in one.since.changes(found[0].name) if "split" in text or "merged" in text] for one in found
     ]
     if any(words):
         rows.append(["split, merged", *(Shown("", "long", lines=own) for own in words)])

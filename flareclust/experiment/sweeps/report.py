@@ -14,7 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from flareclust._foundation.csv_text import write_rows
-from flareclust.experiment.reports.terminal import numbers, table_of
+from flareclust.experiment.reports.table import Cell as Head
+from flareclust.experiment.reports.table import Table, numbers
+from flareclust.experiment.reports.table import markdown as as_markdown
+from flareclust.experiment.reports.terminal import table_of
 from flareclust.experiment.sweeps.trials import Cell, TrialRun, by_cell
 
 #: What the terminal shows, where it is there; the files have all measures.
@@ -27,23 +30,34 @@ _SAME = 1e-9
 
 def markdown(cells: Sequence[Cell]) -> str:
     """Return all measures as a Markdown table of mean ± standard deviation, one row per cell."""
-    names = measures(cells)
-    head = [*_axes(cells), "trials", *(name.replace("_", " ") for name in names)]
-    rows = [[*_place(cell, cells), _count(cell), *(spread(cell, name) for name in names)] for cell in cells]
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |\n" for line in lines)
+    return as_markdown(cells_table(cells, measures(cells)), lambda text: text.replace("|", "\\|"))
+
+
+def cells_table(cells: Sequence[Cell], names: Sequence[str]) -> Table:
+    """Return a line per cell: its place on the axes, how many trials it has, mean ± standard deviation of these measures."""
+    axes = _axes(cells)
+    heads = [*map(Head, axes), *numbers("trials", *(name.replace("_", " ") for name in names))]
+    rows = [
+        [*(cell.cell.get(axis, "") for axis in axes), _count(cell), *(spread(cell, name) for name in names)]
+        for cell in cells
+    ]
+    return Table(heads, rows)
 
 
 def comma_separated(cells: Sequence[Cell]) -> str:
     """Return all measures as comma-separated values with full precision: `l2_mean`, `l2_std`, ..."""
-    names = measures(cells)
     text = io.StringIO()
-    heads = [f"{name}_{what}" for name in names for what in ("mean", "std")]
-    write_rows(text, [[*_axes(cells), "done", "failed", *heads]])
-    for cell in cells:
-        values = [part.get(name, "") for name in names for part in (cell.mean, cell.std)]
-        write_rows(text, [[*_place(cell, cells), cell.n, cell.failed, *values]])
+    heads = [f"{name}_{what}" for name in measures(cells) for what in ("mean", "std")]
+    heads = [*_axes(cells), "done", "failed", *heads]
+    write_rows(text, [heads, *([values_of(cell).get(head, "") for head in heads] for cell in cells)])
     return text.getvalue()
+
+
+def values_of(cell: Cell) -> dict[str, Any]:
+    """Return a cell as plain values by the names of columns: `algorithm`, `done`, `failed`, `l2_mean`, `l2_std`, ..."""
+    parts = {"mean": cell.mean, "std": cell.std}
+    values = {f"{name}_{what}": value for what, part in parts.items() for name, value in part.items()}
+    return {**cell.cell, "done": cell.n, "failed": cell.failed, **values}
 
 
 def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
@@ -53,11 +67,10 @@ def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     if not console.is_terminal:
         console = Console(width=240)  # a file or a pipe has no width to fit, and numbers must not be cut
     names = [name for name in _SHOWN if name in measures(cells)]
-    heads = ("centroids" if name == "centroids_found" else name for name in ("trials", *names))
-    rows = [(*_place(cell, cells), _count(cell), *(spread(cell, name) for name in names)) for cell in cells]
-    console.print(table_of(*_axes(cells), *numbers(*heads, no_wrap=True), rows=rows))
-    failed = failures(done).strip("\n")
-    for line in ([failed] if failed else []) + list(places):
+    table = cells_table(cells, names)
+    heads = [Head("centroids", "n") if head.text == "centroids found" else head for head in table.heads]
+    console.print(table_of(*heads, rows=table.rows))
+    for line in filter(None, (failures(done).strip("\n"), *places)):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -171,10 +184,6 @@ def failures(done: Sequence[TrialRun]) -> str:
 
 def _axes(cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(name for cell in cells for name in cell.cell))
-
-
-def _place(cell: Cell, cells: Sequence[Cell]) -> list[str]:
-    return [cell.cell.get(name, "") for name in _axes(cells)]
 
 
 def _count(cell: Cell) -> str:

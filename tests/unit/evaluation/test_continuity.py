@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flareclust.evaluation.continuity import Clusters, Continuity, compare, reach
-from flareclust.evaluation.continuity_words import changes, drift, summary
 
 #: Three clusters on a line, 10 apart, with rows at 1 from their centroids on average.
 OLD = Clusters(np.array([[0.0, 0.0], [10.0, 0.0], [20.0, 0.0]]), np.array([100, 200, 300]), np.ones(3))
@@ -24,8 +23,8 @@ def test_clusters_in_another_order_get_their_numbers_back():
     assert found.order == [1, 2, 0]
     assert found.was == [0, 1, 2]
     assert found.moved == pytest.approx([0.2, 0.0, 0.1])
-    assert changes(found, "x") == drift(found, "x") == []
-    assert summary(found, "last night") == (
+    assert found.changes("x") == found.drift("x") == []
+    assert found.summary("last night") == (
         "clusters are numbered as in last night: 3 of 3 go on, their centroids moved at most 20 % of the way to another "
         "cluster, 0 % of the rows are in other clusters"
     )
@@ -41,7 +40,7 @@ def test_the_reach_is_the_spread_or_half_the_way_to_the_next_centroid():
 def test_one_that_moved_out_of_reach_is_gone_and_another_is_new_under_the_free_number():
     found = against([[20, 0], [0, 1.5], [10, 0]], [300, 100, 200])
     assert (found.new, found.gone, found.was) == ([0], [0], [None, 1, 2])
-    assert changes(found, "x") == ["cluster 0 of x is gone", "cluster 0 is new since x"]
+    assert found.changes("x") == ["cluster 0 of x is gone", "cluster 0 is new since x"]
 
 
 def test_pairs_far_apart_do_not_part_those_that_are_near():
@@ -56,7 +55,7 @@ def test_a_cluster_in_two_halves_was_split():
     found = against([[0, 0], [10, 2], [10, -2], [20, 0]], [100, 90, 110, 300])
     assert found.parts == {1: [1, 3]}
     assert (found.new, found.gone, found.joined) == ([], [], {})
-    assert changes(found, "x") == ["cluster 1 of x was split into the clusters 1 and 3"]
+    assert found.changes("x") == ["cluster 1 of x was split into the clusters 1 and 3"]
 
 
 def test_a_part_that_still_is_the_cluster_keeps_its_number():
@@ -78,7 +77,7 @@ def test_two_clusters_in_one_were_merged_under_the_number_of_the_larger():
     assert found.gone == []
     assert found.order == [0, 1]
     assert found.was == [2, None]  # there are two clusters, so none can be number 2
-    assert changes(found, "x") == [
+    assert found.changes("x") == [
         "the clusters 0 and 1 of x were merged into cluster 1",
         "cluster 0 is what was cluster 2 of x, a number that there is no more",
     ]
@@ -98,12 +97,12 @@ def test_more_clusters_take_numbers_that_nobody_had():
 def test_drift_of_a_centroid_and_of_the_shares():
     far = against([[0, 0.9], [10, 0], [20, 0]], [100, 200, 300])
     assert far.moved_by_chance == pytest.approx(np.sqrt(1 / 100 + 1 / 100))
-    assert drift(far, "x") == [
+    assert far.drift("x") == [
         "drift: since x the centroid of cluster 0 has moved 90 % of the distance from which on it would count as another cluster"
     ]
     shares = against(OLD.centroids, [300, 200, 100])
     assert shares.shares_moved == pytest.approx(1 / 3)
-    assert drift(shares, "x") == ["drift: 33 % of the rows are in other clusters than the shares of x say"]
+    assert shares.drift("x") == ["drift: 33 % of the rows are in other clusters than the shares of x say"]
 
 
 def test_the_chance_of_the_shares_is_their_mean_difference_between_two_samples():
@@ -116,7 +115,7 @@ def test_the_chance_of_the_shares_is_their_mean_difference_between_two_samples()
 
 def test_a_few_rows_more_or_less_are_no_drift():
     old = Clusters(OLD.centroids, np.array([5, 5, 5]), np.ones(3))
-    assert drift(against([[0, 0.6], [10, 0], [20, 0]], [7, 4, 4], old), "x") == []
+    assert against([[0, 0.6], [10, 0], [20, 0]], [7, 4, 4], old).drift("x") == []
 
 
 def test_clusters_of_equal_rows_and_equal_centroids_go_on():

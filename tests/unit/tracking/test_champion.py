@@ -9,7 +9,7 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.tracking.promotion import CENTROIDS, METRICS, SITES, Version, check_alias, decide
-from flareclust.tracking.runs import ERROR_TAG, Tracker
+from flareclust.tracking.runs import ERROR_TAG, Tracker, numbers_of
 from flareclust.tracking.store import NoAnswer
 
 SILHOUETTE, DAVIES_BOULDIN = "final/simplified_silhouette", "final/davies_bouldin"
@@ -128,7 +128,7 @@ def night(tracker, model, silhouette, params=None, **final):
     """Log a night's federation, register its model and offer it the alias."""
     run_id = tracker.start(uuid.uuid4().hex, "feca/iid/s0", params or {})
     centroids, final = np.eye(2), {"simplified_silhouette": silhouette} | final
-    tracker.log_result(run_id, final=final, cost={}, centroids=centroids, columns=None, files=[])
+    tracker.log(run_id, numbers_of(final))
     tracker.log_model(run_id, centroids)
     number = tracker.register(run_id, model)
     return number, tracker.offer_alias(model, number, "champion")

@@ -94,7 +94,7 @@ def test_a_folder_of_a_run_that_was_not_tracked_is_logged_too(store, tmp_path, s
 @pytest.mark.parametrize(
     ("method", "missing"),
     [
-        ("log_rounds", "missing are the rounds, the model, the model's version in m"),
+        ("log", "missing are the rounds, the model, the model's version in m"),
         ("log_model", "missing are the model, the model's version in m"),
         ("finish", "its run was not closed"),
     ],
@@ -107,7 +107,11 @@ def test_a_store_that_fails_costs_a_warning_and_the_rest_is_logged_later(
 
     experiment = Experiment(algorithm="kfed", data="iris", n_sites=3, engine="inprocess", register_as="m")
 
+    works = getattr(Tracker, method)
+
     def fails(*args, **more):
+        if method == "log" and not any(name.startswith("round/") for name, _, _ in args[2]):
+            return works(*args, **more)
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
@@ -249,7 +253,7 @@ class Failing:
         return call
 
 
-@pytest.mark.parametrize("method", ["begin", "end"])
+@pytest.mark.parametrize("method", ["_begin", "_end"])
 def test_a_store_that_fails_for_a_while_gets_the_trials_in_the_end(store, other, tmp_path, monkeypatch, method):
     todo, name = trials(4), f"while {method}"
     with monkeypatch.context() as patch:
@@ -263,7 +267,7 @@ def test_a_store_that_fails_for_a_while_gets_the_trials_in_the_end(store, other,
 def test_trials_that_the_file_has_are_logged_and_not_run_again(store, other, tmp_path, monkeypatch):
     todo = trials(3)
     with monkeypatch.context() as patch:
-        patch.setattr(SweepTracker, "end", Failing(SweepTracker.end, range(1, 99)))
+        patch.setattr(SweepTracker, "_end", Failing(SweepTracker._end, range(1, 99)))
         kept, tracker = tracked("again", todo, store, tmp_path / "t.jsonl")
     assert [one.error for one in kept.done] == [None] * 3
     assert tracker.unlogged == 2

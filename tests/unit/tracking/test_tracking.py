@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG
+from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, numbers_of
 from tests.unit.tracking.tracking_cases import CENTROIDS, ROUNDS, STARTED, artifact, history, log_federation
 
 
@@ -80,12 +80,12 @@ def test_finish_and_fail_close_the_run(tracker, client):
 def test_rounds_are_logged_once_however_often_they_are_sent(tracker, client):
     run_id = tracker.start("key", "name", {})
     expected = [(r, 100.0 / (r + 1), STARTED + r) for r in range(10)]
-    tracker.log_rounds(run_id, ROUNDS[:4], STARTED)  # what was streamed before a crash
+    tracker.log(run_id, numbers_of(rounds=ROUNDS[:4]), STARTED)  # what was streamed before a crash
     for started in (STARTED, STARTED, STARTED + 5000):
-        tracker.log_rounds(run_id, ROUNDS, started)
+        tracker.log(run_id, numbers_of(rounds=ROUNDS), started)
         assert [step[:2] for step in history(client, run_id, "round/inertia")] == [step[:2] for step in expected]
     assert history(client, run_id, "round/inertia")[:4] == expected[:4]
-    tracker.log_rounds(run_id, [{**row, "inertia": -1.0} for row in ROUNDS], STARTED)
+    tracker.log(run_id, numbers_of(rounds=[{**row, "inertia": -1.0} for row in ROUNDS]), STARTED)
     assert [step[:2] for step in history(client, run_id, "round/inertia")] == [step[:2] for step in expected]
     assert sorted(client.get_run(run_id).data.metrics) == ["round/inertia", "round/moved"]
 
@@ -94,9 +94,9 @@ def test_equal_rounds_of_two_writers_at_once_leave_one_history(tracker, client, 
     # Both read the empty history before either writes: only the fixed timestamps keep the second copy out.
     run_id = tracker.start("key", "name", {})
     empty = client.get_run(run_id)
-    tracker.log_rounds(run_id, ROUNDS, STARTED)
+    tracker.log(run_id, numbers_of(rounds=ROUNDS), STARTED)
     monkeypatch.setattr(tracker._client, "get_run", lambda _: empty)
-    tracker.log_rounds(run_id, ROUNDS, STARTED)
+    tracker.log(run_id, numbers_of(rounds=ROUNDS), STARTED)
     assert history(client, run_id, "round/moved") == [(r, 10.0 - r, STARTED + r) for r in range(10)]
 
 
@@ -108,22 +108,18 @@ def test_rounds_take_one_request_per_thousand_metrics(tracker, client, monkeypat
     monkeypatch.setattr(
         store, "log_batch", lambda metrics, **others: (sizes.append(len(metrics)), send(metrics=metrics, **others))
     )
-    tracker.log_rounds(run_id, [{"round": r, "a": r, "b": r, "c": r} for r in range(500)], STARTED)
+    tracker.log(run_id, numbers_of(rounds=[{"round": r, "a": r, "b": r, "c": r} for r in range(500)]), STARTED)
     assert sizes == [1000, 500]
     assert len(history(client, run_id, "round/b")) == 500
-    tracker.log_rounds(run_id, [], STARTED)
+    tracker.log(run_id, numbers_of(rounds=[]), STARTED)
     assert len(sizes) == 2
 
 
 def test_values_that_say_nothing_are_skipped(tracker, client):
     run_id = tracker.start("key", "name", {})
-    tracker.log_rounds(run_id, [{"round": 0, "a": math.inf, "b": None, "c": math.nan, "d": 1}], STARTED)
-    tracker.log_result(
-        run_id, final={"nmi": None, "l2": math.nan}, cost={}, centroids=CENTROIDS, columns=None, files=[]
-    )
+    tracker.log(run_id, numbers_of(rounds=[{"round": 0, "a": math.inf, "b": None, "c": math.nan, "d": 1}]), STARTED)
+    tracker.log(run_id, numbers_of({"nmi": None, "l2": math.nan}))
     assert client.get_run(run_id).data.metrics == {"round/d": 1.0}
-    with pytest.raises(UserError, match="expected `round` in every mapping"):
-        tracker.log_rounds(run_id, [{"inertia": 1.0}], STARTED)
 
 
 def test_result_is_logged_once_and_its_files_are_readable(tracker, client, tmp_path):
@@ -131,14 +127,9 @@ def test_result_is_logged_once_and_its_files_are_readable(tracker, client, tmp_p
     (tmp_path / "result.json").write_text('{"k": 2}')
 
     def log(ari):
-        tracker.log_result(
-            run_id,
-            final={"ari": ari, "nmi": None},
-            cost={"seconds": 0.1},
-            centroids=CENTROIDS,
-            columns=["a,b", "c"],
-            files=[tmp_path / "result.json"],
-        )
+        tracker.log(run_id, numbers_of({"ari": ari, "nmi": None}, {"seconds": 0.1}))
+        tracker.log_centroids(run_id, CENTROIDS, ["a,b", "c"])
+        tracker.log_files(run_id, [tmp_path / "result.json"])
 
     log(0.5)
     log(0.5)
@@ -161,17 +152,12 @@ def test_centroids_without_column_names_get_numbered_ones(tracker):
     assert artifact(tracker, run_id, "centroids.csv").read_text().splitlines()[0] == "x0,x1"
 
 
-def test_result_that_cannot_be_kept_is_refused_before_anything_is_logged(tracker, client, tmp_path):
+def test_centroids_whose_names_do_not_fit_are_refused(tracker):
     run_id = tracker.start("key", "name", {})
-    (tmp_path / "centroids.csv").touch()
-    whole = {"final": {"ari": 1.0}, "cost": {}, "centroids": CENTROIDS, "columns": None, "files": []}
-    for wrong, message in [
-        ({"files": [tmp_path / "absent.png"]}, r"no such file to log: .*absent\.png"),
-        ({"files": [tmp_path / "centroids.csv"]}, "several called centroids.csv"),
-        ({"columns": ["a"]}, "expected 2 different column names"),
-        ({"columns": ["a", "a"]}, "expected 2 different column names"),
-        ({"centroids": np.zeros(3)}, r"shape \(k, d\), got \(3,\)"),
+    for centroids, columns, message in [
+        (CENTROIDS, ["a"], "expected 2 different column names"),
+        (CENTROIDS, ["a", "a"], "expected 2 different column names"),
+        (np.zeros(3), None, r"shape \(k, d\), got \(3,\)"),
     ]:
         with pytest.raises(UserError, match=message):
-            tracker.log_result(run_id, **(whole | wrong))
-    assert client.get_run(run_id).data.metrics == {}
+            tracker.log_centroids(run_id, centroids, columns)

@@ -89,12 +89,12 @@ def test_model_is_logged_once_and_belongs_to_its_run(tracker, client):
         tracker.log_model(run_id, np.array([[np.nan, 1.0]]))
 
 
-def test_registering_twice_gives_one_version_and_the_alias_moves(tracker, client):
+def test_registering_twice_gives_one_version(tracker, client):
     import mlflow
 
     runs = [log_federation(tracker, key) for key in ("a", "b")]
-    assert [tracker.register(run, "clusters", "champion") for run in (*runs, runs[1])] == [1, 2, 2]
-    assert client.get_model_version_by_alias("clusters", "champion").run_id == runs[1]
+    assert [tracker.register(run, "clusters") for run in (*runs, runs[1])] == [1, 2, 2]
+    assert client.get_model_version("clusters", "2").run_id == runs[1]
     source = client.get_model_version_download_uri("clusters", "1")
     assert mlflow.pyfunc.load_model(source).predict(CENTROIDS).tolist() == [0, 1]
     with pytest.raises(UserError, match="call log_model first"):

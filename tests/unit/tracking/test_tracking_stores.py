@@ -46,7 +46,7 @@ os.chdir({str(elsewhere)!r})
 tracker = flareclust.tracking.runs.Tracker("sqlite:///../my project #1/mlflow.db", "a/b")
 import numpy as np
 run_id = tracker.start("key", "name", {{"k": 2}})
-tracker.log_result(run_id, final={{}}, cost={{}}, centroids=np.eye(2), columns=None, files=[])
+tracker.log_centroids(run_id, np.eye(2), None)
 tracker.log_model(run_id, np.eye(2))
 tracker.finish(run_id)
 from mlflow.telemetry.utils import is_telemetry_disabled
@@ -132,7 +132,7 @@ def test_tracker_logs_the_same_through_a_server(tmp_path, capfd, monkeypatch):
         tracker = Tracker(uri, "served")
         run_id = log_federation(tracker)
         assert log_federation(tracker) == run_id
-        assert tracker.register(run_id, "clusters", "champion") == tracker.register(run_id, "clusters") == 1
+        assert tracker.register(run_id, "clusters") == tracker.register(run_id, "clusters") == 1
         with pytest.raises(UserError, match="other params"):
             tracker.start("key", "name", {"k": 3})
         assert capfd.readouterr() == ("", "")

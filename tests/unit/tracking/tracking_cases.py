@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust.tracking.runs import numbers_of
+
 CENTROIDS = np.array([[0.0, 0.1], [10.0, 1 / 3]])
 
 ROUNDS = [{"round": r, "inertia": 100.0 / (r + 1), "moved": 10.0 - r} for r in range(10)]
@@ -34,10 +36,9 @@ def model_folder(tracker, run_id):
 
 def log_federation(tracker, run_key="key"):
     run_id = tracker.start(run_key, "feca/iid/s0", {"k": 2, "seed": 0}, {"seed": 0, "kind": "trial"})
-    tracker.log_rounds(run_id, ROUNDS, STARTED)
-    tracker.log_result(
-        run_id, final={"ari": 0.5, "nmi": None}, cost={"seconds": 1.5}, centroids=CENTROIDS, columns=None, files=[]
-    )
+    tracker.log(run_id, numbers_of(rounds=ROUNDS), STARTED)
+    tracker.log(run_id, numbers_of({"ari": 0.5, "nmi": None}, {"seconds": 1.5}))
+    tracker.log_centroids(run_id, CENTROIDS, None)
     tracker.log_model(run_id, CENTROIDS)
     tracker.finish(run_id)
     return run_id
