@@ -3,8 +3,8 @@
 MLflow copies this file into the logged model and runs it on loading ("models from code"). So it imports nothing of
 this package, and the model loads wherever numpy, pandas and mlflow are installed. Nothing in the model is pickled.
 
-Of sites with different columns, rows may lack columns and centroids entries. Then the model has the artifact
-`settings`, and what it computes is `flareclust.features.result.place_rows`; a test compares the two.
+Of sites with different columns, rows may lack columns and centroids entries. Then its settings have
+`gaps`, and what it computes is `flareclust.features.result.place_rows`; a test compares the two.
 """
 
 import json
@@ -37,41 +37,27 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         """Read the artifacts.
 
         Args:
-            context: its `artifacts` are `centroids`, a .npy file (k, d), and if these have unknown entries (NaN),
-                `settings`, a JSON file with how the federation scaled, filled and measured; if columns were scaled,
-                `scaling`, a .npy file (2, d) with what is taken away from them and what then divides them; if gaps were filled, `filling`,
-                a .npy file (d,) with what they are filled with, NaN where they count nowhere; if rows were brought to length 1, `metric`, a file with the
-                word cosine; if it is known which rows are far from all centroids, `thresholds`, a .npy file (k,) of distances;
-                if columns are categories or hold words, `columns`, a JSON file with all their names, a category's called like sex=f;
-                if some hold words, `words`, a JSON file with the `values` of an ordered column in their order, none for dates, and whether cells may be `numbers`.
+            context: its `artifacts` are `centroids`, a .npy file (k, d), and where rows are prepared, `settings`, a JSON file with what
+                is known of: `scaling` (2, d), what is taken away from the columns and what then divides them; `filling` (d,), what gaps are
+                filled with, NaN where they count nowhere; `metric`, "cosine" where rows are brought to length 1; `thresholds` (k,),
+                distances beyond which rows are far from a centroid; `columns`, if some are categories or hold words, the names of
+                all, a category's called like sex=f; `words`, the `values` of an ordered column in their order, none for dates, and
+                whether cells may be `numbers`; `gaps`, if centroids have unknown entries (NaN), how the federation scaled, filled
+                and measured.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
-        self.gaps = "settings" in context.artifacts
-        self.filling = None
-        if "filling" in context.artifacts:
-            self.filling = np.load(context.artifacts["filling"], allow_pickle=False)
-        self.scaling = None
-        if "scaling" in context.artifacts:
-            self.scaling = np.load(context.artifacts["scaling"], allow_pickle=False)
-        self.thresholds = None
-        if "thresholds" in context.artifacts:
-            self.thresholds = np.load(context.artifacts["thresholds"], allow_pickle=False)
-        self.columns: list[str] = []
-        if "columns" in context.artifacts:
-            self.columns = json.loads(Path(context.artifacts["columns"]).read_text(encoding="utf-8"))
-        self.words: dict[str, dict[str, Any]] = {}
-        if "words" in context.artifacts:
-            self.words = json.loads(Path(context.artifacts["words"]).read_text(encoding="utf-8"))
-        self.directions = "metric" in context.artifacts
-        if self.gaps:
+        settings: dict[str, Any] = {}
+        if "settings" in context.artifacts:
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
-            self.names: list[str] = settings["names"]
-            self.mean, self.deviation = np.array(settings["mean"]), np.array(settings["deviation"])
-            self.fill: bool = settings["fill"]
-            if settings.get("filling") is not None:
-                self.filling = np.array(settings["filling"])
-            self.phi: str = settings["phi"]
-            self.standardize: bool = settings["standardize"]
+        self.gaps: dict[str, Any] | None = settings.get("gaps")
+        known = {**settings, **(self.gaps or {})}
+        self.scaling, self.filling, self.thresholds = (
+            None if known.get(name) is None else np.array(known[name], dtype=np.float64)
+            for name in ("scaling", "filling", "thresholds")
+        )
+        self.columns: list[str] = settings.get("columns") or []
+        self.words: dict[str, dict[str, Any]] = settings.get("words") or {}
+        self.directions = settings.get("metric") == "cosine"
 
     # MLflow reads the hint of model_input: a DataFrame is the one kind that it takes without a warning.
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
@@ -96,7 +82,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             raise ValueError(
                 "this model is of sites with different columns, and has no details; leave out the parameter"
             )
-        return self._with_gaps(model_input)
+        return self._with_gaps(model_input, self.gaps)
 
     def _complete(self, model_input: pd.DataFrame) -> _Labels:
         distances, lengths = self._squared(model_input)
@@ -204,49 +190,53 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         found[is_text] = read.to_numpy(dtype=np.float64)
         return found
 
-    def _with_gaps(self, model_input: pd.DataFrame) -> _Labels:
-        present = [name for name in self.names if name in model_input.columns]
+    def _with_gaps(self, model_input: pd.DataFrame, gaps: dict[str, Any]) -> _Labels:
+        names: list[str] = gaps["names"]
+        mean, deviation = np.array(gaps["mean"]), np.array(gaps["deviation"])
+        present = [name for name in names if name in model_input.columns]
         if not present:
-            raise ValueError(f"the input has none of the columns {', '.join(self.names)}")
-        X = model_input.reindex(columns=self.names).to_numpy(dtype=np.float64)
+            raise ValueError(f"the input has none of the columns {', '.join(names)}")
+        X = model_input.reindex(columns=names).to_numpy(dtype=np.float64)
         if self.filling is not None:
-            X = np.where(np.isnan(X) & np.isin(self.names, present), self.filling, X)
+            X = np.where(np.isnan(X) & np.isin(names, present), self.filling, X)
         if np.isinf(X).any():
             raise ValueError("the input has infinite values; leave them empty or drop those rows first")
-        if self.fill:
-            X = np.where(np.isnan(X), self.mean if self.filling is None else self.filling, X)
+        if gaps["fill"]:
+            X = np.where(np.isnan(X), mean if self.filling is None else self.filling, X)
         centroids = self.centroids
-        if self.standardize:
-            X, centroids = (X - self.mean) / self.deviation, (centroids - self.mean) / self.deviation
+        if gaps["standardize"]:
+            X, centroids = (X - mean) / deviation, (centroids - mean) / deviation
         distance = np.full((len(X), len(centroids)), np.inf)
         patterns, pattern = np.unique(~np.isnan(X), axis=0, return_inverse=True)
         for number, has in enumerate(patterns):
             rows = pattern.reshape(-1) == number
-            distance[rows] = self._distances(X[np.ix_(rows, has)], centroids[:, has])
+            distance[rows] = _distances(X[np.ix_(rows, has)], centroids[:, has], gaps["phi"])
         labels: _Labels = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1)).astype(np.int64)
         return labels
 
-    def _distances(self, X: _Floats, centroids: _Floats) -> _Floats:
-        """Return the distances (n, k) of complete rows (n, c) to centroids (k, c); infinite where nothing is in common."""
-        distance = np.full((len(X), len(centroids)), np.inf)
-        high, low = _extreme(np.fmax, centroids), _extreme(np.fmin, centroids)
-        known = ~np.isnan(centroids)
-        several = known.sum(axis=0) > 1  # an entry that one centroid alone knows does not count,
-        counted = several | known[~(known & several).any(axis=1)].any(axis=0)  # unless that one knows no other
-        for r, centroid in enumerate(centroids):
-            common = known[r] & counted
-            if common.any():
-                distance[:, r] = self._scaled(X[:, common], centroid[common], high[common], low[common])
-        return distance
 
-    def _scaled(self, X: _Floats, centroid: _Floats, high: _Floats, low: _Floats) -> _Floats:
-        """Return the distances (n,) of rows (n, c) to a centroid (c,), in units of the largest between the extremes (c,)."""
-        if self.phi == "cosine":
-            widest = max(float(_one_minus_cosine(high[None], low)[0]), _FLOOR)
-            return _one_minus_cosine(X, centroid) / widest
-        widest = max(float(np.linalg.norm(high - low)), _FLOOR * float(np.linalg.norm(np.fmax(abs(high), abs(low)))))
-        distance = np.linalg.norm(X - centroid, axis=1)
-        return np.asarray(np.where(distance > 0, distance / (widest or 1.0), 0.0))
+def _distances(X: _Floats, centroids: _Floats, phi: str) -> _Floats:
+    """Return the distances (n, k) of complete rows (n, c) to centroids (k, c); infinite where nothing is in common."""
+    distance = np.full((len(X), len(centroids)), np.inf)
+    high, low = _extreme(np.fmax, centroids), _extreme(np.fmin, centroids)
+    known = ~np.isnan(centroids)
+    several = known.sum(axis=0) > 1  # an entry that one centroid alone knows does not count,
+    counted = several | known[~(known & several).any(axis=1)].any(axis=0)  # unless that one knows no other
+    for r, centroid in enumerate(centroids):
+        common = known[r] & counted
+        if common.any():
+            distance[:, r] = _scaled(X[:, common], centroid[common], high[common], low[common], phi)
+    return distance
+
+
+def _scaled(X: _Floats, centroid: _Floats, high: _Floats, low: _Floats, phi: str) -> _Floats:
+    """Return the distances (n,) of rows (n, c) to a centroid (c,), in units of the largest between the extremes (c,)."""
+    if phi == "cosine":
+        widest = max(float(_one_minus_cosine(high[None], low)[0]), _FLOOR)
+        return _one_minus_cosine(X, centroid) / widest
+    widest = max(float(np.linalg.norm(high - low)), _FLOOR * float(np.linalg.norm(np.fmax(abs(high), abs(low)))))
+    distance = np.linalg.norm(X - centroid, axis=1)
+    return np.asarray(np.where(distance > 0, distance / (widest or 1.0), 0.0))
 
 
 def _extreme(choose: np.ufunc, points: _Floats) -> _Floats:

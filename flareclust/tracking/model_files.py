@@ -74,25 +74,27 @@ def save_model(
     names = column_names(centroids, columns) if columns is not None else None
     if gaps is None and not np.isfinite(centroids).all():
         raise UserError("expected finite centroids, got missing or infinite values; fill them before log_model")
+    plain = gaps is None and names is not None
+    raw = _raw_names(names) if plain and names is not None else {}
+    read = {name: {"values": values, "numbers": takes_numbers(values)} for name, values in (words or {}).items()}
+    settings = {
+        "gaps": gaps,
+        "scaling": None if scaling is None else np.stack(scaling).tolist(),
+        "filling": None if filling is None else filling.tolist(),
+        "metric": metric,
+        "thresholds": None if thresholds is None else thresholds.tolist(),
+        "columns": names if plain and (words or raw) else None,
+        "words": read if plain else None,
+    }
     with tempfile.TemporaryDirectory() as scratch:
-        artifacts = _artifacts(
-            Path(scratch), centroids=centroids, scaling=scaling, filling=filling, thresholds=thresholds
-        )
-        texts = {"settings": None if gaps is None else json.dumps(dict(gaps), allow_nan=False)}
-        texts["metric"] = None if metric == "euclidean" else metric
-        if gaps is None and names is not None:
-            texts["columns"] = json.dumps(names) if words or _raw_names(names) else None
-            read = {
-                name: {"values": values, "numbers": takes_numbers(values)} for name, values in (words or {}).items()
-            }
-            texts["words"] = json.dumps(read) if read else None
-        artifacts |= _text_artifacts(Path(scratch), texts)
+        artifacts = {"centroids": str(Path(scratch, "centroids.npy")), "settings": str(Path(scratch, "settings.json"))}
+        np.save(artifacts["centroids"], centroids, allow_pickle=False)
+        Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         if names is None:
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])
         else:
             # Not "double", which refuses integers: a column of these is what read_csv makes of ages.
-            raw = _raw_names(names) if gaps is None else {}
             optional = {column for columns in raw.values() for column in columns}
             own = [ColSpec(AnyType(), name, required=gaps is None and name not in optional) for name in names]
             inputs = Schema(own + [ColSpec(AnyType(), name, required=False) for name in raw])
@@ -120,24 +122,3 @@ def _raw_names(columns: Sequence[str]) -> dict[str, list[str]]:
         if equals and name and name not in columns:
             found.setdefault(name, []).append(column)
     return found
-
-
-def _artifacts(folder: Path, **arrays: Any) -> dict[str, str]:
-    """Write those arrays that are there, each to a file of its name; return the files by name."""
-    files = {}
-    for name, values in arrays.items():
-        if values is not None:
-            files[name] = str(folder / f"{name}.npy")
-            np.save(files[name], np.stack(values), allow_pickle=False)
-    return files
-
-
-def _text_artifacts(folder: Path, texts: Mapping[str, str | None]) -> dict[str, str]:
-    """Write those texts that are there, each to a file of its name; return the files by name."""
-    files = {}
-    for name, text in texts.items():
-        if text is not None:
-            path = folder / f"{name}.{'txt' if name == 'metric' else 'json'}"
-            path.write_text(text, encoding="utf-8")
-            files[name] = str(path)
-    return files

@@ -25,7 +25,6 @@ from flareclust.experiment.reports.html import cluster_cell, render, stacked
 from flareclust.experiment.reports.step_words import step_words
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
 from flareclust.experiment.reports.table import Cell, Table, numbers
-from flareclust.experiment.results.coverage import coverage_text
 from flareclust.experiment.results.picture import image_of, picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.features import result as partial
@@ -235,8 +234,8 @@ def _measures(found: Summary) -> Table | None:
             rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", f"{shown}{_silhouette(value)}"))
         else:
             rows.append((_MEASURES.get(name, name.replace("_", " ")), shown))
-    if result.assessed is not None and result.assessed["rows"] is not None:
-        rows.append(("rows assessed", coverage_text(result.assessed)))
+    if found.assessed:
+        rows.append(("rows assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
         leaves = len(tree.leaves())

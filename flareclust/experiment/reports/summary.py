@@ -32,6 +32,7 @@ class Summary:
         profiles: what describes the clusters, exact or noisy; None where nothing does.
         continuity: how the clusters are numbered by those of an earlier run; "" where they are not.
         choice: how k was chosen; None where it was given.
+        assessed: over how many rows the metrics are, also where nobody here knows of how many; "" where that is not disclosed.
     """
 
     result: "Result"
@@ -40,6 +41,7 @@ class Summary:
     profiles: Profiles | NoisyProfiles | None
     continuity: str
     choice: Mapping[str, Any] | None
+    assessed: str
 
     @property
     def noisy(self) -> NoisyProfiles | None:
@@ -92,7 +94,15 @@ def summarise(result: "Result") -> Summary:
         profiles=profiles,
         continuity="" if since is None else since.summary(name or ""),
         choice=choice.summary(result.arrays),
+        assessed=_assessed(result.assessed),
     )
+
+
+def _assessed(rows: Mapping[str, int | None] | None) -> str:
+    if rows is None:
+        return ""
+    of = "; how many the sites have is not known here" if rows["of"] is None else f" of {rows['of']:,}"
+    return f"{rows['rows'] or 0:,}{of}"
 
 
 def no_value(name: str) -> str:

@@ -21,7 +21,6 @@ from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_te
 from flareclust.experiment.config import Experiment, folder_name
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
-from flareclust.experiment.results.coverage import coverage_text
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import OnRound
@@ -113,8 +112,8 @@ def print_result(result: Result) -> None:
     )
     rows = [("centroids found", f"{result.centroids_found} of {result.k}")]
     rows += [(name.replace("_", " "), value) for name, value in found.measures.items()]
-    if result.assessed is not None:
-        rows.append(("rows assessed", coverage_text(result.assessed)))
+    if found.assessed:
+        rows.append(("rows assessed", found.assessed))
     rows.append(("rounds", str(result.rounds)))
     rows += [(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}") for name, seconds in result.seconds.items()]
     rows += [(f"bytes {name}", f"{size:,}") for name, size in result.bytes.items()]

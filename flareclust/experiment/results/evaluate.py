@@ -6,7 +6,6 @@ process, as a study has them. In a real federation nobody sees them; there the a
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,11 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.aggregators.described import ROWS_BY_SITE
-from flareclust.aggregators.odd_columns import odd_between_sites
-from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
 from flareclust.core.lloyd import assign
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.rounds import HISTORY
-from flareclust.data.datasets import Dataset
 from flareclust.data.tables import Table
-from flareclust.data.words import DAYS
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.agreement import missing_cells
-from flareclust.evaluation.criteria import USUAL, current_rule
 from flareclust.evaluation.metrics import (
     accuracy,
     ari,
@@ -42,23 +34,14 @@ from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, arrays_of, in_places, names_of, tables_of
-from flareclust.experiment.results.coverage import (
-    MOST_NAMED,
-    assessed_rows,
-    coverage_warnings,
-    dropped_warnings,
-    left_out,
-)
+from flareclust.experiment.results.ended import Ended, left_out
 from flareclust.experiment.results.picture import is_embedded, shown_images
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
-from flareclust.features.columns import decides_distances, outweighing
-from flareclust.features.scaling import OPEN_GAPS, as_clustered, filled, of_directions, scaling_of
-from flareclust.federation.exchanges import refusal_texts
+from flareclust.features.scaling import as_clustered, filled, of_directions
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol import registry
 from flareclust.protocol.cluster_arrays import MEANS, UNITS
 from flareclust.protocol.outcome import Outcome, is_round
 
@@ -85,90 +68,70 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         outcome: what the engine returned.
         seconds: wall time from before the data were loaded until now.
     """
-    dataset = prepared.dataset
     described = MEANS in outcome.arrays or noisy_profiles_of(outcome.arrays, outcome.centroids, None) is not None
     if described and len(prepared.units) == outcome.centroids.shape[1]:
         outcome = replace(outcome, arrays={**outcome.arrays, UNITS: np.array(prepared.units)})
-    labels = _pooled_labels(prepared, outcome)
-    metrics = dict(outcome.metrics) | _truth(experiment, prepared, outcome, labels)
-    algorithm, places = registry.get(experiment.algorithm), _rows_of(prepared, outcome)
-    assessed, k = assessed_rows(experiment, prepared, outcome, places), choice.chosen_k(outcome.arrays) or prepared.k
-    warnings = [
-        *_warnings(k, outcome, places),
-        *_ties(experiment, outcome),
-        *coverage_warnings(experiment, outcome, assessed),
-        *dropped_warnings(experiment, prepared, outcome),
-        *_columns(experiment, prepared, outcome),
-        *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
-    ]
+    ended = Ended(experiment, prepared, outcome)
     return Result(
         algorithm=experiment.algorithm,
         engine=experiment.engine,
         seed=experiment.seed,
-        k=k,
+        k=ended.k,
         n_sites=len(prepared.sites) or len(outcome.sites),
-        params=algorithm.parameters() | dict(prepared.params) | experiment.params | _choosing(experiment),
+        params=ended.algorithm.parameters() | dict(prepared.params) | experiment.params | _choosing(experiment),
         rounds=outcome.n_rounds,
         seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
         bytes={"up": outcome.bytes_up, "down": outcome.bytes_down},
         centroids_found=len(outcome.centroids),
-        metrics=metrics,
+        metrics=dict(outcome.metrics) | _truth(ended),
         centroids_file=None,
-        warnings=warnings,
+        warnings=ended.warnings(),
         centroids=outcome.centroids,
         ids=prepared.ids,
-        labels=labels,
+        labels=ended.labels,
         site_labels=outcome.labels,
-        site_rows=places,
+        site_rows=ended.places,
         arrays=outcome.arrays,
         sites=_shown(prepared, outcome),
-        true_centroids=None if dataset is None else _comparable(dataset, outcome),
-        columns=_names(prepared, outcome),
+        true_centroids=_true_centroids(ended),
+        columns=ended.names,
         job=outcome.job or None,
         experiment=experiment.model_dump(mode="json", exclude={"tracking_uri"}),
         outcome=outcome,
         left_out=left_out(outcome),
-        assessed=assessed,
+        assessed=ended.assessed,
         schema=prepared.schema,
         words=prepared.words,
     )
 
 
-def _truth(experiment: Experiment, prepared: Prepared, outcome: Outcome, labels: IntArray) -> dict[str, float | None]:
+def _truth(ended: Ended) -> dict[str, float | None]:
     """Return the metrics from what is known of the true clusters; none for rows of sites of their own."""
-    if (dataset := prepared.dataset) is None:
+    outcome, labels = ended.outcome, ended.labels
+    if (dataset := ended.prepared.dataset) is None:
         return {}
     known = labels >= 0
     y = dataset.y[known] if dataset.y is not None and known.any() else None
-    true_centroids = _comparable(dataset, outcome)
-    metrics: dict[str, float | None] = {
-        **truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=true_centroids)
-    }
-    policy = None if experiment.policy is None else Policy.of(experiment.policy)
-    if partial.is_partial(outcome.arrays):
-        identity = experiment.algorithm, experiment.params, experiment.seed
-        metrics |= _partial_truth(*identity, prepared, outcome, labels, policy)
+    true = _true_centroids(ended)
+    metrics: dict[str, float | None] = {**truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=true)}
+    metrics |= _partial_truth(ended)
     if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
         received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
         metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
     return metrics
 
 
-def _names(prepared: Prepared, outcome: Outcome) -> tuple[str, ...] | None:
-    """Return the names of the centroids' columns, where they have any."""
-    return partial.columns_of(outcome.arrays).names if partial.is_partial(outcome.arrays) else prepared.columns
-
-
-def _comparable(dataset: Dataset, outcome: Outcome) -> FloatArray | None:
+def _true_centroids(ended: Ended) -> FloatArray | None:
     """Return the true centroids in the order of the result's columns; None where it has no such or not all entries."""
-    if dataset.centroids is None:
+    dataset, arrays = ended.prepared.dataset, ended.outcome.arrays
+    if dataset is None or dataset.centroids is None:
         return None
-    if of_directions(outcome.arrays):
-        return as_clustered(outcome.arrays, dataset.centroids)
-    if not partial.is_partial(outcome.arrays):
+    if of_directions(arrays):
+        return as_clustered(arrays, dataset.centroids)
+    if not partial.is_partial(arrays):
         return dataset.centroids
-    known, names = names_of(dataset), partial.columns_of(outcome.arrays).names
-    if not outcome.arrays[partial.MASK].all() or set(names) != set(known):
+    known, names = names_of(dataset), partial.columns_of(arrays).names
+    if not arrays[partial.MASK].all() or set(names) != set(known):
         return None
     return dataset.centroids[:, [known.index(name) for name in names]]
 
@@ -178,31 +141,6 @@ def _choosing(experiment: Experiment) -> dict[str, Any]:
     if experiment.k_range is None or experiment.algorithm != choice.CHOOSER:
         return {}
     return choice.settings(experiment.k_range, experiment.criterion, experiment.params)
-
-
-def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
-    """Return the labels (n,) in the order of the data set, or of the sites' names; -1 where a site gave none, or no site has the row."""
-    places = _rows_of(prepared, outcome)
-    n = sum(map(len, places.values())) if prepared.dataset is None else len(prepared.dataset.X)
-    labels = np.full(n, -1, dtype=np.int64)
-    for site, found in outcome.labels.items():
-        labels[places[site]] = found
-    return labels
-
-
-def _rows_of(prepared: Prepared, outcome: Outcome) -> Mapping[str, IntArray]:
-    """Return the places of each site's rows in the data: where they were split from, or one site after the other by name.
-
-    Rows in files that gave no labels are not counted; nobody here knows how many there are.
-    """
-    if prepared.index is not None:
-        return prepared.index
-    places, at = {}, 0
-    for site, rows in sorted(prepared.sites.items()):
-        n = len(outcome.labels.get(site, () if isinstance(rows, Path) else rows))
-        places[site] = np.arange(at, at + n)
-        at += n
-    return places
 
 
 def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
@@ -219,94 +157,17 @@ def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 
-def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
-    """Return warnings about columns that sites may not mean alike, and about one that decides the distances."""
-    arrays, d = outcome.arrays, outcome.centroids.shape[1]
-    names = _names(prepared, outcome) or tuple(f"column {j + 1}" for j in range(d))
-    gaps = []
-    if MISSING_CELLS in arrays:
-        rows = arrays[ROWS_IN_ALL] if ROWS_IN_ALL in arrays else arrays[ROWS_BY_SITE] @ arrays["column_masks"]
-        gaps = [missing_cells(names, arrays[MISSING_CELLS], rows, left_open=OPEN_GAPS in arrays)]
-    found = [sentence for sentence in gaps if sentence]
-    # Columns of categories go by number, or by name where sites have different columns.
-    valued = {column for group in prepared.params.get("categories") or () for column in group}
-    categories = np.array([j in valued or name in valued for j, name in enumerate(names)])
-    if not prepared.parted:
-        dates = [name for name, unit in zip(names, prepared.units, strict=False) if unit == DAYS]
-        found += odd_between_sites(arrays, names, categories, left_out(outcome), dates)
-    return found + _outweighing(experiment, prepared, outcome)
-
-
-def _outweighing(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
-    """Return a warning about a column that decides the distances, where nothing was scaled."""
-    arrays = outcome.arrays
-    algorithm = registry.get(experiment.algorithm)
-    if (
-        prepared.columns is None
-        or "scale" not in algorithm.parameters()
-        or scaling_of(arrays) is not None
-        or of_directions(arrays)
-    ):
-        return []
-    widest = outweighing(prepared.columns, np.ptp(outcome.centroids, axis=0))
-    return [] if widest is None else [decides_distances(widest, "scale=standard")]
-
-
-def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[str]:
-    refusals = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
-    warnings = [*(refusal_texts(outcome.refused) if len(refusals) > _MOST_REFUSALS else refusals), *outcome.warnings]
-    if len(outcome.centroids) < k:
-        small = sorted(site for site, rows in places.items() if 0 < len(rows) < k)
-        more = f" and {len(small) - MOST_NAMED} more" if len(small) > MOST_NAMED else ""
-        named = ", ".join(small[:MOST_NAMED]) + more
-        why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
-        warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}")
-    clipped = outcome.metrics.get("clipped_share")
-    if clipped is not None and clipped > _MOST_CLIPPED:
-        warnings.append(
-            f"about {clipped:.0%} of the rows are beyond the bounds of the sites' policies and were moved to them; clusters there "
-            "are misplaced unless the bounds are widened (differential_privacy: bounds)"
-        )
-    overlap = outcome.metrics.get("davies_bouldin")
-    if overlap is not None and overlap > _OVERLAP:
-        warnings.append(
-            f"the clusters lie on top of one another (Davies-Bouldin index {overlap:.0f}): several centroids are nearly the "
-            "same; look at the picture, and try fewer clusters or other settings"
-        )
-    return warnings
-
-
-def _ties(experiment: Experiment, outcome: Outcome) -> list[str]:
-    """Return warnings where the rule that chose k likes others as much, or nearly, or may prefer one beyond the range."""
-    rule = experiment.criterion if experiment.k_range else str(experiment.params.get("criterion", USUAL))
-    judged = (say(outcome.arrays, current_rule(rule)) for say in (choice.tie, choice.at_end))
-    return [sentence for sentence in judged if sentence]
-
-
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _partial_truth(
-    name: str,
-    params: Mapping[str, Any],
-    seed: int,
-    prepared: Prepared,
-    outcome: Outcome,
-    labels: IntArray,
-    policy: Policy | None = None,
-) -> dict[str, float | None]:
+def _partial_truth(ended: Ended) -> dict[str, float | None]:
     """Return `cosine`, `relative_distance`, and what of `e1`, `e2`, `e4`, `e5` the algorithm has; fractions from 0 to 1.
 
-    Args:
-        name: of the algorithm.
-        params: its settings.
-        seed: of the job.
-        prepared: has a data set with classes; else there is nothing to compare with.
-        outcome: of the federation.
-        labels: of the rows of the data set (n,), -1 where there is none; a row at a site without one is an error.
-        policy: that the sites were held to.
+    Only of sites with different columns that split a data set with classes; else there is nothing to compare with. A row at a
+    site without a label is an error.
     """
+    prepared, outcome, labels, name = ended.prepared, ended.outcome, ended.labels, ended.experiment.algorithm
     dataset, index = prepared.dataset, prepared.index
     if dataset is None or dataset.y is None or index is None or not partial.is_partial(outcome.arrays):
         return {}
@@ -321,7 +182,7 @@ def _partial_truth(
     taken = np.concatenate([index[site] for site in rows])
     known = labels[taken] >= 0
     if name in _AGGREGATION:
-        metrics[_AGGREGATION[name]] = _aggregation(name, params, seed, prepared, outcome, classes, policy)
+        metrics[_AGGREGATION[name]] = _aggregation(ended, classes)
     if known.any():
         right = accuracy(labels[taken][known], dataset.y[taken][known])
         metrics[_ACCURACY.get(name, "e2")] = right * float(known.mean())
@@ -343,20 +204,14 @@ def _in_all_columns(prepared: Prepared, outcome: Outcome) -> tuple[dict[str, Flo
     return rows, classes
 
 
-def _aggregation(
-    name: str,
-    params: Mapping[str, Any],
-    seed: int,
-    prepared: Prepared,
-    outcome: Outcome,
-    classes: Mapping[str, IntArray],
-    policy: Policy | None,
-) -> float | None:
+def _aggregation(ended: Ended, classes: Mapping[str, IntArray]) -> float | None:
     """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
-    executor, _ = registry.get(name).build(prepared.k, seed, params)
+    experiment, prepared, outcome = ended.experiment, ended.prepared, ended.outcome
+    executor, _ = ended.algorithm.build(prepared.k, experiment.seed, experiment.params)
     assert isinstance(executor, LocalClustersExecutor)
     session, context = None, SiteContext(executor.min_count)
-    if policy is not None:
+    if experiment.policy is not None:
+        policy = Policy.of(experiment.policy)
         session, context = SiteSession(policy, ""), context.under(policy)
     columns, tables = partial.columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
     numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]
@@ -368,7 +223,8 @@ def _aggregation(
         try:
             seen = tables[site] if session is None else session.microaggregated(tables[site])
             shown = Table(executor.shown(seen, columns.sent())[0])
-            clusters = executor.local_clustering(site, SiteRows(shown, stream(seed, 0, site), context=context))
+            rng = stream(experiment.seed, 0, site)
+            clusters = executor.local_clustering(site, SiteRows(shown, rng, context=context))
             local = clusters.labels
             if session is not None:
                 local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)

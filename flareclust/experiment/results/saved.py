@@ -16,7 +16,7 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.stability import ClusterStability
-from flareclust.experiment.results.coverage import left_out
+from flareclust.experiment.results.ended import left_out
 from flareclust.experiment.results.result import JSON_FIELDS, Result
 from flareclust.protocol import outcome as outcome_files
 

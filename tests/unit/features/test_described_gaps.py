@@ -104,7 +104,8 @@ def model_of(result, folder):
     from flareclust.tracking.model import NearestCentroid
 
     settings, centroids = folder / "settings.json", folder / "centroids.npy"
-    settings.write_text(json.dumps(partial.model_settings(result.algorithm, result.params, result.arrays)))
+    gaps = partial.model_settings(result.algorithm, result.params, result.arrays)
+    settings.write_text(json.dumps({"gaps": gaps}))
     np.save(centroids, result.centroids, allow_pickle=False)
     model = NearestCentroid()
     model.load_context(SimpleNamespace(artifacts={"centroids": centroids, "settings": settings}))

@@ -1,0 +1,254 @@
+"""A run that is over: its rows and labels here, how many rows the assessment covers, and what the user is warned of.
+
+The sites of a provisioned federation do not say how many rows they have. Of runs on them there are three sources:
+
+1. What they reported before the assessment: the rows of their clusters and of their columns. None of these is above the
+   number of rows, so where the assessment is of fewer, it left some out.
+2. A policy of the run's own. Provisioned sites have theirs, which nobody else knows.
+3. Nothing. The assessment can then be of all rows, as it is at sites without a policy; the tables of the result say that the
+   number of rows is not known here, and there is no warning.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from flareclust._foundation.typing import IntArray
+from flareclust.aggregators.described import ROWS_BY_SITE
+from flareclust.aggregators.odd_columns import odd_between_sites
+from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
+from flareclust.data.tables import Table
+from flareclust.data.words import DAYS
+from flareclust.evaluation import selection as choice
+from flareclust.evaluation.agreement import missing_cells
+from flareclust.evaluation.criteria import USUAL, current_rule
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared
+from flareclust.features import result as partial
+from flareclust.features.columns import decides_distances, outweighing
+from flareclust.features.scaling import OPEN_GAPS, of_directions, scaling_of
+from flareclust.federation import ASSESSED, IN_ASSESSMENT
+from flareclust.federation.exchanges import refusal_texts
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
+
+#: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
+#: falls with every row; elsewhere.
+_COVERED_UNDER_POLICY, _COVERED = 0.99, 0.9
+
+#: So many sites are named in a warning.
+_MOST_NAMED = 5
+
+#: Arrays of a result whose entries add up to rows that the sites reported.
+_REPORTED = ("received_counts", "counts", ROWS_IN_ALL)
+
+#: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
+_OVERLAP = 10.0
+
+#: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
+_MOST_CLIPPED = 0.05
+
+#: Beyond so many refusals those with the same reason are one warning.
+_MOST_REFUSALS = 1000
+
+_SMALL_CELLS = "so inertia is of these rows alone, and cannot be compared with that of another run"
+
+
+def left_out(outcome: Outcome) -> dict[str, str]:
+    """Return why sites took no part; those that failed in the assessment only took part."""
+    return {site: why for site, why in outcome.refused.items() if not why.endswith(IN_ASSESSMENT)}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over.
+
+    Attributes:
+        experiment: what was asked.
+        prepared: what it ran on.
+        outcome: what the engine returned.
+    """
+
+    experiment: Experiment
+    prepared: Prepared
+    outcome: Outcome
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """Return the algorithm."""
+        return registry.get(self.experiment.algorithm)
+
+    @property
+    def k(self) -> int:
+        """Return the number of clusters that was asked for; of a range, the one that was chosen."""
+        return choice.chosen_k(self.outcome.arrays) or self.prepared.k
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Return the names of the centroids' columns, where they have any."""
+        arrays = self.outcome.arrays
+        return partial.columns_of(arrays).names if partial.is_partial(arrays) else self.prepared.columns
+
+    @cached_property
+    def places(self) -> Mapping[str, IntArray]:
+        """Return the places of each site's rows in the data: where they were split from, or one site after the other by name.
+
+        Rows in files that gave no labels are not counted; nobody here knows how many there are.
+        """
+        if self.prepared.index is not None:
+            return self.prepared.index
+        places, at = {}, 0
+        for site, rows in sorted(self.prepared.sites.items()):
+            n = len(self.outcome.labels.get(site, () if isinstance(rows, Path) else rows))
+            places[site] = np.arange(at, at + n)
+            at += n
+        return places
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """Return the labels (n,) in the order of the data set, or of the sites' names; -1 where a site gave none, or no site has the row."""
+        dataset = self.prepared.dataset
+        labels = np.full(sum(map(len, self.places.values())) if dataset is None else len(dataset.X), -1, dtype=np.int64)
+        for site, found in self.outcome.labels.items():
+            labels[self.places[site]] = found
+        return labels
+
+    @cached_property
+    def assessed(self) -> dict[str, int | None] | None:
+        """Return over how many `rows` the metrics are, `of` how many of the sites that took part, None where that is not known.
+
+        None where there was no assessment, and under differential privacy, where it is not disclosed.
+        """
+        outcome = self.outcome
+        records = [one for one in outcome.rounds if ASSESSED in cast("dict[str, float]", one["diagnostics"])]
+        if not records or "differentially-private" in self.algorithm.promises:
+            return None
+        absent = left_out(outcome)
+        sites = records[-1][
+            "sites"
+        ]  # among them one that an earlier exchange was too much for; of devices their number
+        answered = set(sites) if isinstance(sites, list) else set()
+        own = {site for site in outcome.sites if site not in absent or site in answered}
+        unknown = {site for site in own if site not in self.places or isinstance(self.prepared.sites.get(site), Path)}
+        known = not unknown - set(outcome.labels)
+        rows = int(cast("dict[str, float]", records[-1]["diagnostics"])[ASSESSED])
+        return {"rows": rows, "of": sum(len(self.places[site]) for site in own) if known else None}
+
+    def warnings(self) -> list[str]:
+        """Return what the user should know, a sentence each."""
+        unassigned = sum(int((found < 0).sum()) for found in self.outcome.labels.values())
+        return [
+            *self._of_clusters(),
+            *self._of_the_choice(),
+            *self._of_the_assessment(),
+            *self._of_dropped_rows(),
+            *self._of_columns(),
+            *partial.warnings(self.outcome.arrays, unassigned),
+        ]
+
+    def _of_clusters(self) -> Iterator[str]:
+        outcome, k = self.outcome, self.k
+        refusals = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
+        yield from refusal_texts(outcome.refused) if len(refusals) > _MOST_REFUSALS else refusals
+        yield from outcome.warnings
+        if len(outcome.centroids) < k:
+            small = sorted(site for site, rows in self.places.items() if 0 < len(rows) < k)
+            more = f" and {len(small) - _MOST_NAMED} more" if len(small) > _MOST_NAMED else ""
+            named = ", ".join(small[:_MOST_NAMED]) + more
+            why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
+            yield f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}"
+        clipped = outcome.metrics.get("clipped_share")
+        if clipped is not None and clipped > _MOST_CLIPPED:
+            yield (
+                f"about {clipped:.0%} of the rows are beyond the bounds of the sites' policies and were moved to them; clusters there "
+                "are misplaced unless the bounds are widened (differential_privacy: bounds)"
+            )
+        overlap = outcome.metrics.get("davies_bouldin")
+        if overlap is not None and overlap > _OVERLAP:
+            yield (
+                f"the clusters lie on top of one another (Davies-Bouldin index {overlap:.0f}): several centroids are nearly the "
+                "same; look at the picture, and try fewer clusters or other settings"
+            )
+
+    def _of_the_choice(self) -> Iterator[str]:
+        """Give where the rule that chose k likes others as much, or nearly, or may prefer one beyond the range."""
+        asked = self.experiment
+        rule = asked.criterion if asked.k_range else str(asked.params.get("criterion", USUAL))
+        yield from filter(None, (say(self.outcome.arrays, current_rule(rule)) for say in (choice.tie, choice.at_end)))
+
+    def _of_the_assessment(self) -> Iterator[str]:
+        """Give where so many rows were left out of the assessment that its metrics say little."""
+        if (assessed := self.assessed) is None:
+            return
+        rows, of, policy = assessed["rows"] or 0, assessed["of"], self.experiment.policy is not None
+        found = f"the assessment is of {rows} rows"
+        if not rows:
+            why = ": every cell has fewer rows than the sites' policy lets out" if policy else ""
+            yield f"the assessment is of no rows, so there are no inertia, silhouette and Davies-Bouldin index{why}"
+        elif of is None:
+            arrays = {} if left_out(self.outcome) else self.outcome.arrays
+            reported = max((int(arrays[name].sum()) for name in _REPORTED if name in arrays), default=0)
+            if rows <= _COVERED_UNDER_POLICY * reported:
+                found += f", where the sites reported {reported} before; how many they have is not known here. Sites'"
+                yield f"{found} policies leave out small cells, {_SMALL_CELLS}"
+            elif policy:
+                found += "; how many the sites have is not known here, and their"
+                yield f"{found} policies leave out small cells, {_SMALL_CELLS}"
+        elif not policy and rows < _COVERED * of:
+            yield f"the assessment is of {rows} of {of} rows; its metrics say nothing about the others"
+        elif policy and rows <= _COVERED_UNDER_POLICY * of:
+            yield f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, {_SMALL_CELLS}"
+
+    def _of_dropped_rows(self) -> Iterator[str]:
+        """Give where tables that were read here have rows that took no part, since a cell is missing (drop-rows).
+
+        With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed.
+        """
+        if "differentially-private" in self.algorithm.promises:
+            return
+        outcome, prepared, absent = self.outcome, self.prepared, left_out(self.outcome)
+        by_site = {
+            site: rows.dropped
+            for site, rows in prepared.sites.items()
+            if isinstance(rows, Table) and site not in absent
+        }
+        if ROWS_BY_SITE in outcome.arrays and self.experiment.policy is None:  # left out by the job, not in reading
+            sites, numbers = outcome.arrays["column_sites"].tolist(), outcome.arrays[ROWS_BY_SITE].tolist()
+            described = {site: n for site, n in zip(sites, numbers, strict=True) if site in outcome.labels}
+            rows = {site: (n, len(outcome.labels[site])) for site, n in described.items()}
+            by_site |= {site: (of - n, of) for site, (n, of) in rows.items() if n < of}
+        whole = [] if prepared.dataset is None else [prepared.dataset.dropped]
+        gone, of = np.sum([*by_site.values(), *whole, (0, 0)], axis=0).tolist()
+        if not gone:
+            return
+        found = f"{gone:,} of {of:,} rows {'was' if gone == 1 else 'were'} left out, since a cell is missing (missing: drop-rows)"
+        losing = sorted((site for site, own in by_site.items() if own[0]), key=lambda site: -by_site[site][0])
+        if losing and not self.experiment.secure_sums:
+            more = f" and {len(losing) - _MOST_NAMED} more sites" if len(losing) > _MOST_NAMED else ""
+            named = ", ".join(f"{site} {by_site[site][0]:,} of {by_site[site][1]:,}" for site in losing[:_MOST_NAMED])
+            found += f": {named}{more}"
+        yield found
+
+    def _of_columns(self) -> Iterator[str]:
+        """Give columns that sites may not mean alike, and one that decides the distances where nothing was scaled."""
+        arrays, prepared, d = self.outcome.arrays, self.prepared, self.outcome.centroids.shape[1]
+        names = self.names or tuple(f"column {j + 1}" for j in range(d))
+        if MISSING_CELLS in arrays:
+            rows = arrays[ROWS_IN_ALL] if ROWS_IN_ALL in arrays else arrays[ROWS_BY_SITE] @ arrays["column_masks"]
+            yield from filter(None, [missing_cells(names, arrays[MISSING_CELLS], rows, left_open=OPEN_GAPS in arrays)])
+        # Columns of categories go by number, or by name where sites have different columns.
+        valued = {column for group in prepared.params.get("categories") or () for column in group}
+        categories = np.array([j in valued or name in valued for j, name in enumerate(names)])
+        if not prepared.parted:
+            dates = [name for name, unit in zip(names, prepared.units, strict=False) if unit == DAYS]
+            yield from odd_between_sites(arrays, names, categories, left_out(self.outcome), dates)
+        unscaled = scaling_of(arrays) is None and not of_directions(arrays)
+        if prepared.columns is not None and "scale" in self.algorithm.parameters() and unscaled:
+            widest = outweighing(prepared.columns, np.ptp(self.outcome.centroids, axis=0))
+            if widest is not None:
+                yield decides_distances(widest, "scale=standard")
