@@ -24,6 +24,7 @@ from prefect.states import Completed, Failed
 
 from flareclust._foundation.errors import FlareclustError
 from flareclust.experiment.sweeps.folder import TRIALS, TrialFile, study_folder
+from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.sweep import THREADS, Sweep, SweepRunner, parse_runner
 from flareclust.experiment.sweeps.sweep import trials as trials_of
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRun, attempt_any
@@ -31,7 +32,7 @@ from flareclust.flows.configured import server_configured
 from flareclust.flows.pages import StudyPage, show_study
 from flareclust.flows.runners import attempts
 from flareclust.tracking.run_logging import log_command
-from flareclust.tracking.sweep_runs import SweepTracker, failure
+from flareclust.tracking.sweep_runs import SweepTracker
 
 _WORKERS = 2
 
@@ -132,8 +133,8 @@ class TrackedRunner:
         with _tasks_here(missing) if self.runner.local else attempts(self.runner, self.workers) as attempt:
             done = run(attempt)
         show_study(done, self.run_page)
-        failed = any(one.measured is None for one in done)
-        return Failed(message=failure(done)) if failed else Completed(message=f"{missing} trials run")
+        found = StudySummary.of(done)
+        return Failed(message=found.failure) if found.failed else Completed(message=f"{missing} trials run")
 
     def _run_flow(self, run: _Run, missing: int) -> Exception | None:
         """Run the missing trials in a flow, and where Prefect fails without it; return what it failed with.

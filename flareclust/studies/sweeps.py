@@ -19,9 +19,9 @@ from flareclust.experiment.sweeps.folder import (
     study_folder,
     write_files,
 )
-from flareclust.experiment.sweeps.report import markdown, summary, values_of
+from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.sweep import Sweep, SweepRunner, make_sweep, parse_runner, read_sweep, trials
-from flareclust.experiment.sweeps.trials import Attempt, OnDone, TrialRun, attempt_any, by_cell
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, TrialRun, attempt_any
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class SweepResult:
 
     def table(self) -> list[dict[str, Any]]:
         """Return a plain row per cell of the grid, with mean and standard deviation of every metric, as for a data frame."""
-        return [values_of(cell) for cell in by_cell(self.trials)]
+        return StudySummary.of(self.trials).values()
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust sweep --json` prints them."""
         files = list(map(str, self.files))
         return {
             "name": self.name,
-            **summary(self.trials),
+            **StudySummary.of(self.trials).to_json(),
             "files": files,
             "run_id": self.run_id,
             "run_page": self.run_page,
@@ -68,7 +68,7 @@ class SweepResult:
         }
 
     def _repr_markdown_(self) -> str:
-        return markdown(by_cell(self.trials))
+        return StudySummary.of(self.trials).markdown()
 
 
 def sweep(

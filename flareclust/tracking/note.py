@@ -13,8 +13,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
 from flareclust.experiment.reports.table import Cell, Table, markdown, numbers
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.sweeps.report import cells_table, measures, reasons
-from flareclust.experiment.sweeps.trials import TrialRun, by_cell
+from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.tracking.origin import data_name
 from flareclust.tracking.run_numbers import in_units
 
@@ -52,16 +51,12 @@ def describe_failure(reason: str, *, stopped: bool) -> str:
     return f"**{'Stopped' if stopped else 'Failed'}:** {escape(reason)}"
 
 
-def describe_study(done: Sequence[TrialRun]) -> str:
+def describe_study(found: StudySummary) -> str:
     """Return the description of a study's parent run: failures first, then the main qualities of each cell."""
-    cells = by_cell(done)
-    found = reasons(done)
-    lines = [f"{len(done)} trials in {len(cells)} cells; compare.html has their means side by side."]
-    if found:
-        failed = sum(count for _, count, _ in found)
-        lines = [f"**{failed} of {len(done)} trials failed:** {escape(found[0][0])}", *lines]
-    table = cells_table(cells[: summary.MOST_CLUSTERS], measures(cells)[:_MOST_MEASURES])
-    return "\n\n".join([*lines, *_shown(table)])
+    failed = [f"**{found.failure}:** {escape(found.reasons[0][0])}"] if found.failed else []
+    about = f"{len(found.done)} trials in {len(found.cells)} cells; compare.html has their means side by side."
+    table = found.table(found.measures[:_MOST_MEASURES], summary.MOST_CLUSTERS)
+    return "\n\n".join([*failed, about, *_shown(table)])
 
 
 def escape(text: str) -> str:

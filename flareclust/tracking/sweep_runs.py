@@ -17,6 +17,7 @@ from typing import Any
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
 from flareclust.experiment.sweeps.folder import study_key, trial_keys, write_files
+from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.trials import Attempt, Trial, TrialResult, TrialRun, cell_of
 from flareclust.tracking.note import NOTE_TAG, describe_study
 from flareclust.tracking.origin import source_tags
@@ -173,16 +174,16 @@ class SweepTracker(Tracker):
         how many trials were `trials/done` and have `trials/failed`. What each cell came to is in the files: as metrics it
         would be hundreds of columns in MLflow's tables. The description has the table of the main qualities.
         """
-        failed = sum(one.measured is None for one in done)
+        found = StudySummary.of(done)
         means = {_key(name): value for name, value in cell_of({}, done).mean.items()}
-        counts = [("trials/done", float(len(done) - failed), 0), ("trials/failed", float(failed), 0)]
+        counts = [("trials/done", float(len(done) - found.failed), 0), ("trials/failed", float(found.failed), 0)]
         self.log(self.parent, [*numbers_of(means), *counts])
         self.log_files(self.parent, files)
-        if failed:
-            self.fail(self.parent, failure(done))
+        if found.failed:
+            self.fail(self.parent, found.failure)
         else:
             self.finish(self.parent)
-        self.tag(self.parent, NOTE_TAG, describe_study(done))
+        self.tag(self.parent, NOTE_TAG, describe_study(found))
 
     def _find_children(self) -> None:
         """Find the child runs of earlier times, and which of them are finished."""
@@ -208,12 +209,6 @@ class SweepTracker(Tracker):
             for metric in self._client.get_metric_history(run.info.run_id, f"round/{name}"):
                 rounds.setdefault(metric.step, {"round": float(metric.step)})[name] = metric.value
         return TrialResult(final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)])
-
-
-def failure(done: Collection[TrialRun]) -> str:
-    """Return how many trials failed: `3 of 240 trials failed`."""
-    failed = sum(one.measured is None for one in done)
-    return f"{failed} of {len(done)} trials failed"
 
 
 def _axes(trials: Sequence[Trial]) -> dict[str, str]:

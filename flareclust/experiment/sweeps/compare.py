@@ -11,8 +11,8 @@ from typing import Any
 
 from flareclust.experiment.reports.html import render
 from flareclust.experiment.sweeps.clusters import clusters_side_by_side
-from flareclust.experiment.sweeps.report import reasons, spread
-from flareclust.experiment.sweeps.trials import Cell, TrialRun, by_cell
+from flareclust.experiment.sweeps.report import StudySummary, spread
+from flareclust.experiment.sweeps.trials import Cell, TrialRun
 from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
 
@@ -28,15 +28,9 @@ _DISTANCES = ("inertia", "simplified_silhouette", "davies_bouldin")
 _ROW, _LEFT, _BARS = 22, 230, 330
 
 
-def compare_page(name: str, done: Sequence[TrialRun], ordered: Sequence[str]) -> str:
-    """Return the page as HTML.
-
-    Args:
-        name: of the study.
-        done: what all trials came to.
-        ordered: names of the measures, the main ones first.
-    """
-    cells, units = by_cell(done), _units(done)
+def compare_page(name: str, found: StudySummary) -> str:
+    """Return the page of a study of this name as HTML."""
+    done, cells, ordered, units = found.done, found.cells, found.measures, _units(found.done)
     series = list(dict.fromkeys(map(_series, cells)))
     groups = [
         {
@@ -53,10 +47,8 @@ def compare_page(name: str, done: Sequence[TrialRun], ordered: Sequence[str]) ->
     return render(
         "compare.html",
         name=name,
-        trials=len(done),
-        cells=len(cells),
+        found=found,
         seeds=len({one.trial.seed for one in done}),
-        failed=reasons(done),
         groups=groups,
     )
 

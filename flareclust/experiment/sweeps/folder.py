@@ -18,8 +18,8 @@ from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import fallbacks, write_atomically
 from flareclust.experiment.sweeps.compare import COMPARE, compare_page
 from flareclust.experiment.sweeps.figure import sweep_figure
-from flareclust.experiment.sweeps.report import comma_separated, failures, markdown, measures
-from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any, by_cell
+from flareclust.experiment.sweeps.report import StudySummary
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any
 from flareclust.plotting.style import save
 
 _FOLDER = Path("flareclust-sweeps")
@@ -257,15 +257,15 @@ TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"
 
 def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]:
     """Write table.md, table.csv, compare.html and figure.png (where a trial came to something); return their paths."""
-    cells = by_cell(done)
+    found = StudySummary.of(done)
     texts = {
-        TABLE: f"# {name}\n\n{markdown(cells)}{failures(done)}",
-        CSV: comma_separated(cells),
-        COMPARE: compare_page(name, done, measures(cells)),
+        TABLE: f"# {name}\n\n{found.markdown()}{found.failures()}",
+        CSV: found.comma_separated(),
+        COMPARE: compare_page(name, found),
     }
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
     files = [folder / file for file in texts]
-    if installed("plots") and any(cell.mean for cell in cells):
-        files.append(save(sweep_figure(cells, title=name), folder / FIGURE))
+    if installed("plots") and any(cell.mean for cell in found.cells):
+        files.append(save(sweep_figure(found.cells, title=name), folder / FIGURE))
     return files

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from math import floor, log10
 from threading import Lock
 from typing import Any
@@ -15,8 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from flareclust._foundation.csv_text import write_rows
 from flareclust.experiment.reports.table import Cell as Head
-from flareclust.experiment.reports.table import Table, numbers
-from flareclust.experiment.reports.table import markdown as as_markdown
+from flareclust.experiment.reports.table import Table, markdown, numbers
 from flareclust.experiment.reports.terminal import table_of
 from flareclust.experiment.sweeps.trials import Cell, TrialRun, by_cell
 
@@ -28,80 +29,129 @@ _REASONS = 10
 _SAME = 1e-9
 
 
-def markdown(cells: Sequence[Cell]) -> str:
-    """Return all measures as a Markdown table of mean ± standard deviation, one row per cell."""
-    return as_markdown(cells_table(cells, measures(cells)), lambda text: text.replace("|", "\\|"))
+@dataclass(frozen=True)
+class StudySummary:
+    """What a study came to; its files, the terminal, `--json` and MLflow show of it what they have room for.
 
+    Attributes:
+        done: all trials.
+        cells: what those of each cell came to together.
+    """
 
-def cells_table(cells: Sequence[Cell], names: Sequence[str]) -> Table:
-    """Return a line per cell: its place on the axes, how many trials it has, mean ± standard deviation of these measures."""
-    axes = _axes(cells)
-    heads = [*map(Head, axes), *numbers("trials", *(name.replace("_", " ") for name in names))]
-    rows = [
-        [*(cell.cell.get(axis, "") for axis in axes), _count(cell), *(spread(cell, name) for name in names)]
-        for cell in cells
-    ]
-    return Table(heads, rows)
+    done: Sequence[TrialRun]
+    cells: Sequence[Cell]
 
+    @classmethod
+    def of(cls, done: Sequence[TrialRun]) -> "StudySummary":
+        """Return what trials came to."""
+        return cls(done, by_cell(done))
 
-def comma_separated(cells: Sequence[Cell]) -> str:
-    """Return all measures as comma-separated values with full precision: `l2_mean`, `l2_std`, ..."""
-    text = io.StringIO()
-    heads = [f"{name}_{what}" for name in measures(cells) for what in ("mean", "std")]
-    heads = [*_axes(cells), "done", "failed", *heads]
-    write_rows(text, [heads, *([values_of(cell).get(head, "") for head in heads] for cell in cells)])
-    return text.getvalue()
+    @property
+    def axes(self) -> list[str]:
+        """Return the names of what the cells range over."""
+        return list(dict.fromkeys(name for cell in self.cells for name in cell.cell))
 
+    @cached_property
+    def measures(self) -> list[str]:
+        """Return the names of all qualities that some cell has, the main ones first."""
+        names = {name for cell in self.cells for name in cell.mean}
+        return sorted(names, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
 
-def values_of(cell: Cell) -> dict[str, Any]:
-    """Return a cell as plain values by the names of columns: `algorithm`, `done`, `failed`, `l2_mean`, `l2_std`, ..."""
-    parts = {"mean": cell.mean, "std": cell.std}
-    values = {f"{name}_{what}": value for what, part in parts.items() for name, value in part.items()}
-    return {**cell.cell, "done": cell.n, "failed": cell.failed, **values}
+    @cached_property
+    def reasons(self) -> list[tuple[str, int, str]]:
+        """Return each different reason of failures, how many trials have it, and the first of them."""
+        counts = Counter(str(one.error) for one in self.done if one.measured is None)
+        first = {str(one.error): one.trial.name for one in reversed(self.done) if one.measured is None}
+        return [(reason, count, first[reason]) for reason, count in counts.most_common()]
+
+    @property
+    def failed(self) -> int:
+        """Return how many trials failed."""
+        return sum(one.measured is None for one in self.done)
+
+    @property
+    def failure(self) -> str:
+        """Return how many trials failed, in words: `3 of 240 trials failed`."""
+        return f"{self.failed} of {len(self.done)} trials failed"
+
+    def failures(self) -> str:
+        """Return the failed trials in words, each different reason once; nothing if there are none."""
+        if not self.failed:
+            return ""
+        lines = [f"{self.failure}:"]
+        for reason, count, first in self.reasons[:_REASONS]:
+            others = f" and {count - 1} more" if count > 1 else ""
+            lines.append(f"- {first}{others}: {reason}")
+        if len(self.reasons) > _REASONS:
+            lines.append(f"- and {len(self.reasons) - _REASONS} other reasons")
+        return "\n" + "\n".join(lines) + "\n"
+
+    def table(self, names: Sequence[str], most: int | None = None) -> Table:
+        """Return a line per cell, the first `most`: its place on the axes, how many trials it has, mean ± standard deviation of measures."""
+        heads = [*map(Head, self.axes), *numbers("trials", *(name.replace("_", " ") for name in names))]
+        rows = [
+            [*(cell.cell.get(axis, "") for axis in self.axes), _count(cell), *(spread(cell, name) for name in names)]
+            for cell in self.cells[:most]
+        ]
+        return Table(heads, rows)
+
+    def markdown(self) -> str:
+        """Return all measures as a Markdown table of mean ± standard deviation, one row per cell."""
+        return markdown(self.table(self.measures), lambda text: text.replace("|", "\\|"))
+
+    def values(self) -> list[dict[str, Any]]:
+        """Return each cell as plain values by the names of columns: `algorithm`, `done`, `failed`, `l2_mean`, `l2_std`, ..."""
+        return [
+            {
+                **cell.cell,
+                "done": cell.n,
+                "failed": cell.failed,
+                **{f"{name}_mean": value for name, value in cell.mean.items()},
+                **{f"{name}_std": value for name, value in cell.std.items()},
+            }
+            for cell in self.cells
+        ]
+
+    def comma_separated(self) -> str:
+        """Return `values` as comma-separated values with full precision."""
+        text = io.StringIO()
+        heads = [f"{name}_{what}" for name in self.measures for what in ("mean", "std")]
+        heads = [*self.axes, "done", "failed", *heads]
+        write_rows(text, [heads, *([row.get(head, "") for head in heads] for row in self.values())])
+        return text.getvalue()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return counts, cells and reasons as plain values."""
+        return {
+            "trials": len(self.done),
+            "done": len(self.done) - self.failed,
+            "failed": self.failed,
+            "resumed": sum(one.resumed for one in self.done),
+            "cells": [
+                {
+                    "cell": dict(one.cell),
+                    "done": one.n,
+                    "failed": one.failed,
+                    "mean": dict(one.mean),
+                    "std": dict(one.std),
+                }
+                for one in self.cells
+            ],
+            "reasons": [{"reason": reason, "trials": count, "first": first} for reason, count, first in self.reasons],
+        }
 
 
 def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     """Print the table on stdout, with the reasons of failed trials and where everything is."""
-    cells = by_cell(done)
+    found = StudySummary.of(done)
     console = Console()
     if not console.is_terminal:
         console = Console(width=240)  # a file or a pipe has no width to fit, and numbers must not be cut
-    names = [name for name in _SHOWN if name in measures(cells)]
-    table = cells_table(cells, names)
+    table = found.table([name for name in _SHOWN if name in found.measures])
     heads = [Head("centroids", "n") if head.text == "centroids found" else head for head in table.heads]
     console.print(table_of(*heads, rows=table.rows))
-    for line in filter(None, (failures(done).strip("\n"), *places)):
+    for line in filter(None, (found.failures().strip("\n"), *places)):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def summary(done: Sequence[TrialRun]) -> dict[str, Any]:
-    """Return counts, cells and reasons as plain values, for `--json`."""
-    cells = [
-        {"cell": dict(cell.cell), "done": cell.n, "failed": cell.failed, "mean": dict(cell.mean), "std": dict(cell.std)}
-        for cell in by_cell(done)
-    ]
-    failed = sum(one.measured is None for one in done)
-    return {
-        "trials": len(done),
-        "done": len(done) - failed,
-        "failed": failed,
-        "resumed": sum(one.resumed for one in done),
-        "cells": cells,
-        "reasons": [{"reason": reason, "trials": count, "first": first} for reason, count, first in reasons(done)],
-    }
-
-
-def reasons(done: Sequence[TrialRun]) -> list[tuple[str, int, str]]:
-    """Return each different reason of failures, how many trials have it, and the first of them."""
-    counts = Counter(str(one.error) for one in done if one.measured is None)
-    first = {str(one.error): one.trial.name for one in reversed(done) if one.measured is None}
-    return [(reason, count, first[reason]) for reason, count in counts.most_common()]
-
-
-def measures(cells: Sequence[Cell]) -> list[str]:
-    """Return the names of all qualities that some cell has, the main ones first."""
-    names = {name for cell in cells for name in cell.mean}
-    return sorted(names, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
 
 
 def spread(cell: Cell, name: str) -> str:
@@ -166,24 +216,6 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def failures(done: Sequence[TrialRun]) -> str:
-    """Return the failed trials in words, each different reason once; nothing if there are none."""
-    found = reasons(done)
-    if not found:
-        return ""
-    lines = [f"{sum(count for _, count, _ in found)} of {len(done)} trials failed:"]
-    for reason, count, first in found[:_REASONS]:
-        others = f" and {count - 1} more" if count > 1 else ""
-        lines.append(f"- {first}{others}: {reason}")
-    if len(found) > _REASONS:
-        lines.append(f"- and {len(found) - _REASONS} other reasons")
-    return "\n" + "\n".join(lines) + "\n"
-
-
-def _axes(cells: Sequence[Cell]) -> list[str]:
-    return list(dict.fromkeys(name for cell in cells for name in cell.cell))
 
 
 def _count(cell: Cell) -> str:

@@ -11,6 +11,7 @@ from flareclust.data.datasets import load
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
 from flareclust.experiment.sweeps.compare import compare_page
 from flareclust.experiment.sweeps.folder import FileRunner
+from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.sweep import make_sweep, trials
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun
 
@@ -32,7 +33,7 @@ def drawings(page):
 
 def test_bars_reach_one_deviation_to_each_side_of_the_mean():
     done = [run(cell("a"), 0, ari=0.2), run(cell("a"), 1, ari=0.6), run(cell("b"), 0, ari=1.0)]
-    chart = drawings(compare_page("s", done, ["ari"]))["ari; larger is better"]
+    chart = drawings(compare_page("s", StudySummary.of(done)))["ari; larger is better"]
     bars = [g.findall("line")[1] for g in chart.findall("g")]
     marks = [float(g.find("circle").get("cx")) for g in chart.findall("g")]
     # from 0.2 (the lowest bar) to 1.0 on 314 units after the first 238
@@ -47,7 +48,7 @@ def test_only_comparable_cells_share_a_chart():
         run(cell("a scale=standard", data="iris"), 0, {"scale": "standard"}, inertia=2.0, ari=0.5),
         run(cell("a", data="wine"), 0, inertia=3.0, ari=0.5),
     ]
-    page = compare_page("s", done, ["inertia", "ari"])
+    page = compare_page("s", StudySummary.of(done))
     iris, wine = page.split("<h2>")[1:]
     assert (iris.startswith("data iris"), wine.startswith("data wine")) == (True, True)
     assert {heading: len(svg.findall("g")) for heading, svg in drawings(iris).items()} == {
@@ -63,14 +64,14 @@ def test_only_comparable_cells_share_a_chart():
 
 def test_splits_are_named_above_their_cells():
     done = [run(cell(a, p), 0, l2=1.0) for a in ("a", "b") for p in ("iid", "beta:1")]
-    chart = drawings(compare_page("s", done, ["l2"]))["l2; smaller is better"]
+    chart = drawings(compare_page("s", StudySummary.of(done)))["l2; smaller is better"]
     texts = [text.text for text in chart.iter("text")]
     assert [text for text in texts if text in ("a", "b", "iid", "beta:1")] == ["iid", "a", "b", "beta:1", "a", "b"]
 
 
 def test_the_page_says_what_failed_and_needs_nothing_else():
     done = [run(cell("a<b>"), 0, error="few <rows>"), run(cell("a<b>"), 1, ari=0.5)]
-    page = compare_page("<study>", done, ["ari"])
+    page = compare_page("<study>", StudySummary.of(done))
     assert "1 of 2 trials failed" in page
     assert "few &lt;rows&gt;" in page
     assert "<b>a" not in page
@@ -79,7 +80,7 @@ def test_the_page_says_what_failed_and_needs_nothing_else():
 
 
 def test_a_study_whose_trials_all_failed_has_a_page():
-    assert "1 of 1 trials failed" in compare_page("s", [run(cell("a"), 0, error="no quorum")], [])
+    assert "1 of 1 trials failed" in compare_page("s", StudySummary.of([run(cell("a"), 0, error="no quorum")]))
 
 
 def means(rows, centers, columns=("age", "crp<i>")):
@@ -109,7 +110,7 @@ def test_clusters_of_comparable_cells_are_matched_to_those_of_the_best():
         with_clusters(cell("a"), best, ari=0.9),
         with_clusters(cell("c"), odd, ari=0.1),
     ]
-    shares, profiles = tables(compare_page("s", done, ["ari"]))
+    shares, profiles = tables(compare_page("s", StudySummary.of(done)))
     assert shares == [
         ["share of the rows", "a iid", "b iid", "c iid"],
         ["cluster 0", "30 %", "40 %moved 40 %", "50 %moved 0 %"],
@@ -124,23 +125,23 @@ def test_clusters_of_comparable_cells_are_matched_to_those_of_the_best():
 def test_cells_of_other_data_or_other_columns_are_not_side_by_side():
     one = means([30, 70], [[1.0, 2.0], [-1.0, -2.0]])
     apart = [with_clusters(cell("a", data="x"), one, ari=1.0), with_clusters(cell("a", data="y"), one, ari=1.0)]
-    assert tables(compare_page("s", apart, ["ari"])) == []
+    assert tables(compare_page("s", StudySummary.of(apart))) == []
     renamed = replace(one, columns=("age", "bmi"))
     apart = [with_clusters(cell("a"), one, ari=1.0), with_clusters(cell("b"), renamed, ari=0.5)]
-    assert tables(compare_page("s", apart, ["ari"])) == []
+    assert tables(compare_page("s", StudySummary.of(apart))) == []
 
 
 def test_a_split_is_said_and_what_has_no_partner_is_none():
     whole = means([50, 50], [[0.0, 0.0], [9.0, 0.0]])
     halves = means([25, 25, 50], [[0.0, 1.4], [0.0, -1.4], [9.0, 0.0]])
     done = [with_clusters(cell("a"), whole, ari=0.9), with_clusters(cell("b"), halves, ari=0.8)]
-    assert tables(compare_page("s", done, ["ari"]))[0][-1] == [
+    assert tables(compare_page("s", StudySummary.of(done)))[0][-1] == [
         "split, merged",
         "",
         "cluster 0 of a iid was split into the clusters 0 and 2",
     ]
     done = [with_clusters(cell("a"), halves, ari=0.9), with_clusters(cell("b"), whole, ari=0.8)]
-    shares = tables(compare_page("s", done, ["ari"]))[0]
+    shares = tables(compare_page("s", StudySummary.of(done)))[0]
     assert [line[2] for line in shares[1:4]].count("none") == 1
 
 

@@ -19,8 +19,12 @@ CELLS = [
 ]
 
 
+def summary(cells):
+    return sweep_report.StudySummary((), cells)
+
+
 def test_the_markdown_table_has_every_quality_of_every_cell():
-    assert sweep_report.markdown(CELLS) == (
+    assert summary(CELLS).markdown() == (
         "| algorithm | partition | trials | l2 | ari | extra |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
         "| feca | iid | 4 | 2.00 ± 0.25 | 0.50000 ± 0 | - |\n"
@@ -30,7 +34,7 @@ def test_the_markdown_table_has_every_quality_of_every_cell():
 
 
 def test_the_csv_table_has_full_precision():
-    head, *rows = csv.reader(sweep_report.comma_separated(CELLS).splitlines())
+    head, *rows = csv.reader(summary(CELLS).comma_separated().splitlines())
     measures = ["l2_mean", "l2_std", "ari_mean", "ari_std", "extra_mean", "extra_std"]
     assert head == ["algorithm", "partition", "done", "failed", *measures]
     assert float(rows[1][head.index("extra_mean")]) == 1 / 3
@@ -39,7 +43,7 @@ def test_the_csv_table_has_full_precision():
 
 def test_cells_with_other_axes_share_a_table():
     cells = [Cell({"m": "2"}, {"x": 1.0}, {"x": 0.0}, 1, 0), Cell({"k": "3"}, {"x": 2.0}, {"x": 0.0}, 1, 0)]
-    rows = [line.split(" | ") for line in sweep_report.markdown(cells).splitlines()]
+    rows = [line.split(" | ") for line in summary(cells).markdown().splitlines()]
     assert rows[0][:2] == ["| m", "k"]
     assert [row[:2] for row in rows[2:]] == [["| 2", ""], ["| ", "3"]]
 
@@ -72,8 +76,9 @@ def test_means_have_as_many_digits_as_their_deviation_bears(mean, std, text):
 def test_each_reason_is_reported_once():
     errors = ["few rows", "no quorum", "few rows", None]
     done = [TrialRun(trial(seed=i), None if error else TrialResult({}), error) for i, error in enumerate(errors)]
-    assert sweep_report.reasons(done) == [("few rows", 2, "a/iid/s0"), ("no quorum", 1, "a/iid/s1")]
-    assert sweep_report.summary(done)["failed"] == 3
+    found = sweep_report.StudySummary.of(done)
+    assert found.reasons == [("few rows", 2, "a/iid/s0"), ("no quorum", 1, "a/iid/s1")]
+    assert found.to_json()["failed"] == 3
 
 
 def test_reasons_and_places_have_lines_of_their_own(capsys):
