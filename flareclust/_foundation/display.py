@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+from collections.abc import Iterable, Sequence
 
 #: Characters of a value in a message, and of a message about a wrong request.
 LONGEST_VALUE, _LONGEST_MESSAGE = 80, 1500
@@ -38,3 +39,14 @@ def shortened(text: str, longest: int = _LONGEST_MESSAGE) -> str:
 def number_or_dash(value: float) -> str:
     """Return a number with two decimals; a dash for NaN."""
     return "-" if math.isnan(value) else f"{value:.2f}"
+
+
+def some(names: Sequence[str], most: int, others: str = "more") -> str:
+    """Return names with commas, of many the first `most` and how many others there are: "a, b and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} {others}" if len(names) > most else "")
+
+
+def all_of(items: Iterable[object]) -> str:
+    """Return items, at least one, as in a sentence: "3", "3 and 4" or "3, 4 and 5"."""
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}" if first else last

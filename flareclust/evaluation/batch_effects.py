@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.display import all_of, some
 from flareclust._foundation.typing import IntArray
 
 #: Clusters may be a batch effect where this share of their rows is one site's, this share of its rows is in them, and of the
@@ -31,10 +32,8 @@ def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
         elsewhere = sizes.sum() - rows
         if total < _LEAST or here < _ALONE * rows or total - here > (1 - _ALONE) * elsewhere or not elsewhere:
             continue
-        numbers = [str(c) for c in np.flatnonzero(alone)]
-        which = (
-            f"cluster {numbers[0]}" if len(numbers) == 1 else f"clusters {', '.join(numbers[:-1])} and {numbers[-1]}"
-        )
+        numbers = np.flatnonzero(alone).tolist()
+        which = f"cluster{'s' if len(numbers) > 1 else ''} {all_of(numbers)}"
         whose = "its" if len(numbers) == 1 else "their"
         found.append(
             f"{which} may be a batch effect: {100 * here / total:.0f} % of {whose} rows are those of {site}, and they are "
@@ -57,7 +56,6 @@ def tiny_clusters(counts: Mapping[str, IntArray]) -> list[str]:
     ]
     if not small:
         return []
-    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
     return [
-        f"few of {total:,.0f} rows are in {', '.join(small[:5])}{more}: a rare group, or errors such as a code for missing cells?"
+        f"few of {total:,.0f} rows are in {some(small, 5)}: a rare group, or errors such as a code for missing cells?"
     ]

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.display import all_of
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.evaluation.profile_words import percent
 
@@ -93,8 +94,8 @@ class Continuity:
 
     def changes(self, name: str) -> list[str]:
         """Return what changed of the clusters of the earlier result `name`, a sentence each; nothing where all went on."""
-        said = [f"cluster {a} of {name} was split into the clusters {_and(own)}" for a, own in self.parts.items()]
-        said += [f"the clusters {_and(own)} of {name} were merged into cluster {r}" for r, own in self.joined.items()]
+        said = [f"cluster {a} of {name} was split into the clusters {all_of(own)}" for a, own in self.parts.items()]
+        said += [f"the clusters {all_of(own)} of {name} were merged into cluster {r}" for r, own in self.joined.items()]
         said += [f"cluster {a} of {name} is gone" for a in self.gone]
         said += [f"cluster {r} is new since {name}" for r in self.new]
         others = [(r, a) for r, a in enumerate(self.was) if a is not None and a != r]
@@ -131,11 +132,6 @@ class Continuity:
         """Return what `to_json` gave; TypeError or ValueError for anything else."""
         numbers = {name: {int(r): list(own) for r, own in dict(values[name]).items()} for name in _BY_NUMBER}
         return cls(**dict(values) | numbers)
-
-
-def _and(numbers: Sequence[int]) -> str:
-    texts = list(map(str, numbers))
-    return ", ".join(texts[:-1]) + f" and {texts[-1]}"
 
 
 def compare(old: Clusters, new: Clusters) -> Continuity:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.display import all_of, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.lloyd import half_way
@@ -177,8 +178,7 @@ class NoisyProfiles:
         names = [str(cluster) for cluster in np.flatnonzero(~self.clear)]
         if not names:
             return ""
-        listed = ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
-        what = f"clusters {listed} cannot" if len(names) > 1 else f"cluster {listed} cannot"
+        what = f"cluster{'s' if len(names) > 1 else ''} {all_of(names)} cannot"
         return f"{what} be distinguished from noise, which moves a centroid by more than half a radius there"
 
     def unknown(self) -> str:
@@ -186,9 +186,7 @@ class NoisyProfiles:
         names = [self.columns[j] for j in np.flatnonzero(self.in_noise[self.clear].all(axis=0))]
         if not names or not self.clear.any():
             return ""
-        listed = ", ".join(names[:_MOST_NAMED]) + (
-            f" and {len(names) - _MOST_NAMED} more columns" if len(names) > _MOST_NAMED else ""
-        )
+        listed = some(names, _MOST_NAMED, "more columns")
         return f"nothing is known of {listed}: the noise of their means is as wide as their declared range"
 
 

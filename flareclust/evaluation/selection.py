@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.display import all_of
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
 from flareclust.evaluation.criteria import (
@@ -157,10 +158,10 @@ def tie(arrays: Mapping[str, Array], rule: str) -> str:
         return ""
     same, near = tied(known, rule), nearly_tied(known, rule)
     if len(same) > 1:
-        return f"{rule} likes k={_listed(same)} equally, and the smallest was taken; look at the other rules"
+        return f"{rule} likes k={all_of(same)} equally, and the smallest was taken; look at the other rules"
     if near:
         return (
-            f"{rule} hardly prefers k={same[0]} to k={_listed(near)}, within {NEAR:.0%} of it: either may be right; look at the "
+            f"{rule} hardly prefers k={same[0]} to k={all_of(near)}, within {NEAR:.0%} of it: either may be right; look at the "
             "other rules, and compare the clusters of each"
         )
     return ""
@@ -175,8 +176,3 @@ def at_end(arrays: Mapping[str, Array], rule: str) -> str:
         end, other = ("largest", "larger") if k == last else ("smallest", "smaller")
         return f"k={k} is the {end} of the range {first}..{last}, and {rule} may prefer a {other} one; widen the range"
     return ""
-
-
-def _listed(numbers: list[int]) -> str:
-    """Return "3", "3 and 4" or "3, 4 and 5"."""
-    return " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))

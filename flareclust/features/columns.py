@@ -10,6 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import overlap as overlaps
@@ -229,10 +230,8 @@ def _by_site(columns: Columns, numbers: Iterable[int]) -> str:
     parts = []
     for i in numbers:
         names = np.array(columns.names)[columns.masks[i]].tolist()
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        parts.append(f"{columns.sites[i]} ({', '.join(names[:_SHOWN])}{more})")
-    more = f" and {len(parts) - _SHOWN} more sites" if len(parts) > _SHOWN else ""
-    return ", ".join(parts[:_SHOWN]) + more
+        parts.append(f"{columns.sites[i]} ({some(names, _SHOWN)})")
+    return some(parts, _SHOWN, "more sites")
 
 
 def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:

@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Message
@@ -289,8 +290,7 @@ def refusal_texts(refused: Mapping[str, str]) -> list[str]:
         by_reason.setdefault(refused[site], []).append(plain(site))
     sentences = []
     for reason, sites in by_reason.items():  # in the order of the first site's name
-        more = f" and {len(sites) - _MOST_NAMED} more" if len(sites) > _MOST_NAMED else ""
-        named = ", ".join(sites[:_MOST_NAMED]) + more
+        named = some(sites, _MOST_NAMED)
         sentences.append(f"{named} {reason}" if len(sites) == 1 else f"{len(sites)} sites ({named}): each {reason}")
     rest = len(sentences) - _MOST_SENTENCES
     return sentences if rest <= 0 else [*sentences[:_MOST_SENTENCES], f"and {rest} more reasons"]

@@ -17,6 +17,7 @@ from typing import cast
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.typing import IntArray
 from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.odd_columns import odd_between_sites
@@ -158,9 +159,11 @@ class Ended:
         yield from outcome.warnings
         if len(outcome.centroids) < k:
             small = sorted(site for site, rows in self.places.items() if 0 < len(rows) < k)
-            more = f" and {len(small) - _MOST_NAMED} more" if len(small) > _MOST_NAMED else ""
-            named = ", ".join(small[:_MOST_NAMED]) + more
-            why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
+            why = (
+                f": {some(small, _MOST_NAMED)} {'has' if len(small) == 1 else 'have'} fewer rows than k"
+                if small
+                else ""
+            )
             yield f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}"
         clipped = outcome.metrics.get("clipped_share")
         if clipped is not None and clipped > _MOST_CLIPPED:
@@ -229,9 +232,8 @@ class Ended:
         found = f"{gone:,} of {of:,} rows {'was' if gone == 1 else 'were'} left out, since a cell is missing (missing: drop-rows)"
         losing = sorted((site for site, own in by_site.items() if own[0]), key=lambda site: -by_site[site][0])
         if losing and not self.experiment.secure_sums:
-            more = f" and {len(losing) - _MOST_NAMED} more sites" if len(losing) > _MOST_NAMED else ""
-            named = ", ".join(f"{site} {by_site[site][0]:,} of {by_site[site][1]:,}" for site in losing[:_MOST_NAMED])
-            found += f": {named}{more}"
+            named = [f"{site} {by_site[site][0]:,} of {by_site[site][1]:,}" for site in losing]
+            found += f": {some(named, _MOST_NAMED, 'more sites')}"
         yield found
 
     def _of_columns(self) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation.continuity import Clusters, compare
@@ -96,14 +97,10 @@ def _why_not(result: "Result", earlier: "Result") -> str:
     own, others = result.columns, earlier.columns
     if own is not None and others is not None and set(own) != set(others):
         more, less = sorted(set(own) - set(others)), sorted(set(others) - set(own))
-        said = [f"only {where} has {_named(names)}" for where, names in (("the new one", more), ("it", less)) if names]
+        said = [f"only {where} has {some(names, 6)}" for where, names in (("the new one", more), ("it", less)) if names]
         return f"the columns differ: {', and '.join(said)}"
     d, before = result.centroids.shape[1], earlier.centroids.shape[1]
     return "" if d == before else f"it has {before} columns, and the new one {d}"
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _in_columns(result: "Result", earlier: "Result") -> FloatArray:
