@@ -1,6 +1,7 @@
 """MLflow's model registry: versions of a model, and which of them has an alias."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from flareclust._foundation.errors import UserError
@@ -37,40 +38,46 @@ def register(client: Any, run_id: str, model: Any, model_name: str) -> int:
     return int(entry.version)
 
 
+def _known(call: Callable[..., Any], *names: str) -> Any:
+    """Return what MLflow answers; None where there is no such thing."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return call(*names)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+
+
 def version(client: Any, model_name: str, number: int) -> Version:
     """Return a version with what its run says of it; with nothing where the run is gone.
 
     Raises:
         UserError: there is no such version.
     """
-    return _with_run(client, _version_entry(client, model_name, number))
+    entry = _version_entry(client, model_name, number)
+    run = _known(client.get_run, entry.run_id) if entry.run_id else None
+    if run is None:
+        return Version(number)
+    k = run.data.params.get("k", "")
+    return Version(number, dict(run.data.metrics), run.data.params.get("algorithm"), int(k) if k.isdecimal() else None)
 
 
 def _version_entry(client: Any, model_name: str, number: int) -> Any:
     """Return MLflow's entry of a version; UserError where there is none."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        entry = client.get_model_version(model_name, str(number))
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        raise UserError(f"MLflow has no version {number} of the model {model_name!r}") from error
+    if (entry := _known(client.get_model_version, model_name, str(number))) is None:
+        raise UserError(f"MLflow has no version {number} of the model {model_name!r}")
     return entry
 
 
 def holder(client: Any, model_name: str, alias: str) -> Version | None:
     """Return the version that has the alias; None if there is none, or no such model."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        # Not get_model_version_by_alias, which answers an alias that nobody has as it answers a malformed one.
-        aliases = client.get_registered_model(model_name).aliases
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
+    # Not get_model_version_by_alias, which answers an alias that nobody has as it answers a malformed one.
+    model = _known(client.get_registered_model, model_name)
+    if model is None or alias not in model.aliases:
         return None
-    return version(client, model_name, int(aliases[alias])) if alias in aliases else None
+    return version(client, model_name, int(model.aliases[alias]))
 
 
 def run_of(uri: str, name: str) -> str:
@@ -97,20 +104,3 @@ def run_of(uri: str, name: str) -> str:
     if not entry.run_id:
         raise UserError(f"version {which} of the model {model!r} was not registered by a run")
     return str(entry.run_id)
-
-
-def _with_run(client: Any, entry: Any) -> Version:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        data = client.get_run(entry.run_id).data if entry.run_id else None
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        data = None
-    if data is None:
-        return Version(int(entry.version))
-    k = data.params.get("k", "")
-    return Version(
-        int(entry.version), dict(data.metrics), data.params.get("algorithm"), int(k) if k.isdecimal() else None
-    )

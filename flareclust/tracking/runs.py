@@ -39,7 +39,7 @@ ERROR_TAG = "flareclust.error"
 #: Name of a metric, value and step.
 Number: TypeAlias = tuple[str, float, int]
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Tracker:
@@ -88,7 +88,7 @@ class Tracker:
         self.log(run_id, (), known={}, params=texts, tags={**(tags or {}), RUN_KEY_TAG: run_key})
         return run_id
 
-    def create(self, run_key: str, name: str, tags: Mapping[str, object] = NOTHING) -> Any:
+    def create(self, run_key: str, name: str, tags: Mapping[str, object] = _NOTHING) -> Any:
         """Return a new run, which has its key from the start: a crash between two calls must not leave a run that nobody finds again."""
         texts = {key: str(value)[:TAG_LENGTH] for key, value in tags.items()} | {RUN_KEY_TAG: run_key}
         return self._client.create_run(self._experiment_id, run_name=name, tags=texts)
@@ -121,8 +121,8 @@ class Tracker:
         started_ms: int | None = None,
         *,
         known: Mapping[str, float] | None = None,
-        params: Mapping[str, object] = NOTHING,
-        tags: Mapping[str, object] = NOTHING,
+        params: Mapping[str, object] = _NOTHING,
+        tags: Mapping[str, object] = _NOTHING,
     ) -> None:
         """Log in one batch the numbers that the run does not have already, as metrics, with params and tags.
 
@@ -303,8 +303,8 @@ def _check_unchanged(old: Mapping[str, str], new: Mapping[str, str], run_key: st
 
 
 def numbers_of(
-    final: Mapping[str, float | None] = NOTHING,
-    cost: Mapping[str, float | None] = NOTHING,
+    final: Mapping[str, float | None] = _NOTHING,
+    cost: Mapping[str, float | None] = _NOTHING,
     rounds: Iterable[Mapping[str, float | None]] = (),
 ) -> list[Number]:
     """Return quality, cost and rounds as names `final/...`, `cost/...` and `round/...`, values and steps.

@@ -1,6 +1,6 @@
 """The part of a report about columns: which tell the clusters apart, and each cluster's mean in them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -23,32 +23,35 @@ _NOTHING = "–"  # noqa: RUF001
 
 
 def heat_tables(profiles: Profiles | NoisyProfiles) -> list[Table]:
-    """Return the means of the clusters, tinted by how far each is from that of all: the columns first that differ most."""
+    """Return the means of the clusters, tinted by how far each is from that of all: the columns first that differ most.
+
+    Noisy means are in a table for every twelve clusters, since none is shown without its number.
+    """
+    noisy, k = isinstance(profiles, NoisyProfiles), len(profiles.rows)
     shown = _clear_differences(profiles) if isinstance(profiles, NoisyProfiles) else profiles.eta_squared
     order = np.argsort(-np.nan_to_num(shown, nan=-1.0), kind="stable")[:_MOST_COLUMNS].tolist()
-    return _noisy(profiles, order) if isinstance(profiles, NoisyProfiles) else [_exact(profiles, order)]
+    dense, tables = not noisy and k > _WITH_NUMBERS, []
+    for first in range(0, max(k, 1), _WITH_NUMBERS if noisy else max(k, 1)):
+        clusters = range(first, min(first + _WITH_NUMBERS, k) if noisy else k)
+        heads = [
+            Cell(c, "n", f"background:{cluster_colour(c, k)};color:#fff") if dense else cluster_cell(c, k, "n")
+            for c in clusters
+        ]
+        heads = [Cell("column", "name"), *numbers("all clusters" if noisy else "all rows"), *heads]
+        if isinstance(profiles, NoisyProfiles):
+            rows = [[_name(profiles, j), *_noisy_cells(profiles, clusters, j)] for j in order]
+        else:
+            heads.append(Cell("differs between clusters"))
+            rows = [[_name(profiles, j), *_cells(profiles, j, dense), _between(profiles, j)] for j in order]
+        kind = "dense" if dense else "many" if len(clusters) > _ON_PAPER else ""
+        tables.append(Table(heads, rows, f"heat {kind}".strip()))
+    return tables
 
 
 def columns_left_out(profiles: Profiles | NoisyProfiles) -> str:
     """Return how many columns the tables have of how many, where these are more."""
     d = len(profiles.columns)
     return f" The {_MOST_COLUMNS} columns that differ most of {d}." if d > _MOST_COLUMNS else ""
-
-
-def _exact(profiles: Profiles, order: Sequence[int]) -> Table:
-    k, dense = len(profiles.rows), len(profiles.rows) > _WITH_NUMBERS
-    clusters = [
-        Cell(c, "n", f"background:{cluster_colour(c, k)};color:#fff") if dense else cluster_cell(c, k, "n")
-        for c in range(k)
-    ]
-    heads = [Cell("column", "name"), *numbers("all rows"), *clusters, Cell("differs between clusters")]
-    rows = [[_name(profiles, j), *_cells(profiles, j, dense), _between(profiles, j)] for j in order]
-    return Table(heads, rows, "heat dense" if dense else _class(k))
-
-
-def _class(k: int) -> str:
-    """Return the class of a table with the numbers of k clusters, which is printed smaller where they are many."""
-    return "heat many" if k > _ON_PAPER else "heat"
 
 
 def _name(profiles: Profiles | NoisyProfiles, j: int) -> Cell:
@@ -87,23 +90,11 @@ def _clear_differences(profiles: NoisyProfiles) -> FloatArray:
     return found
 
 
-def _noisy(profiles: NoisyProfiles, order: Sequence[int]) -> list[Table]:
-    """Return the released means; a table for every twelve clusters, since none is shown without numbers."""
-    k, lost = len(profiles.mean), profiles.center_in_noise
-    nothing, tables = tinted(_NOTHING, np.nan), []
-    for first in range(0, k, _WITH_NUMBERS):
-        clusters = range(first, min(first + _WITH_NUMBERS, k))
-        heads = [Cell("column", "name"), *numbers("all clusters"), *(cluster_cell(c, k, "n") for c in clusters)]
-        rows = [
-            [
-                _name(profiles, j),
-                nothing if lost[j] else _value(profiles, float(profiles.center[j]), j),
-                *(nothing if profiles.in_noise[c, j] else _noisy_cell(profiles, c, j) for c in clusters),
-            ]
-            for j in order
-        ]
-        tables.append(Table(heads, rows, _class(len(clusters))))
-    return tables
+def _noisy_cells(profiles: NoisyProfiles, clusters: Iterable[int], j: int) -> list[object]:
+    """Return the released means of a column, where they are more than noise."""
+    nothing = tinted(_NOTHING, np.nan)
+    center = nothing if profiles.center_in_noise[j] else _value(profiles, float(profiles.center[j]), j)
+    return [center, *(nothing if profiles.in_noise[c, j] else _noisy_cell(profiles, c, j) for c in clusters)]
 
 
 def _noisy_cell(profiles: NoisyProfiles, c: int, j: int) -> Cell:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.markup import escape as _escape_markup
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -31,6 +31,9 @@ from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER
 from flareclust.sites.account import Budget
 from flareclust.sites.check import Checked, Rows
+
+#: Of a bar, the text about what is under way.
+_ABOUT = "{task.description}"
 
 _COLOURS = {"stable": "green", "uncertain": "yellow", "unstable": "red"}
 
@@ -71,16 +74,18 @@ def default_out(experiment: Experiment) -> Path:
 
 
 @contextmanager
+def bar_of(*columns: str | ProgressColumn, about: str = "", total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show a bar on stderr, where that is a terminal or a notebook; give what changes its description, and how much is done of how much."""
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(about, total=total)
+        yield lambda **changes: bar.update(task, **changes)
+
+
+@contextmanager
 def repeats_progress() -> Iterator[Callable[[int, int], None]]:
     """Show on stderr how many repeats of a study of stability are done, where that is a terminal."""
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reference run", total=None)
-
-        def on_done(done: int, total: int) -> None:
-            bar.update(task, description=f"repeat {done} of {total}", completed=done, total=total)
-
-        yield on_done
+    with bar_of(_ABOUT, BarColumn(), TimeElapsedColumn(), about="reference run") as update:
+        yield lambda done, total: update(description=f"repeat {done} of {total}", completed=done, total=total)
 
 
 @contextmanager
@@ -90,15 +95,13 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
     if not (console.is_terminal or console.is_jupyter):
         yield lambda record: None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(f"{experiment.name}: starting", total=None)
+    columns = SpinnerColumn(), _ABOUT, BarColumn(20), TimeElapsedColumn()
+    with bar_of(*columns, about=f"{experiment.name}: starting") as update:
 
         def on_round(record: Mapping[str, object]) -> None:
             sites, refused = numbers_of_sites(record)
             lost = f", {refused} left out" if refused else ""
-            text = f"{experiment.name}: {record['step']} round {record['round']}, {sites} sites{lost}"
-            bar.update(task, description=text)
+            update(description=f"{experiment.name}: {record['step']} round {record['round']}, {sites} sites{lost}")
 
         yield on_round
 

@@ -13,12 +13,12 @@ from threading import Lock
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn
 
 from flareclust._foundation.csv_text import write_rows
 from flareclust.experiment.reports.table import Cell as Head
 from flareclust.experiment.reports.table import Table, markdown, numbers
-from flareclust.experiment.reports.terminal import table_of
+from flareclust.experiment.reports.terminal import bar_of, table_of
 from flareclust.experiment.sweeps.trials import Cell, TrialRun, by_cell
 
 #: What the terminal shows, where it is there; the files have all measures.
@@ -206,10 +206,9 @@ def sweep_progress(total: int) -> Iterator[_SweepProgress]:
 
         yield _SweepProgress(total, line)
         return
-    columns = (TextColumn("{task.completed} of {task.total} trials"), BarColumn(30), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=total)
-        yield _SweepProgress(total, lambda n, text: bar.update(task, completed=n, description=text))
+    columns = "{task.completed} of {task.total} trials", BarColumn(30), "{task.description}"
+    with bar_of(*columns, about="starting", total=total) as update:
+        yield _SweepProgress(total, lambda n, text: update(completed=n, description=text))
 
 
 def _duration(seconds: float) -> str:
