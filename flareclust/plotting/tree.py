@@ -1,12 +1,11 @@
 """The picture of how local clusters were merged into the final ones: the tree of `proxy`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
-from flareclust.features.result import columns_of
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.plotting.features import NAMED
 from flareclust.plotting.style import INK, SOFT, caption, colours, headline, open_frame, page, shortened
 
@@ -164,11 +163,3 @@ def _tree(left: IntArray, right: IntArray, force: FloatArray, group: IntArray, s
     low, high = height.min(initial=np.inf), height.max(initial=0.0)
     base = float(max(0.0, low - 0.4 * (high - low))) if high > low else 0.0
     return _Tree(left, right, height, base, comparable, groups, labels)
-
-
-def merge_picture(arrays: Mapping[str, Array], k: int, w: float) -> "Figure":
-    """Return the picture of how the local clusters of a result were merged into k, with the power w of the distance."""
-    sites = [columns_of(arrays).sites[i] for i in arrays["received_site"]]
-    left, right, force = (arrays[f"tree_{name}"] for name in ("left", "right", "force"))
-    title = "How the sites' clusters were merged"
-    return tree_picture(left, right, force, arrays["received_group"], sites, k, title, w=w)

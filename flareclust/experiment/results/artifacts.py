@@ -14,7 +14,7 @@ from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.results.picture import picture_of
+from flareclust.experiment.results.picture import merge_picture, picture_of
 from flareclust.features import result as partial
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.protocol import outcome as outcome_files
@@ -138,7 +138,6 @@ def _draw(result: "Result", folder: Path) -> None:
     """Write the pictures of a result."""
     from flareclust.plotting.selection import choice_picture
     from flareclust.plotting.style import save as save_picture
-    from flareclust.plotting.tree import merge_picture
 
     if result.sites or partial.is_partial(result.arrays):
         save_picture(picture_of(result), folder / PICTURE)

@@ -55,6 +55,16 @@ def picture_of(result: "Result") -> "Figure":
     )
 
 
+def merge_picture(arrays: Mapping[str, Any], k: int, w: float) -> "Figure":
+    """Return the picture of how the local clusters of a result were merged into k, with the power w of the distance."""
+    from flareclust.plotting.tree import tree_picture
+
+    sites = [partial.columns_of(arrays).sites[i] for i in arrays["received_site"]]
+    left, right, force = (arrays[f"tree_{name}"] for name in ("left", "right", "force"))
+    title = "How the sites' clusters were merged"
+    return tree_picture(left, right, force, arrays["received_group"], sites, k, title, w=w)
+
+
 def _fitting(result: "Result") -> dict[str, IntArray]:
     """Return the labels of the sites that have one for each of their rows here."""
     labels = result.site_labels
