@@ -32,7 +32,7 @@ from flareclust.federation import OnRound
 from flareclust.protocol.outcome import numbers_of_sites
 from flareclust.protocol.task import ASSESS
 from flareclust.tracking.note import describe
-from flareclust.tracking.pages import file_address
+from flareclust.tracking.store import file_address
 
 #: Keys of artifacts, by which Prefect lists all versions of one.
 RESULT, _ROUNDS, _SWEEP, TRIALS = "flareclust-result", "flareclust-rounds", "flareclust-sweep", "flareclust-trials"

@@ -10,7 +10,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
 from flareclust.protocol.outcome import ARRAYS, ROUNDS, SUMMARY
-from flareclust.tracking import model_registry
+from flareclust.tracking import promotion
 from flareclust.tracking.store import NoAnswer, connect, download, existing_store, resolve_uri, store_errors
 
 #: How the names of results in MLflow begin: of runs, and of registered models.
@@ -38,7 +38,7 @@ def load_result(source: str | Path, *, tracking_uri: str | None = None) -> Resul
     require("tracking", f"a result of {source}")
     store = existing_store(tracking_uri)
     if text.startswith(_MODEL):
-        run_id = model_registry.run_of(store, text.removeprefix(_MODEL))
+        run_id = promotion.run_of(store, text.removeprefix(_MODEL))
     with tempfile.TemporaryDirectory(prefix="flareclust-") as folder:
         result = read_result(download(run_id, (ARRAYS, ROUNDS, SUMMARY), Path(folder), store))
     return replace(result, run_id=run_id, centroids_file=None)
@@ -100,7 +100,7 @@ def champion_of(experiment: Experiment, alias: str) -> Reference | None:
     if name is None:
         return None
     with store_errors(uri):
-        holder = model_registry.holder(connect(uri), name, alias)
+        holder = promotion.holder(connect(uri), name, alias)
     if holder is None:
         return None
     words = f"version {holder.number} of {name}"

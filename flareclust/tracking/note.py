@@ -4,18 +4,19 @@ Texts from data and sites are escaped: neither Markdown nor HTML finds anything 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from flareclust._foundation.typing import Array
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
 from flareclust.experiment.reports.table import Cell, Table, markdown, numbers
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps.report import StudySummary
+from flareclust.features.scaling import scaling_of
 from flareclust.tracking.origin import data_name
-from flareclust.tracking.run_numbers import in_units
 
 #: MLflow's tag of a description.
 NOTE_TAG = "mlflow.note.content"
@@ -26,6 +27,9 @@ _MAIN = ("simplified_silhouette", "ari")
 _MOST_MEASURES = 4
 #: So many warnings are listed.
 _MOST_WARNINGS = 10
+
+#: Beginnings of the names of numbers with a length of the data in them: their unit is another one where columns were scaled.
+_LENGTHS = ("inertia", "shift", "moved", "mean_square")
 
 
 def describe(result: Result, experiment: Experiment) -> str:
@@ -57,6 +61,17 @@ def describe_study(found: StudySummary) -> str:
     about = f"{len(found.done)} trials in {len(found.cells)} cells; compare.html has their means side by side."
     table = found.table(found.measures[:_MOST_MEASURES], summary.MOST_CLUSTERS)
     return "\n\n".join([*failed, about, *_shown(table)])
+
+
+def in_units(values: Mapping[str, float | None], arrays: Mapping[str, Array]) -> dict[str, float | None]:
+    """Return numbers under names that each have one unit: `inertia_scaled` where columns were scaled.
+
+    Args:
+        values: by name.
+        arrays: of the result.
+    """
+    scaled = scaling_of(arrays) is not None or bool(arrays.get("standardized", False))
+    return {f"{name}_scaled" if scaled and name.startswith(_LENGTHS) else name: v for name, v in values.items()}
 
 
 def escape(text: str) -> str:

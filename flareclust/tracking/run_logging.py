@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.typing import Array
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.profiles import profiles_of
@@ -28,11 +29,11 @@ from flareclust.experiment.sweeps.folder import all_trials
 from flareclust.features import result as partial
 from flareclust.features.scaling import filling_of, of_directions, scaling_of
 from flareclust.personal.result import PersonalResult
-from flareclust.protocol.outcome import SUMMARY, is_round
-from flareclust.tracking.note import NOTE_TAG, describe
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import SUMMARY, is_round, numbers_of_sites
+from flareclust.tracking.note import NOTE_TAG, describe, in_units
 from flareclust.tracking.origin import data_origin
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric
-from flareclust.tracking.run_numbers import in_units, round_numbers, run_params
 from flareclust.tracking.runs import Tracker, numbers_of
 from flareclust.tracking.store import NoAnswer, resolve_uri, store_errors
 from flareclust.tracking.sweep_runs import SweepTracker
@@ -47,6 +48,14 @@ _JOB_TAG = "nvflare.job_id"
 
 #: The experiment of personalised models.
 _PERSONAL = "flareclust-personal"
+
+#: What decides a run and is always logged; other options only where they differ from their defaults.
+_ALWAYS = ("algorithm", "data", "k", "partition", "n_sites", "seed", "engine")
+#: Options that say how a run is kept and tried again, not what it is.
+_KEPT = ("params", "tracking_uri", "mlflow_experiment", "retries")
+
+#: Numbers of a round that say the same as `cost/*` where there is one round.
+_COST = ("bytes_up", "bytes_down", "seconds_merge")
 
 
 class NotLogged(FlareclustError):
@@ -99,6 +108,19 @@ def start_run(
         if origin is not None:
             tracker.log_origin(run_id, origin)
         return run_id
+
+
+def run_params(experiment: Experiment) -> dict[str, Any]:
+    """Return what MLflow shows as parameters: what decides the run, options that were set, settings that have a value."""
+    fields = Experiment.model_fields
+    values = experiment.model_dump(mode="json", exclude=set(_KEPT))
+    params = {name: values[name] for name in _ALWAYS}
+    if experiment.partition == "none":
+        del params["n_sites"]  # as many as have brought rows; the metrics say how many took part
+    params |= {name: value for name, value in values.items() if name not in _ALWAYS and value != fields[name].default}
+    settings = registry.get(experiment.algorithm).parameters() | experiment.params
+    params |= {f"param.{name}": value for name, value in settings.items()}
+    return {name: value for name, value in params.items() if value is not None}
 
 
 def log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
@@ -159,7 +181,24 @@ def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Expe
 
 def _rounds(result: Result) -> list[dict[str, float | None]]:
     records = [] if result.outcome is None else [one for one in result.outcome.rounds if is_round(one)]
-    return [round_numbers(record, result.arrays, len(records)) for record in records]
+    return [_round_numbers(record, result.arrays, len(records)) for record in records]
+
+
+def _round_numbers(record: Mapping[str, object], arrays: Mapping[str, Array], rounds: int) -> dict[str, float | None]:
+    """Return a round's numbers for MLflow: the counts of sites in place of their names.
+
+    Args:
+        record: of the round.
+        arrays: of the result.
+        rounds: how many rounds the run has; with one, `cost/*` has its traffic.
+    """
+    sites, refused = numbers_of_sites(record)
+    diagnostics = record["diagnostics"]
+    assert isinstance(diagnostics, dict)
+    own = {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
+    if rounds == 1:
+        own = {name: value for name, value in own.items() if name not in _COST}
+    return {**in_units(diagnostics, arrays), **own, "sites": float(sites), "refused": float(refused)}
 
 
 def _log_model(tracker: Tracker, run_id: str, result: Result) -> None:

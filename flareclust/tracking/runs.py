@@ -22,13 +22,12 @@ from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import make_folder
 from flareclust._foundation.typing import FloatArray
-from flareclust.tracking import model_registry
+from flareclust.tracking import promotion
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
 from flareclust.tracking.note import NOTE_TAG, describe_failure
 from flareclust.tracking.origin import DataOrigin, dataset_input
-from flareclust.tracking.pages import KIND, KIND_TAG, run_page, runs_page
-from flareclust.tracking.promotion import METRIC, Decision, check_alias, decide
-from flareclust.tracking.store import connect, resolve_uri, sqlite_file
+from flareclust.tracking.promotion import METRIC, Decision
+from flareclust.tracking.store import KIND, KIND_TAG, connect, resolve_uri, run_page, runs_page, sqlite_file
 
 # MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
 _PARAM_LENGTH, TAG_LENGTH = 6000, 8000
@@ -236,7 +235,7 @@ class Tracker:
         _check_quotable("model name", model_name)
         if (model := self._find_model(run_id)) is None:
             raise UserError(f"run {run_id} has no model to register; call log_model first")
-        return model_registry.register(self._client, run_id, model, model_name)
+        return promotion.register(self._client, run_id, model, model_name)
 
     def offer_alias(self, model_name: str, version: int, alias: str, metric: str = METRIC) -> Decision:
         """Move the alias to this version if the rule gives it that, see `flareclust.tracking.promotion.decide`.
@@ -246,9 +245,9 @@ class Tracker:
         Raises:
             UserError: There is no such version, versions cannot be compared by this metric, or the alias is no name.
         """
-        check_alias(alias)
-        new = model_registry.version(self._client, model_name, version)
-        decision = decide(new, model_registry.holder(self._client, model_name, alias), metric)
+        promotion.check_alias(alias)
+        new = promotion.version(self._client, model_name, version)
+        decision = promotion.decide(new, promotion.holder(self._client, model_name, alias), metric)
         if decision.takes_over:
             self._client.set_registered_model_alias(model_name, alias, str(version))
         self._client.set_model_version_tag(model_name, str(version), f"flareclust.{alias}", decision.reason)

@@ -1,4 +1,4 @@
-"""The MLflow store: where it is, that it exists, that it answers."""
+"""The MLflow store: where it is, that it exists, that it answers, and the addresses of its pages."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies
 
 from flareclust._foundation.errors import FlareclustError, UserError
@@ -27,6 +27,15 @@ _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
 _LOCKED = 10
 #: Characters of a driver's error that are passed on.
 _LINE = 200
+
+#: Where `flareclust ui` shows a store that is no server.
+_PORT = 5000
+
+#: Tag of an experiment, and its value for runs that train models: MLflow 3 opens an experiment on pages for language models unless the
+#: link, or this tag, says otherwise.
+KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
+
+_TRAINING = "workflowType=machine_learning"
 
 
 class NoAnswer(UserError):
@@ -267,3 +276,32 @@ def _one_line(error: BaseException) -> str:
         cause = cause.__cause__ or cause.__context__
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return text if len(text) <= _LINE else text[:_LINE] + " ..."
+
+
+def runs_page(uri: str, experiment_id: str, port: int = _PORT) -> str:
+    """Return the address of the page that lists the training runs of an experiment.
+
+    Args:
+        uri: address of the store; of a server, its pages are there.
+        experiment_id: as MLflow numbers it.
+        port: of the pages that `flareclust ui` starts, for stores that are no servers.
+    """
+    return f"{_pages(uri, port)}/#/experiments/{experiment_id}/runs?{_TRAINING}"
+
+
+def run_page(uri: str, experiment_id: str, run_id: str, port: int = _PORT) -> str:
+    """Return the address of the page of one run; the arguments are those of `runs_page`."""
+    return f"{_pages(uri, port)}/#/experiments/{experiment_id}/runs/{run_id}?{_TRAINING}"
+
+
+def file_address(page: str, run_id: str, name: str) -> str:
+    """Return the address of a file of a run, under which a browser shows it, from that of the run's page."""
+    return f"{page.partition('/#/')[0]}/get-artifact?{urlencode({'path': name, 'run_uuid': run_id})}"
+
+
+def _pages(uri: str, port: int) -> str:
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https"):
+        return f"http://127.0.0.1:{port}"
+    host = parts.netloc.rpartition("@")[2]  # without a password
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"

@@ -3,8 +3,7 @@
 import pytest
 
 import flareclust
-from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.step_words import WORDS, step_words
+from flareclust.experiment.reports.page import WORDS, report_page, step_words
 from flareclust.protocol import registry
 from tests.unit.algorithms.dp_cases import policy
 

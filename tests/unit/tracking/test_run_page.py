@@ -8,11 +8,11 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed
 from flareclust.experiment.config import OWN_ROWS, make_experiment
-from flareclust.tracking.note import NOTE_TAG, describe, escape
+from flareclust.tracking.note import NOTE_TAG, describe, escape, in_units
 from flareclust.tracking.origin import NOT_HERE, data_origin, source_tags
-from flareclust.tracking.pages import KIND_TAG, run_page, runs_page
-from flareclust.tracking.run_numbers import in_units, run_params
+from flareclust.tracking.run_logging import run_params
 from flareclust.tracking.runs import Tracker, pages_of
+from flareclust.tracking.store import KIND_TAG, run_page, runs_page
 
 
 @pytest.fixture
