@@ -4,7 +4,6 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sized
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from flareclust.data.digest import digest_of
 from flareclust.data.tables import Table
 from flareclust.experiment.config import OWN_ROWS, Experiment
 from flareclust.experiment.prepared import Prepared
+from flareclust.tracking.store import settle_mlflow
 
 _SOURCE_NAME, _SOURCE_TYPE = "mlflow.source.name", "mlflow.source.type"
 
@@ -24,27 +24,6 @@ NOT_HERE = "rows-at-the-sites"
 
 #: Devices whose rows are looked at together.
 _CHUNK = 4096
-
-
-@dataclass(frozen=True)
-class DataOrigin:
-    """What an MLflow run says about its data; no row is part of it.
-
-    Attributes:
-        name: of the data set, or of the file or folder.
-        digest: of the rows as they were assigned to sites.
-        source: of a file or folder its path, else the name.
-        is_file: whether the source is a path.
-        profile: numbers of rows, columns and sites, and the partition, where they are known here.
-        columns: names of the columns, where they have any.
-    """
-
-    name: str
-    digest: str
-    source: str
-    is_file: bool
-    profile: dict[str, Any]
-    columns: tuple[str, ...] | None = None
 
 
 def source_tags() -> dict[str, str]:
@@ -60,15 +39,22 @@ def data_name(data: str) -> str:
     return Path(data).name or data
 
 
-def data_origin(experiment: Experiment, prepared: Prepared) -> DataOrigin:
-    """Return what an MLflow run says about the data of an experiment.
+def data_input(experiment: Experiment, prepared: Prepared) -> Any:
+    """Return what an MLflow run says about the data of an experiment, as MLflow's entity; no row is part of it.
+
+    The name is that of the data set, or of the file or folder, which is the source then; the digest is of the rows as they were
+    assigned to sites; the profile has the partition and, where they are known here, the numbers of rows, columns and sites.
 
     Args:
         experiment: what was asked.
         prepared: what it runs on.
     """
+    settle_mlflow()
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
     sites: Sized = prepared.sites if prepared.devices is None else prepared.devices
-    profile: dict[str, Any] = {"sites": len(sites) or None, "partition": experiment.partition}
+    profile: dict[str, Any] = {"sites": len(sites)} if len(sites) else {}
+    profile["partition"] = experiment.partition
     dataset, digest = prepared.dataset, NOT_HERE
     if (devices := prepared.devices) is not None:
         profile |= {"rows": devices.n, "columns": devices.d}
@@ -82,9 +68,17 @@ def data_origin(experiment: Experiment, prepared: Prepared) -> DataOrigin:
         if arrays := [rows for rows in found if not isinstance(rows, Path)]:
             profile |= {"rows": sum(map(len, arrays)), "columns": arrays[0].shape[1]}
     is_file = experiment.data != OWN_ROWS and Path(experiment.data).exists()
-    source = str(Path(experiment.data).absolute()) if is_file else experiment.data
-    known = {name: value for name, value in profile.items() if value is not None}
-    return DataOrigin(data_name(experiment.data), digest, source, is_file, known, prepared.columns)
+    path = {"uri": str(Path(experiment.data).absolute())} if is_file else {"tags": {_SOURCE_NAME: experiment.data}}
+    columns = prepared.columns and [{"name": name, "type": "double"} for name in prepared.columns]
+    entity = Dataset(
+        name=data_name(experiment.data),
+        digest=digest,
+        source_type="local" if is_file else "code",
+        source=json.dumps(path),
+        schema=None if columns is None else json.dumps({"mlflow_colspec": columns}),
+        profile=json.dumps(profile),
+    )
+    return DatasetInput(entity, tags=[InputTag("mlflow.data.context", "clustering")])
 
 
 def _arrays_of(devices: Devices) -> Iterator[Array]:
@@ -92,20 +86,3 @@ def _arrays_of(devices: Devices) -> Iterator[Array]:
     for first in range(0, len(devices), _CHUNK):
         part = devices.part_of(np.arange(first, min(first + _CHUNK, len(devices))))
         yield from (part.values, part.starts)
-
-
-def dataset_input(origin: DataOrigin) -> Any:
-    """Return the origin as MLflow's entity."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    source = {"uri": origin.source} if origin.is_file else {"tags": {_SOURCE_NAME: origin.source}}
-    columns = None if origin.columns is None else [{"name": name, "type": "double"} for name in origin.columns]
-    dataset = Dataset(
-        name=origin.name,
-        digest=origin.digest,
-        source_type="local" if origin.is_file else "code",
-        source=json.dumps(source),
-        schema=None if columns is None else json.dumps({"mlflow_colspec": columns}),
-        profile=json.dumps(origin.profile),
-    )
-    return DatasetInput(dataset, tags=[InputTag("mlflow.data.context", "clustering")])

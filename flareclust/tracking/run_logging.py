@@ -32,7 +32,7 @@ from flareclust.personal.result import PersonalResult
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import SUMMARY, is_round, numbers_of_sites
 from flareclust.tracking.note import NOTE_TAG, describe, in_units
-from flareclust.tracking.origin import data_origin
+from flareclust.tracking.origin import data_input
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric
 from flareclust.tracking.runs import Tracker, numbers_of
 from flareclust.tracking.store import NoAnswer, resolve_uri, store_errors
@@ -100,13 +100,13 @@ def start_run(
         prepared: what it runs on, for MLflow's column Dataset; None where it is not here.
     """
     params = run_params(experiment)
-    origin = None if prepared is None else data_origin(experiment, prepared)
+    data = None if prepared is None else data_input(experiment, prepared)
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
     with _opened(experiment) as tracker:
         run_id = tracker.start(run_key, experiment.name, params, {**own, **tags})
-        if origin is not None:
-            tracker.log_origin(run_id, origin)
+        if data is not None:
+            tracker.log_data(run_id, data)
         return run_id
 
 

@@ -25,7 +25,6 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.tracking import promotion
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
 from flareclust.tracking.note import NOTE_TAG, describe_failure
-from flareclust.tracking.origin import DataOrigin, dataset_input
 from flareclust.tracking.promotion import METRIC, Decision
 from flareclust.tracking.store import KIND, KIND_TAG, connect, resolve_uri, run_page, runs_page, sqlite_file
 
@@ -109,9 +108,9 @@ class Tracker:
         )
         return found[0] if found else None
 
-    def log_origin(self, run_id: str, origin: DataOrigin) -> None:
-        """Log which data the run is about, by name and digest; a second time changes nothing."""
-        self._client.log_inputs(run_id, datasets=[dataset_input(origin)])
+    def log_data(self, run_id: str, data: Any) -> None:
+        """Log which data the run is about, see `flareclust.tracking.origin.data_input`; a second time changes nothing."""
+        self._client.log_inputs(run_id, datasets=[data])
 
     def log(
         self,

@@ -9,7 +9,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed
 from flareclust.experiment.config import OWN_ROWS, make_experiment
 from flareclust.tracking.note import NOTE_TAG, describe, escape, in_units
-from flareclust.tracking.origin import NOT_HERE, data_origin, source_tags
+from flareclust.tracking.origin import NOT_HERE, data_input, source_tags
 from flareclust.tracking.run_logging import run_params
 from flareclust.tracking.runs import Tracker, pages_of
 from flareclust.tracking.store import KIND_TAG, run_page, runs_page
@@ -104,7 +104,7 @@ def test_the_digest_is_of_rows_and_their_places(tmp_path):
 
     def digest(**settings):
         experiment = make_experiment(algorithm="feca", k=3, engine="inprocess", **settings)
-        return data_origin(experiment, prepare(experiment)).digest
+        return data_input(experiment, prepare(experiment)).dataset.digest
 
     assert digest(data="iris") == digest(data="iris")
     assert len({digest(data="iris"), digest(data="iris", seed=1), digest(data="wine")}) == 3
@@ -120,16 +120,17 @@ def test_the_origin_counts_and_hashes_the_rows_of_devices():
 
     def origin(seed):
         experiment = make_experiment(algorithm="lloyd", data="iris", n_sites=3, seed=seed, engine="devices")
-        return data_origin(experiment, prepare(experiment))
+        return data_input(experiment, prepare(experiment)).dataset
 
-    assert origin(0).profile == {"sites": 3, "partition": "iid", "rows": 150, "columns": 4}
+    assert json.loads(origin(0).profile) == {"sites": 3, "partition": "iid", "rows": 150, "columns": 4}
     assert origin(0).digest == origin(0).digest != origin(1).digest
     own = make_experiment(algorithm="lloyd", data=OWN_ROWS, partition="none", k=2, engine="devices")
     sites = {"a": np.eye(5), "b": np.ones((2, 5))}
-    found = data_origin(own, prepare_sites(own, sites))
-    assert found.profile | {"sites": 2, "rows": 7, "columns": 5} == found.profile
+    found = data_input(own, prepare_sites(own, sites)).dataset
+    profile = json.loads(found.profile)
+    assert profile | {"sites": 2, "rows": 7, "columns": 5} == profile
     moved = {"a": np.vstack([np.eye(5), np.ones((1, 5))]), "b": np.ones((1, 5))}
-    assert len({found.digest, data_origin(own, prepare_sites(own, moved)).digest, NOT_HERE}) == 3
+    assert len({found.digest, data_input(own, prepare_sites(own, moved)).dataset.digest, NOT_HERE}) == 3
 
 
 def test_names_tell_scaled_lengths_from_those_in_the_units_of_the_data():
