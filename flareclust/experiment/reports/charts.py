@@ -1,7 +1,7 @@
 """Maps of rows: points of clusters in two directions, as paths for an SVG."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,29 +16,6 @@ _COVERED = (0.3, 99.7)
 
 #: Size of a map, in its own units; the template has it, too.
 _WIDTH, _HEIGHT = 600, 420
-
-
-class _Path(NamedTuple):
-    """The rows of one cluster: a dot of a colour at each place."""
-
-    d: str
-    colour: str
-
-
-class _Number(NamedTuple):
-    """A text at a place."""
-
-    text: int
-    x: str
-    y: str
-
-
-class _Drawing(NamedTuple):
-    """A map: dots of a size, and numbers above them."""
-
-    paths: Sequence[_Path]
-    size: float
-    numbers: Sequence[_Number]
 
 
 class RowMap:
@@ -68,31 +45,31 @@ class RowMap:
         self.low, self.high = ends
         self.centroids = self._places(centroids)
 
-    def whole(self) -> _Drawing:
-        """Return the map of all sites, with the clusters' numbers."""
+    def whole(self) -> dict[str, Any]:
+        """Return the map of all sites, with the clusters' numbers: its `paths`, `size` of dots and `numbers` above them."""
         rows = np.concatenate(list(self.sites.values()))
         labels = np.concatenate([self.labels[site] for site in self.sites])
-        numbers = [_Number(c, f"{x:.0f}", f"{y + 5:.0f}") for c, (x, y) in enumerate(self.centroids)]
+        numbers = [{"text": c, "x": f"{x:.0f}", "y": f"{y + 5:.0f}"} for c, (x, y) in enumerate(self.centroids)]
         return self._drawing(rows, labels, _MOST_POINTS, 4.5, numbers)
 
-    def of(self, site: str) -> _Drawing:
+    def of(self, site: str) -> dict[str, Any]:
         """Return the map of one site."""
         return self._drawing(self.sites[site], self.labels[site], _MOST_SITE_POINTS, 11.0)
 
     def _drawing(
-        self, rows: FloatArray, labels: IntArray, most: int, size: float, numbers: Sequence[_Number] = ()
-    ) -> _Drawing:
+        self, rows: FloatArray, labels: IntArray, most: int, size: float, numbers: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
         chosen = np.random.default_rng(0).permutation(len(rows))[:most]
         at, own = self._places(rows[chosen]), labels[chosen]
         paths = [
-            _Path(
-                "".join(f"M{x:.0f} {y:.0f}h0" for x, y in at[own == c]),
-                "#bbb" if c < 0 else cluster_colour(c, self.k),
-            )
+            {
+                "d": "".join(f"M{x:.0f} {y:.0f}h0" for x, y in at[own == c]),
+                "colour": "#bbb" if c < 0 else cluster_colour(c, self.k),
+            }
             for c in range(-1, self.k)
             if (own == c).any()
         ]
-        return _Drawing(paths, size, numbers)
+        return {"paths": paths, "size": size, "numbers": numbers}
 
     def _places(self, rows: FloatArray) -> FloatArray:
         """Return where rows are on the page (n, 2)."""

@@ -163,23 +163,6 @@ def _split(cell: Cell) -> str:
 
 
 @dataclass(frozen=True)
-class _ClustersSideBySide:
-    """The clusters of comparable cells: their shares, and the means of their rows.
-
-    Attributes:
-        reference: the name of the cell to whose clusters those of the others are matched.
-        shares, means: tables with a column per cell.
-        cells_left_out, columns_left_out: what is said of those that are not shown.
-    """
-
-    reference: str
-    shares: Table
-    means: Table
-    cells_left_out: str
-    columns_left_out: str
-
-
-@dataclass(frozen=True)
 class _Found:
     """The clusters of one cell, and what each cluster of the reference is there.
 
@@ -212,13 +195,11 @@ def _found(name: str, reference: ClusterMeans, own: ClusterMeans) -> _Found:
     return _Found(name, own, since, places)
 
 
-def _side_by_side(
-    cells: Sequence[Cell], done: Sequence[TrialRun], ordered: Sequence[str]
-) -> _ClustersSideBySide | None:
-    """Return tables of the clusters of cells of the same data and k, which the caller has grouped; nothing for one cell.
+def _side_by_side(cells: Sequence[Cell], done: Sequence[TrialRun], ordered: Sequence[str]) -> dict[str, Any] | None:
+    """Return tables of the shares and the means of clusters of cells of the same data and k, a column per cell; nothing for one cell.
 
     Args:
-        cells: the best first.
+        cells: the best first, to whose clusters those of the others are matched.
         done: all trials of the study; of each cell the first seed that has clusters is shown, the same for all where it can be.
         ordered: names of the axes that name a cell here.
     """
@@ -228,14 +209,15 @@ def _side_by_side(
         return None
     reference = same[0][1]
     found = [_found(" ".join(cell.cell[axis] for axis in ordered), reference, one) for cell, one in same]
-    means, of = _means(found), len(reference.columns)
-    return _ClustersSideBySide(
-        found[0].name,
-        _shares(found),
-        means,
-        f" The first {len(found)} of {len(cells)} cells." if len(cells) > len(found) else "",
-        f" The {_MOST_COLUMNS} columns of {of} that differ most." if of > _MOST_COLUMNS else "",
-    )
+    return {
+        "reference": found[0].name,
+        "shares": _shares(found),
+        "means": _means(found),
+        "first": len(found) if len(cells) > len(found) else 0,
+        "cells": len(cells),
+        "most": _MOST_COLUMNS,
+        "columns": len(reference.columns),
+    }
 
 
 def _first(cell: Cell, done: Sequence[TrialRun]) -> ClusterMeans | None:
