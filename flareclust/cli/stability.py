@@ -72,7 +72,7 @@ def stability(
     as_json: AsJson = False,
 ) -> None:
     """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
-    from flareclust.experiment.reports.terminal import print_stability, repeats_progress
+    from flareclust.experiment.reports import terminal
     from flareclust.experiment.results.artifacts import REPORT, check_unused
     from flareclust.studies.stability import stability as repeat
 
@@ -94,7 +94,7 @@ def stability(
     ):
         raise UserError(f"--set is for settings of the algorithm; {taken[0]} is no such setting")
     given = {name: value for name, value in given.items() if value is not None}
-    with redirect_stdout(sys.stderr), repeats_progress() as on_done:
+    with redirect_stdout(sys.stderr), terminal.repeats_progress() as on_done:
         found = repeat(
             algorithm,
             data,
@@ -112,6 +112,6 @@ def stability(
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:
-        print_stability(found.result, found.warnings)
+        terminal.print_stability(found.result, found.warnings)
         if out is not None:
             say(f"report: {out.absolute() / REPORT}")

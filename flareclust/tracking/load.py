@@ -58,15 +58,6 @@ class Reference:
     result: Result | None
     problem: str = ""
 
-    def applied(self, result: Result) -> Result:
-        """Return a new result under the numbers of this one; where that does not go, with a warning that says why."""
-        try:
-            if self.result is None:
-                raise UserError(f"the clusters cannot be matched to those of {self.name}: {self.problem}")
-            return result.match_to(self.result, self.name)
-        except UserError as error:
-            return replace(result, warnings=[*result.warnings, f"{error}; they have numbers of their own"])
-
 
 def reference_of(experiment: Experiment) -> Reference | None:
     """Return the result that `match_to` names; None where it names none.
@@ -113,5 +104,12 @@ def champion_of(experiment: Experiment, alias: str) -> Reference | None:
 
 
 def with_numbers_of(reference: Reference | None, result: Result) -> Result:
-    """Return a result under the numbers of the reference, where there is one."""
-    return result if reference is None else reference.applied(result)
+    """Return a result under the numbers of the reference, where there is one; where that does not go, with a warning that says why."""
+    if reference is None:
+        return result
+    try:
+        if reference.result is None:
+            raise UserError(f"the clusters cannot be matched to those of {reference.name}: {reference.problem}")
+        return result.match_to(reference.result, reference.name)
+    except UserError as error:
+        return replace(result, warnings=[*result.warnings, f"{error}; they have numbers of their own"])

@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.typing import Array
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
-from flareclust.experiment.reports.table import Cell, Table, markdown, numbers
+from flareclust.experiment.reports import table as tables
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.features.scaling import scaling_of
@@ -36,15 +36,13 @@ def describe(result: Result, experiment: Experiment) -> str:
     """Return the description of a run that reached a result."""
     found = summary.summarise(result)
     names = [name.replace("_", " ") for name in in_units(result.metrics, result.arrays)]
-    lines = [
-        _title(result, experiment),
-        *_warnings(result.warnings),
-        *_shown(Table([Cell("measure"), *numbers("value")], list(zip(names, found.measures.values(), strict=True)))),
-    ]
+    values = list(zip(names, found.measures.values(), strict=True))
+    measures = tables.Table([tables.Cell("measure"), *tables.numbers("value")], values)
+    lines = [_title(result, experiment), *_warnings(result.warnings), *_shown(measures)]
     if found.continuity:
         lines.append(escape(found.continuity))
-    heads = [Cell("cluster"), *numbers("rows", "share"), Cell("what is special about it")]
-    lines += _shown(Table(heads[:-1] if found.profiles is None else heads, _sizes(found)))
+    heads = [tables.Cell("cluster"), *tables.numbers("rows", "share"), tables.Cell("what is special about it")]
+    lines += _shown(tables.Table(heads[:-1] if found.profiles is None else heads, _sizes(found)))
     folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
     lines.append(f"Engine {result.engine}, seed {result.seed}, {result.seconds['total']:.1f} s.{folder}")
     return "\n\n".join(lines)
@@ -117,6 +115,6 @@ def _rows(count: int, total: int) -> tuple[str, str]:
     return f"{count:,}", f"{100 * count / total:.1f} %"
 
 
-def _shown(table: Table) -> list[str]:
+def _shown(table: tables.Table) -> list[str]:
     """Return a table as a paragraph of Markdown; nothing for one without rows."""
-    return [markdown(table, escape, right=True).rstrip("\n")] if table.rows else []
+    return [tables.markdown(table, escape, right=True).rstrip("\n")] if table.rows else []

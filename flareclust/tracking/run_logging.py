@@ -318,7 +318,9 @@ def _log_trials(file: Path, uri: str | None = None) -> _Logged:
     try:
         with store_errors(store):
             parent = Tracker(store, about["experiment"]).find(about["key"])
-            if parent is not None and _has(parent, len(done) - failed, failed):
+            counts = {"trials/done": len(done) - failed, "trials/failed": failed}
+            closed = parent is not None and parent.info.status == ("FAILED" if failed else "FINISHED")
+            if closed and counts.items() <= parent.data.metrics.items():
                 return _Logged(str(parent.info.run_id), known=True)
         tracker = SweepTracker(about["name"], [one.trial for one in done], store, about["experiment"])
         tracker.complete(done)
@@ -327,13 +329,6 @@ def _log_trials(file: Path, uri: str | None = None) -> _Logged:
     except NoAnswer as error:
         raise NotLogged(f"{file} is not in MLflow, or only in part: {error}") from error
     return _Logged(tracker.parent, known=False)
-
-
-def _has(parent: Any, done: int, failed: int) -> bool:
-    """Return whether a study's run was closed with this many trials done and failed."""
-    metrics = parent.data.metrics
-    counts = metrics.get("trials/done"), metrics.get("trials/failed")
-    return counts == (done, failed) and parent.info.status == ("FAILED" if failed else "FINISHED")
 
 
 def log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> _Logged:
@@ -359,14 +354,15 @@ def log_result(folder: Path, uri: str | None = None, alias: str | None = None, m
     if alias is not None and experiment.register_as is None:
         raise UserError(f"the run in {folder} registers no model, so there is no alias; leave out --alias")
     tracking = _tracking(result, folder)
-    known = _finished(experiment, tracking["key"])
-    if known is None:
+    with _opened(experiment) as tracker:
+        run = tracker.find(tracking["key"])
+    if known := run is not None and run.info.status == "FINISHED":  # it has all that it should have
+        run_id = str(run.info.run_id)
+    else:
         run_id = start_run(experiment, tracking["key"], tracking["tags"])
         log_run(result, experiment, run_id, tracking["started"])
-    else:
-        run_id = known
     decision = "" if alias is None else offer_alias(experiment, run_id, alias, metric)
-    return _Logged(run_id, known is not None, decision)
+    return _Logged(run_id, known, decision)
 
 
 def _experiment(result: Result, folder: Path) -> Experiment:
@@ -385,13 +381,6 @@ def _tracking(result: Result, folder: Path) -> Mapping[str, Any]:
     summary = folder / SUMMARY
     key = hashlib.sha256(summary.read_bytes()).hexdigest()[:32]
     return {"key": key, "tags": {}, "started": summary.stat().st_mtime - result.seconds.get("total", 0.0)}
-
-
-def _finished(experiment: Experiment, run_key: str) -> str | None:
-    """Return the id of the run with this key if it has all that it should have."""
-    with _opened(experiment) as tracker:
-        run = tracker.find(run_key)
-    return str(run.info.run_id) if run is not None and run.info.status == "FINISHED" else None
 
 
 # --- personalised models ---

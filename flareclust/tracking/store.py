@@ -123,11 +123,8 @@ def connect(uri: str) -> Any:
     """Open the store, making or upgrading a SQLite one."""
     settle_mlflow()
     file = sqlite_file(uri)
-    if file is not None:
-        _make_sqlite(file)
-        _check_unlocked(file)
-    elif urlsplit(uri).scheme in ("http", "https"):
-        _check_reachable(uri)
+    if file is not None or urlsplit(uri).scheme in ("http", "https"):
+        check_store(uri)
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 

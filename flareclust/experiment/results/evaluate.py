@@ -17,19 +17,8 @@ from flareclust.core.lloyd import assign
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.rounds import HISTORY
 from flareclust.data.tables import Table
+from flareclust.evaluation import metrics as measures
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.metrics import (
-    accuracy,
-    ari,
-    correct_aggregation,
-    cosine,
-    l2_distance,
-    majority_class,
-    optimal_centroids,
-    relative_distance,
-    sigma,
-    truth_metrics,
-)
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.experiment.config import Experiment
@@ -113,11 +102,13 @@ def _truth(ended: Ended) -> dict[str, float | None]:
     known = labels >= 0
     y = dataset.y[known] if dataset.y is not None and known.any() else None
     true = _true_centroids(ended)
-    metrics: dict[str, float | None] = {**truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=true)}
+    metrics: dict[str, float | None] = {
+        **measures.truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=true)
+    }
     metrics |= _partial_truth(ended)
     if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
         received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
-        metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
+        metrics["sigma_max"] = _finite(float(measures.sigma(*received, dataset.centroids).max()))
     return metrics
 
 
@@ -174,17 +165,17 @@ def _partial_truth(ended: Ended) -> dict[str, float | None]:
     rows, classes = _in_all_columns(prepared, outcome)
     if not rows:
         return {}
-    true = optimal_centroids(list(rows.values()), [classes[site] for site in rows])
+    true = measures.optimal_centroids(list(rows.values()), [classes[site] for site in rows])
     metrics: dict[str, float | None] = {
-        "cosine": _finite(cosine(outcome.centroids, true)),
-        "relative_distance": _finite(relative_distance(outcome.centroids, true)),
+        "cosine": _finite(measures.cosine(outcome.centroids, true)),
+        "relative_distance": _finite(measures.relative_distance(outcome.centroids, true)),
     }
     taken = np.concatenate([index[site] for site in rows])
     known = labels[taken] >= 0
     if name in _AGGREGATION:
         metrics[_AGGREGATION[name]] = _aggregation(ended, classes)
     if known.any():
-        right = accuracy(labels[taken][known], dataset.y[taken][known])
+        right = measures.accuracy(labels[taken][known], dataset.y[taken][known])
         metrics[_ACCURACY.get(name, "e2")] = right * float(known.mean())
     return metrics
 
@@ -230,8 +221,8 @@ def _aggregation(ended: Ended, classes: Mapping[str, IntArray]) -> float | None:
                 local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)
         except Refusal:
             return None
-        true[numbers == i] = majority_class(local, classes[site], int((numbers == i).sum()))
-    return correct_aggregation(groups, true)
+        true[numbers == i] = measures.majority_class(local, classes[site], int((numbers == i).sum()))
+    return measures.correct_aggregation(groups, true)
 
 
 def with_round_metrics(outcome: Outcome, prepared: Prepared) -> Outcome:
@@ -255,9 +246,9 @@ def with_round_metrics(outcome: Outcome, prepared: Prepared) -> Outcome:
         labels, squared = assign(X, as_clustered(outcome.arrays, centroids))
         numbers = {"pooled_inertia": float(squared.sum())}
         if y is not None:
-            numbers["ari"] = ari(labels, y)
+            numbers["ari"] = measures.ari(labels, y)
         if true is not None:
-            numbers["l2"] = l2_distance(centroids, true)
+            numbers["l2"] = measures.l2_distance(centroids, true)
         known = records[r]["diagnostics"]
         assert isinstance(known, dict)
         records[r] = {**records[r], "diagnostics": {**known, **numbers}}

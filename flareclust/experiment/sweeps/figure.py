@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flareclust.experiment.sweeps.trials import Cell
-from flareclust.plotting.style import INK, PALETTE, SOFT, caption, open_frame, page
+from flareclust.plotting import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,24 +50,24 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
     groups = list(dict.fromkeys(_group(cell) for cell in cells))
     series = list(dict.fromkeys(_series(cell) for cell in cells))
     width = max(6.0, min(1.2 + 0.16 * len(groups) * (len(series) + 2), 14.0)) if columns == 1 else 4.5 * columns
-    figure = page(width + 2, 1 + 3.5 * rows)
+    figure = style.page(width + 2, 1 + 3.5 * rows)
     for number, (about, members) in enumerate(shown):
         axes = figure.add_subplot(rows, columns, number + 1, facecolor="white")
         _draw(axes, members, name, groups, series)
-        axes.set_title(", ".join(about), fontsize=9, color=SOFT, loc="left", parse_math=False)
+        axes.set_title(", ".join(about), fontsize=9, color=style.SOFT, loc="left", parse_math=False)
         if number % columns == 0:
-            axes.set_ylabel(_DRAWN.get(name, name.replace("_", " ")), color=INK, fontsize=9)
+            axes.set_ylabel(_DRAWN.get(name, name.replace("_", " ")), color=style.INK, fontsize=9)
     handles = {line.get_label(): line for axes in figure.axes for line in axes.containers}
     found = [(handles[label], label) for label in series if label in handles]
     legend = figure.legend(*zip(*found, strict=True), loc="outside right upper", fontsize=8, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left", parse_math=False)
+    figure.suptitle(title, fontsize=12, color=style.INK, x=0.01, ha="left", parse_math=False)
     maximum = max(cell.n for cell in cells)
     note = "mean and standard deviation" + (f" of {maximum} trials" if maximum > 1 else "")
     if len(panels) > len(shown):
         note += f"; {len(panels) - len(shown)} more panels are not drawn"
-    caption(figure, note)
+    style.caption(figure, note)
     return figure
 
 
@@ -90,19 +90,19 @@ def _draw(axes: "Axes", cells: Sequence[Cell], name: str, groups: list[str], ser
             linestyle="none",
             marker=_MARKERS[number % len(_MARKERS)],
             markersize=5,
-            color=PALETTE[number % len(PALETTE)],
+            color=style.PALETTE[number % len(style.PALETTE)],
             markeredgecolor="white",
             markeredgewidth=0.4,
             elinewidth=1.2,
             capsize=2,
         )
     for edge in range(1, len(groups)):
-        axes.axvline(edge - 0.5, color=SOFT, alpha=0.25, linewidth=0.6)
+        axes.axvline(edge - 0.5, color=style.SOFT, alpha=0.25, linewidth=0.6)
     axes.set_xticks(range(len(groups)), groups, fontsize=9)
     axes.set_xlim(-0.55, len(groups) - 0.45)
     axes.grid(axis="y", alpha=0.25, linewidth=0.6)
-    axes.tick_params(labelsize=8, colors=SOFT)
-    open_frame(axes)
+    axes.tick_params(labelsize=8, colors=style.SOFT)
+    style.open_frame(axes)
 
 
 def _bars(cells: Sequence[Cell], name: str, log: bool) -> list[list[float]]:

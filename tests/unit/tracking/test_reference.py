@@ -8,7 +8,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
-from flareclust.tracking.load import champion_of, reference_of
+from flareclust.tracking.load import champion_of, reference_of, with_numbers_of
 
 SETTINGS = {"data": "iris", "k": 3, "n_sites": 3, "engine": "inprocess"}
 
@@ -82,7 +82,7 @@ def test_a_champion_whose_run_is_gone_is_a_warning_and_no_failure(registered, cl
         artifacts = client.get_run(result.run_id).info.artifact_uri.removeprefix("file://")
         (Path(artifacts) / file).unlink()
     reference = champion_of(asked, "champion")
-    new = reference.applied(result)
+    new = with_numbers_of(reference, result)
     assert new.matched_to is None
     assert f"the clusters cannot be matched to those of version 1 of {name}: " in new.warnings[-1]
     with pytest.raises(UserError, match=r"match_to \(--match-to\)"):
