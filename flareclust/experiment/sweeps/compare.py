@@ -19,7 +19,7 @@ from flareclust.experiment.reports.html import render, tinted
 from flareclust.experiment.reports.table import Cell as Shown
 from flareclust.experiment.reports.table import Table, numbers
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
-from flareclust.experiment.sweeps.report import StudySummary, spread
+from flareclust.experiment.sweeps.report import StudySummary, comparable, series, spread
 from flareclust.experiment.sweeps.trials import Cell, TrialRun
 from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
@@ -42,18 +42,18 @@ _MOST_CELLS, _MOST_CLUSTERS, _MOST_COLUMNS = 8, 30, 8
 def compare_page(name: str, found: StudySummary) -> str:
     """Return the page of a study of this name as HTML."""
     done, cells, ordered, units = found.done, found.cells, found.measures, _units(found.done)
-    series = list(dict.fromkeys(map(_series, cells)))
+    names = list(dict.fromkeys(map(series, cells)))
     groups = [
         {
-            "about": ", ".join(f"{axis} {value}" for axis, value in about),
+            "about": about,
             "charts": [
                 chart
                 for measure in ordered
-                for chart in _charts(measure, [cell for cell in members if measure in cell.mean], units, series)
+                for chart in _charts(measure, [cell for cell in members if measure in cell.mean], units, names)
             ],
             "clusters": _side_by_side(_by_rank(members, ordered), done, list(members[0].cell)[:2]),
         }
-        for about, members in _groups(cells).items()
+        for about, members in comparable(cells).items()
     ]
     return render(
         "compare.html",
@@ -62,14 +62,6 @@ def compare_page(name: str, found: StudySummary) -> str:
         seeds=len({one.trial.seed for one in done}),
         groups=groups,
     )
-
-
-def _groups(cells: Sequence[Cell]) -> dict[tuple[tuple[str, str], ...], list[Cell]]:
-    """Return the cells by what they have in common: all axes but the first two."""
-    groups: dict[tuple[tuple[str, str], ...], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(tuple(list(cell.cell.items())[2:]), []).append(cell)
-    return groups
 
 
 def _by_rank(cells: Sequence[Cell], ordered: Sequence[str]) -> list[Cell]:
@@ -93,7 +85,7 @@ def _units(done: Sequence[TrialRun]) -> dict[tuple[str, ...], str]:
 
 
 def _charts(
-    measure: str, cells: Sequence[Cell], units: Mapping[tuple[str, ...], str], series: Sequence[str]
+    measure: str, cells: Sequence[Cell], units: Mapping[tuple[str, ...], str], names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the charts of a measure: one for all cells, or one for each unit."""
     by_unit: dict[str, list[Cell]] = {}
@@ -102,12 +94,12 @@ def _charts(
         by_unit.setdefault(unit, []).append(cell)
     better = "; larger is better" if measure in _HIGHER else "; smaller is better" if measure in _LOWER else ""
     return [
-        {"heading": " ".join([measure.replace("_", " "), unit]).strip() + better, **_chart(measure, some, series)}
+        {"heading": " ".join([measure.replace("_", " "), unit]).strip() + better, **_chart(measure, some, names)}
         for unit, some in by_unit.items()
     ]
 
 
-def _chart(measure: str, cells: Sequence[Cell], series: Sequence[str]) -> dict[str, Any]:
+def _chart(measure: str, cells: Sequence[Cell], names: Sequence[str]) -> dict[str, Any]:
     """Return a drawing with a line per cell: what it is, its mean with a bar of the deviation, both in numbers."""
     low = min(cell.mean[measure] - cell.std[measure] for cell in cells)
     high = max(cell.mean[measure] + cell.std[measure] for cell in cells)
@@ -118,7 +110,7 @@ def _chart(measure: str, cells: Sequence[Cell], series: Sequence[str]) -> dict[s
     for cell in sorted(cells, key=lambda cell: splits.index(_split(cell))):
         above = "" if (split := _split(cell)) == previous else split
         y, previous = y + _ROW * (2 if split != previous else 1), split
-        name, mean, std = _series(cell), cell.mean[measure], cell.std[measure]
+        name, mean, std = series(cell), cell.mean[measure], cell.std[measure]
         left, middle, right = (
             f"{_LEFT + 8 + (_BARS - 16) * (value - low) / width:.1f}" for value in (mean - std, mean, mean + std)
         )
@@ -135,7 +127,7 @@ def _chart(measure: str, cells: Sequence[Cell], series: Sequence[str]) -> dict[s
                 "left": left,
                 "mean": middle,
                 "right": right,
-                "colour": PALETTE[series.index(name) % len(PALETTE)],
+                "colour": PALETTE[names.index(name) % len(PALETTE)],
                 "best": cell is best,
             }
         )
@@ -149,10 +141,6 @@ def _best(measure: str, cells: Sequence[Cell]) -> Cell | None:
         return None
     sign = -1.0 if measure in _LOWER else 1.0
     return max(cells, key=lambda cell: sign * cell.mean[measure] if math.isfinite(cell.mean[measure]) else -math.inf)
-
-
-def _series(cell: Cell) -> str:
-    return next(iter(cell.cell.values()), "")
 
 
 def _split(cell: Cell) -> str:

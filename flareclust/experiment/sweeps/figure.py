@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flareclust.experiment.sweeps.report import comparable, series
 from flareclust.experiment.sweeps.trials import Cell
 from flareclust.plotting import style
 
@@ -41,24 +42,22 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
         A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
     """
     name = metric or _main_metric(cells)
-    panels: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in cells:
-        panels.setdefault(tuple(f"{key} {value}" for key, value in list(cell.cell.items())[2:]), []).append(cell)
+    panels = comparable(cells)
     shown = list(panels.items())[:_MOST_PANELS]
     columns = min(len(shown), 3)
     rows = -(-len(shown) // columns)
     groups = list(dict.fromkeys(_group(cell) for cell in cells))
-    series = list(dict.fromkeys(_series(cell) for cell in cells))
-    width = max(6.0, min(1.2 + 0.16 * len(groups) * (len(series) + 2), 14.0)) if columns == 1 else 4.5 * columns
+    names = list(dict.fromkeys(map(series, cells)))
+    width = max(6.0, min(1.2 + 0.16 * len(groups) * (len(names) + 2), 14.0)) if columns == 1 else 4.5 * columns
     figure = style.page(width + 2, 1 + 3.5 * rows)
     for number, (about, members) in enumerate(shown):
         axes = figure.add_subplot(rows, columns, number + 1, facecolor="white")
-        _draw(axes, members, name, groups, series)
-        axes.set_title(", ".join(about), fontsize=9, color=style.SOFT, loc="left", parse_math=False)
+        _draw(axes, members, name, groups, names)
+        axes.set_title(about, fontsize=9, color=style.SOFT, loc="left", parse_math=False)
         if number % columns == 0:
             axes.set_ylabel(_DRAWN.get(name, name.replace("_", " ")), color=style.INK, fontsize=9)
     handles = {line.get_label(): line for axes in figure.axes for line in axes.containers}
-    found = [(handles[label], label) for label in series if label in handles]
+    found = [(handles[label], label) for label in names if label in handles]
     legend = figure.legend(*zip(*found, strict=True), loc="outside right upper", fontsize=8, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -71,17 +70,17 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
     return figure
 
 
-def _draw(axes: "Axes", cells: Sequence[Cell], name: str, groups: list[str], series: list[str]) -> None:
+def _draw(axes: "Axes", cells: Sequence[Cell], name: str, groups: list[str], names: list[str]) -> None:
     present = [cell for cell in cells if name in cell.mean]
     means = np.array([cell.mean[name] for cell in present])
     log = bool(len(means) and means.min() > 0 and means.max() > _WIDE * means.min())
     axes.set_yscale("log" if log else "linear")
-    step = 0.8 / max(len(series), 2)
-    for number, label in enumerate(series):
-        mine = [cell for cell in present if _series(cell) == label]
+    step = 0.8 / max(len(names), 2)
+    for number, label in enumerate(names):
+        mine = [cell for cell in present if series(cell) == label]
         if not mine:
             continue
-        x = [groups.index(_group(cell)) + (number - (len(series) - 1) / 2) * step for cell in mine]
+        x = [groups.index(_group(cell)) + (number - (len(names) - 1) / 2) * step for cell in mine]
         axes.errorbar(
             x,
             [cell.mean[name] for cell in mine],
@@ -115,10 +114,6 @@ def _bars(cells: Sequence[Cell], name: str, log: bool) -> list[list[float]]:
 def _main_metric(cells: Sequence[Cell]) -> str:
     names = {name for cell in cells for name in cell.mean}
     return next((name for name in _DRAWN if name in names), min(names))
-
-
-def _series(cell: Cell) -> str:
-    return next(iter(cell.cell.values()), "")
 
 
 def _group(cell: Cell) -> str:

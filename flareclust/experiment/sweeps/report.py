@@ -154,6 +154,19 @@ def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
+def comparable(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Return cells of the same data and k together, by all their axes but the first two (algorithm and partition), in words."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(", ".join(f"{axis} {value}" for axis, value in list(cell.cell.items())[2:]), []).append(cell)
+    return groups
+
+
+def series(cell: Cell) -> str:
+    """Return the value of the first axis, which has a mark or a line and a colour of its own."""
+    return next(iter(cell.cell.values()), "")
+
+
 def spread(cell: Cell, name: str) -> str:
     """Return `mean ± std` with as many digits as the deviation bears: `13,371 ± 412`, `8.939 ± 0.021 e12`."""
     if name not in cell.mean:
