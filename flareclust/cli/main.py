@@ -232,10 +232,10 @@ def assign(
     if schema is None:
         labels, table = place_by_names(result, data, site, split_names(columns), salt)
     else:
-        labels, typed, id_name = place_typed(result, data, site, schema)
-        table, ids = typed.table, typed.table.ids
-        if dropped := typed.rows_read - typed.rows_kept:
-            say(f"{dropped:,} of {typed.rows_read:,} rows have a missing cell and no label (missing: drop-rows)")
+        labels, table, id_name = place_typed(result, data, site, schema)
+        ids = table.ids
+        if table.dropped[0]:
+            say("{:,} of {:,} rows have a missing cell and no label (missing: drop-rows)".format(*table.dropped))
     try:
         make_folder(out)
         if not is_labels_file(out / LABELS_FILE):

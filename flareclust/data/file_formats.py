@@ -28,10 +28,10 @@ EMPTY_ADVICE = "choose the others"
 
 
 class Piece(NamedTuple):
-    """Rows that follow one another: the chosen columns (c, d), unchecked, and the ids (c,) where there are any."""
+    """Rows that follow one another: the chosen columns (c, d), unchecked, and the ids (c,) where there are any; a list is checked."""
 
     rows: Array
-    ids: Array | None = None
+    ids: Array | list[str] | None = None
 
 
 class Size(NamedTuple):

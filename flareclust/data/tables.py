@@ -5,7 +5,7 @@ the row number, counted from 1 and without the header.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +67,11 @@ class Table:
         scratch: folder for further files of rows, None for the system's temporary folder.
         schema: fingerprint of the schema by which they were read, "" for none.
         repeats: how often the same row may be there, since it counts as several (a column of type weight).
-        dropped: how many rows of its files are not there, since a cell is missing (missing: drop-rows), and of how many.
+        dropped: how many rows of its files are not there, since a cell is missing (missing: drop-rows), and of how many; both
+            are 0 where no schema says so.
+        missing: by a schema, how many cells are missing, of the columns that have some.
+        unread: the files' columns that the schema does not have.
+        truth: the known class of each row (n,), where a column of them was asked for.
     """
 
     X: FloatArray = field(repr=False)
@@ -80,10 +84,18 @@ class Table:
     schema: str = ""
     repeats: int = 1
     dropped: tuple[int, int] = (0, 0)
+    missing: Mapping[str, int] = field(default_factory=dict)
+    unread: Names = ()
+    truth: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.X)
+
+    @property
+    def rows_kept(self) -> int:
+        """Return how many rows of its files are there: with weights fewer than it has, where a row is as often as it counts."""
+        return self.dropped[1] - self.dropped[0] if self.dropped[1] else len(self)
 
     @property
     def says_more(self) -> bool:
@@ -188,28 +200,58 @@ def read_files(
         UserError: as for `read_table`, or the files have different columns.
     """
     wanted = _asked_for(columns, files[0].place)
-    with_ids = id_name is not None or any(file.path.is_dir() for file in files)
-    store, ids, first = RowStore(memory, scratch, bounded=bounded), Ids() if with_ids else None, None
+    table = collect(
+        files,
+        lambda file: _opened(file, wanted, id_name),
+        lambda names, place: _chosen(names, wanted, may_lack, place),
+        memory=memory,
+        scratch=scratch,
+        bounded=bounded,
+        gaps=gaps,
+    )
+    if table is None:
+        raise _no_rows(files)
+    return table
+
+
+def collect(
+    files: Sequence[File],
+    opened: Callable[[File], AbstractContextManager[Source]],
+    chosen: Callable[[Names | None, str], Names | None],
+    *,
+    memory: int | None,
+    scratch: Path | None,
+    bounded: bool,
+    gaps: bool,
+) -> Table | None:
+    """Return the rows of files one after the other, in memory or in a scratch file; None where they have none.
+
+    Args:
+        files: as for `read_files`, and so are the others.
+        opened: opens a file.
+        chosen: gives the names of the columns to read, of those of a file; None where it has no names.
+        memory, scratch, bounded, gaps: as for `read_files`.
+    """
+    store, ids, every = RowStore(memory, scratch, bounded=bounded), Ids(), _Alike(chosen)
     repeats = 1
     try:
         for file in files:
-            with _opened(file, wanted, id_name) as source:
+            with opened(file) as source:
                 repeats = max(repeats, source.repeats)
-                positions = _positions_of(source.names, wanted, may_lack, file.place)
-                if first is None:
-                    first = _Columns(file.place, source.names, positions)
-                else:
-                    positions = first.places_in(source.names, positions, file.place)
-                mapped = source.mapped if len(files) == 1 and positions is None else None
+                positions = every.positions_in(source, file.place)
+                mapped = source.mapped if len(files) == 1 else None
                 if mapped is not None and memory is not None and mapped.nbytes > memory:
                     return Table(_checked_map(mapped, file.place, gaps), stamp=source.stamp, scratch=scratch)
-                _read_into(store, ids, source, positions, first, file, gaps)
+                _read_into(store, ids, source, positions, every, file, gaps)
         if store.d is None:
-            raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
-        names = None if first is None else first.chosen
-        return Table(store.rows(), names, ids=ids, scratch=scratch, repeats=repeats)
+            return None
+        return Table(store.rows(), every.names, ids=ids if len(ids) else None, scratch=scratch, repeats=repeats)
     finally:
         store.close()
+
+
+def _no_rows(files: Sequence[File]) -> UserError:
+    return UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
 
 
 def headers(
@@ -220,17 +262,15 @@ def headers(
     Raises:
         UserError: as `read_files`, of what headers say.
     """
-    wanted, first, rows = _asked_for(columns, files[0].place), None, []
+    wanted, rows = _asked_for(columns, files[0].place), []
+    every = _Alike(lambda names, place: _chosen(names, wanted, may_lack, place))
     for file in files:
         with _opened(file, wanted, id_name) as source:
-            positions = _positions_of(source.names, wanted, may_lack, file.place)
-            if first is None:
-                first = _Columns(file.place, source.names, positions)
-            first.places_in(source.names, positions, file.place)
+            every.positions_in(source, file.place)
             rows.append(source.n or 0)
     if not sum(rows):
-        raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
-    return (first and first.chosen) or (), rows
+        raise _no_rows(files)
+    return every.names or (), rows
 
 
 def column_names(file: File, id_name: str | None = None, columns: Sequence[str] | None = None) -> Names | None:
@@ -277,48 +317,28 @@ def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:
 _MOST_HINTS = 12
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of the first file of a table, which the others must have, too.
+class _Alike:
+    """The columns of the files of a table: those of the first one, which the others must have, too, in any order."""
 
-    Attributes:
-        place: what messages call the file.
-        every: their names, None where there are none.
-        positions: which of them were chosen, None for all.
-    """
+    names: Names | None
+    place = ""
 
-    place: str
-    every: Names | None
-    positions: list[int] | None
+    def __init__(self, chosen: Callable[[Names | None, str], Names | None]) -> None:
+        self._chosen = chosen
 
-    @property
-    def chosen(self) -> Names | None:
-        """Return the names of the columns of the table."""
-        if self.every is None or self.positions is None:
-            return self.every
-        return tuple(self.every[j] for j in self.positions)
-
-    def places_in(self, names: Names | None, positions: list[int] | None, place: str) -> list[int] | None:
-        """Return where a further file has the table's columns.
-
-        Args:
-            names: its own.
-            positions: which of them were chosen by name, None for all.
-            place: what messages call it.
-
-        Raises:
-            UserError: its columns are others.
-        """
-        own = names if names is None or positions is None else tuple(names[j] for j in positions)
-        chosen = self.chosen
-        if (own is None) != (chosen is None):
+    def positions_in(self, source: Source, place: str) -> list[int] | None:
+        """Return where a file has the table's columns, None for all in its order; UserError where its columns are others."""
+        own = self._chosen(source.names, place)
+        if not self.place:
+            self.place, self.names = place, own
+        if (own is None) != (self.names is None):
             raise UserError(f"{place} and {self.place} must both have names of columns, or neither")
-        if own is None or chosen is None or own == chosen:
-            return positions
-        if odd := sorted(set(own) ^ set(chosen)):
+        if odd := sorted(set(own or ()) ^ set(self.names or ())):
             raise UserError(f"{place} has other columns than {self.place}; on one side only: {listed(odd)}")
-        at = {name: j for j, name in enumerate(own)}
-        return [at[name] for name in chosen]
+        if self.names is None or source.names in (None, self.names):
+            return None
+        at = {name: j for j, name in enumerate(source.names or ())}
+        return [at[name] for name in self.names]
 
 
 def _asked_for(columns: Sequence[str] | None, place: str) -> Names | None:
@@ -332,26 +352,26 @@ def _asked_for(columns: Sequence[str] | None, place: str) -> Names | None:
     return wanted
 
 
-def _positions_of(names: Names | None, wanted: Names | None, may_lack: bool, place: str) -> list[int] | None:
-    """Return where the wanted columns are among `names`; None stands for all."""
+def _chosen(names: Names | None, wanted: Names | None, may_lack: bool, place: str) -> Names | None:
+    """Return the wanted names among those of a file: all of them for None."""
     if names is None:
         if wanted is not None:
             raise UserError(f"{place} has no column names to choose by; an array `columns` (.npz) can name them")
         return None
     if wanted is None:
         _refuse_repeats(names, f"{place}: the column names")
-        return None
-    at = {name: j for j, name in enumerate(names)}
-    missing = [name for name in wanted if name not in at]
+        return names
+    known = set(names)
+    missing = [name for name in wanted if name not in known]
     if may_lack and len(missing) < len(wanted):
-        wanted = tuple(name for name in wanted if name in at)
+        wanted = tuple(name for name in wanted if name in known)
     elif missing:
         hints = ", ".join(f"{shown(name)}{did_you_mean(name, names)}" for name in missing[:_MOST_HINTS])
         more = f" and {len(missing) - _MOST_HINTS} more" if len(missing) > _MOST_HINTS else ""
         raise UserError(f"{place} has no column {hints}{more}; it has {listed(names)}")
     asked = set(wanted)
     _refuse_repeats([name for name in names if name in asked], f"{place}: the column names")
-    return [at[name] for name in wanted]
+    return wanted
 
 
 def _refuse_repeats(names: Sequence[str], subject: str) -> None:
@@ -380,15 +400,15 @@ def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[S
 
 def _read_into(
     store: RowStore,
-    ids: Ids | None,
+    ids: Ids,
     source: Source,
     positions: list[int] | None,
-    columns: _Columns,
+    every: _Alike,
     file: File,
     gaps: bool,
 ) -> None:
     """Check the rows of a file and add them to those read before."""
-    names, place, n = columns.chosen, file.place, 0
+    names, place, n = every.names, file.place, 0
     check = FiniteCheck(names, place, gaps=gaps)
     width = len(positions) if positions is not None else source.width
     if source.n is not None and width is not None:
@@ -396,10 +416,10 @@ def _read_into(
     for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
         X = as_numbers(rows, names, place, after=n)
         if store.d not in (None, X.shape[1]):
-            raise UserError(f"{place} has {X.shape[1]} columns where {columns.place} has {store.d}")
+            raise UserError(f"{place} has {X.shape[1]} columns where {every.place} has {store.d}")
         check.look(X)
-        if ids is not None and texts is not None:
-            ids.extend(as_texts(texts, place, n + 1))
+        if texts is not None:
+            ids.extend(texts if isinstance(texts, list) else as_texts(texts, place, n + 1))
         store.check_fits(X.nbytes, place)
         store.add(X)
         n += len(X)

@@ -18,6 +18,7 @@ from flareclust.schema.columns import (
     ColumnMapping,
     ColumnSchema,
     Missing,
+    TableMapping,
     features_of,
 )
 
@@ -253,9 +254,9 @@ class ColumnReader:
 class WeightReader(ColumnReader):
     """Reads how many rows each row counts as: integers from 1 to `MOST_WEIGHT`."""
 
-    def __init__(self, name: str, own: ColumnMapping, decimal: str, spellings: frozenset[str]) -> None:
+    def __init__(self, name: str, own: TableMapping, spellings: frozenset[str]) -> None:
         column = ColumnSchema(type="number", range=(1, MOST_WEIGHT))
-        super().__init__(name, column, own, "refuse", decimal, spellings)
+        super().__init__(name, column, own.of(name), "refuse", own.decimal, spellings)
 
     def _hint(self, kind: str) -> str:
         return "" if kind == "missing" else super()._hint(kind)

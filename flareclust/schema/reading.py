@@ -1,7 +1,8 @@
 """Reading a site's table by the federation's schema: rows of features, or one message with all that is wrong."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +11,10 @@ import numpy as np
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.file_formats import Names, listed
-from flareclust.data.ids import Ids
-from flareclust.data.memory import RowStore
-from flareclust.data.tables import File, Table, batches, open_columns
+from flareclust.data.file_formats import Names, Piece, Source, listed
+from flareclust.data.tables import File, Table, batches, collect, open_columns
 from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
 from flareclust.schema.columns import TableMapping, TableSchema
-
-
-@dataclass(frozen=True, eq=False)
-class TypedTable:
-    """A site's rows, read by a schema.
-
-    Attributes:
-        table: rows (n, d) with the schema's features, and ids where the schema has a column of them.
-        rows_read: in the files.
-        rows_kept: of these; with weights fewer than the table has, where a row is as often as it counts.
-        missing: how many cells are missing, of the columns that have some.
-        unread: the files' columns that the schema does not have.
-        truth: the known class of each row (n,), where a column of them was asked for.
-    """
-
-    table: Table
-    rows_read: int
-    rows_kept: int
-    missing: dict[str, int]
-    unread: Names
-    truth: tuple[str, ...] | None = None
 
 
 def read_typed(
@@ -48,7 +26,7 @@ def read_typed(
     memory: int | None = None,
     scratch: Path | None = None,
     bounded: bool = False,
-) -> TypedTable:
+) -> Table:
     """Read a table by a schema, from one file or from several one after the other.
 
     Args:
@@ -66,14 +44,13 @@ def read_typed(
     """
     own = mapping or TableMapping()
     own.check(schema)
-    store = RowStore(memory, scratch, bounded=bounded)
-    reader = _TableReader(schema, own, truth, store)
-    try:
-        for file in files:
-            reader.read(file)
-        return reader.finished(_listed_files(files))
-    finally:
-        store.close()
+    cells = _Cells(schema, own, truth)
+    parts = [file._replace(part=True) for file in files]  # each may have no rows
+    limits: dict[str, Any] = {"memory": memory, "scratch": scratch, "bounded": bounded}
+    table = collect(parts, cells.opened, lambda names, place: names, gaps=True, **limits)
+    cells.refuse(files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more", table)
+    assert table is not None
+    return replace(table, **cells.found)
 
 
 def without(schema: TableSchema, column: str | None) -> TableSchema:
@@ -99,25 +76,16 @@ def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:
         )
 
 
-def _listed_files(files: Sequence[File]) -> str:
-    """Return what messages call the files of one table."""
-    return files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more"
+class _Cells:
+    """The cells of a table by a schema: readers of its columns, and what is wrong so far."""
 
-
-def _weight_reader(name: str, own: TableMapping, spellings: frozenset[str]) -> WeightReader:
-    return WeightReader(name, own.of(name), own.decimal, spellings)
-
-
-class _TableReader:
-    """The state of reading a table: readers of its columns, the rows so far, and what is wrong."""
-
-    def __init__(self, schema: TableSchema, own: TableMapping, truth: str | None, store: RowStore) -> None:
+    def __init__(self, schema: TableSchema, own: TableMapping, truth: str | None) -> None:
         schema = without(schema, truth)
         self._fingerprint = schema.fingerprint  # what features mean, whichever of them the site has
         for name in own.lacks:
             schema = without(schema, name)
         spellings = MISSING | set(own.missing)
-        self._schema, self._own, self._store = schema, own, store
+        self._schema, self._own = schema, own
         self._columns = [
             ColumnReader(name, column, own.of(name), schema.missing_of(name), own.decimal, spellings)
             for name, column in schema.used.items()
@@ -126,45 +94,50 @@ class _TableReader:
         self._id = None if schema.id is None else TextReader(schema.id, spellings)
         self._truth = None if truth is None else TextReader(truth, spellings)
         self._texts: list[TextReader] = [reader for reader in (self._id, self._truth) if reader is not None]
-        self._weight = None if schema.weight is None else _weight_reader(schema.weight, own, spellings)
+        self._weight = None if schema.weight is None else WeightReader(schema.weight, own, spellings)
         self._most = 1
         self._all: list[ColumnReader | TextReader] = [*self._columns, *self._texts]
         self._all += [] if self._weight is None else [self._weight]
         self._sources = [own.source(reader.name) for reader in self._all]
-        self._ids, self._classes = Ids(), list[str]()
+        self._classes = list[str]()
         self._missing = dict.fromkeys(schema.used, 0)
         self._unread: dict[str, None] = {}
         self._faults: list[str] = []
         self._rows = self._kept = 0
 
-    def read(self, file: File) -> None:
-        """Read a file's rows, unless columns are missing."""
+    @contextmanager
+    def opened(self, file: File) -> Iterator[Source]:
+        """Open a file; its rows are the schema's features, none where columns are missing or a cell is wrong."""
         with open_columns(file, self._own.encoding) as stored:
             names = tuple(stored.schema.names)
             self._unread |= dict.fromkeys(name for name in names if name not in self._sources)
-            if faults := self._misnamed(names):
-                self._faults += [f"{fault} ({file.place})" for fault in faults]
-                return
-            for cells in batches(stored, self._sources):
-                self._take(cells, file.place)
+            faults = [f"{fault} ({file.place})" for fault in self._misnamed(names)]
+            self._faults += faults
+            cells = iter(()) if faults else batches(stored, self._sources)
+            yield Source(self._schema.features, lambda positions, size: filter(None, map(self._take, cells)))
 
-    def finished(self, place: str) -> TypedTable:
-        """Return the table; raise UserError with all faults."""
+    def refuse(self, place: str, table: Table | None) -> None:
+        """Raise UserError with all faults, or where there are no rows."""
         faults = [*self._faults, *(fault for reader in self._all for fault in reader.faults())]
         if faults:
             raise TableFaults({place: faults})
-        if not self._kept:
+        if table is None:
             why = (
                 "" if not self._rows else f": all {self._rows} have a missing cell in a column with missing: drop-rows"
             )
             raise UserError(f"{place} has no rows{why}; a table needs at least one")
-        ids = None if self._id is None else self._ids
-        rows, names = self._store.rows(), self._schema.features
-        dropped = self._rows - self._kept, self._rows
-        table = Table(rows, names, ids=ids, schema=self._fingerprint, repeats=self._most, dropped=dropped)
-        missing = {name: number for name, number in self._missing.items() if number}
-        classes = None if self._truth is None else tuple(self._classes)
-        return TypedTable(table, self._rows, self._kept, missing, tuple(self._unread), classes)
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """Return the fields of a `Table` beside its rows and ids."""
+        return {
+            "schema": self._fingerprint,
+            "repeats": self._most,
+            "dropped": (self._rows - self._kept, self._rows),
+            "missing": {name: number for name, number in self._missing.items() if number},
+            "unread": tuple(self._unread),
+            "truth": None if self._truth is None else tuple(self._classes),
+        }
 
     def _misnamed(self, names: Names) -> list[str]:
         """Return what is wrong with the names of a file's columns, a clause each."""
@@ -182,7 +155,8 @@ class _TableReader:
             faults[-1] += f"; columns without a place in the schema: {listed(others)}"
         return faults
 
-    def _take(self, cells: Sequence[Any], place: str) -> None:
+    def _take(self, cells: Sequence[Any]) -> Piece | None:
+        """Return the rows of some cells and their ids; None where none is left, or a cell was wrong."""
         n = len(cells[0])
         X, gone = self._features(cells, n)
         kept = np.flatnonzero(~gone)
@@ -191,17 +165,17 @@ class _TableReader:
             weights = self._weight.weights(cells[-1], self._rows)[kept]
             self._most = max(self._most, int(weights.max(initial=1)))
             kept = np.repeat(kept, weights)
-        texts_at = len(self._columns)
-        for reader, column in zip(self._texts, cells[texts_at : texts_at + len(self._texts)], strict=True):
+        ids: list[str] | None = None
+        for reader, column in zip(self._texts, cells[len(self._columns) :], strict=False):
             texts = reader.read(column, self._rows)
             if reader is self._id:
-                self._ids.extend(texts[j] for j in kept)
+                ids = [texts[j] for j in kept]
             else:
                 self._classes += [texts[j] for j in kept]
         self._rows += n
-        if not any(reader.faulty for reader in self._columns):
-            self._store.check_fits(X.itemsize * len(kept) * X.shape[1], place)
-            self._store.add(X if len(kept) == n and self._most == 1 else X[kept])
+        if not len(kept) or any(reader.faulty for reader in self._columns):
+            return None
+        return Piece(X if len(kept) == n and self._most == 1 else X[kept], ids)
 
     def _features(self, cells: Sequence[Any], n: int) -> tuple[FloatArray, BoolArray]:
         """Return the features (n, d) of some rows, and which are to be left out (n,)."""

@@ -211,8 +211,7 @@ class SiteData:
         files = self.files()
         self._refuse_others(files, scratch)
         if self.schema is not None:
-            typed = read_typed(files, self.schema, self.mapping, memory=self.memory, scratch=scratch)
-            found, own_rows = replace(typed.table, scratch=scratch), typed.rows_kept
+            found = read_typed(files, self.schema, self.mapping, memory=self.memory, scratch=scratch)
         else:
             found = read_files(
                 files,
@@ -223,10 +222,9 @@ class SiteData:
                 scratch=scratch,
                 gaps=gaps,
             )
-            own_rows = len(found)
         if found.dropped[0]:
             log.warning("%d of %d rows are left out, since a cell is missing (missing: drop-rows)", *found.dropped)
-        self._check_number(own_rows)
+        self._check_number(found.rows_kept)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 
     def _hidden(self, names: frozenset[str]) -> frozenset[str]:

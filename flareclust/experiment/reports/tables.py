@@ -18,7 +18,6 @@ from flareclust.experiment.tables.typed_files import schema_of, typed_file, type
 from flareclust.privacy.dp.budget import bounds_of, misfitting
 from flareclust.privacy.policy import Policy
 from flareclust.schema.columns import TableSchema
-from flareclust.schema.reading import TypedTable
 
 
 def print_tables(experiment: Experiment) -> None:
@@ -45,7 +44,7 @@ def print_tables(experiment: Experiment) -> None:
     else:
         typed = {path.name: typed_file(path, schema, experiment.truth)}
     print_typed(typed)
-    _print_hints(experiment, {site: one.table for site, one in typed.items()}, schema)
+    _print_hints(experiment, typed, schema)
     prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
 
 
@@ -69,15 +68,14 @@ def _gaps_of(table: Rows) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in zip(names, missing, strict=True) if number) or "none"
 
 
-def print_typed(tables: Mapping[str, TypedTable]) -> None:
+def print_typed(tables: Mapping[str, Rows]) -> None:
     """Print what tables hold that were read by a schema."""
     lines = []
-    for site, typed in tables.items():
-        gaps = ", ".join(f"{name} {number:,}" for name, number in typed.missing.items())
-        rows = f"{typed.rows_kept:,}" + (
-            f" (count as {len(typed.table):,})" if len(typed.table) > typed.rows_kept else ""
-        )
-        dropped, width = f"{typed.rows_read - typed.rows_kept:,}", typed.table.X.shape[1]
-        lines.append((site, rows, dropped, width, gaps or "none", ", ".join(typed.unread) or "none"))
+    for site, table in tables.items():
+        gaps = ", ".join(f"{name} {number:,}" for name, number in table.missing.items())
+        kept = table.rows_kept
+        rows = f"{kept:,} (count as {len(table):,})" if len(table) > kept else f"{kept:,}"
+        unread = ", ".join(table.unread) or "none"
+        lines.append((site, rows, f"{table.dropped[0]:,}", table.X.shape[1], gaps or "none", unread))
     heads = numbers("rows", "dropped", "features")
     Console().print(table_of("", *heads, "missing cells", "columns not read", rows=lines))

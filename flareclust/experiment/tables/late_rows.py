@@ -24,10 +24,10 @@ from flareclust.features.scaling import filled
 from flareclust.protocol import registry
 from flareclust.protocol.cluster_arrays import UNITS
 from flareclust.schema.columns import TableSchema, read_schema
-from flareclust.schema.reading import TypedTable, without
+from flareclust.schema.reading import without
 
 
-def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntArray, TypedTable, str | None]:
+def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntArray, Table, str | None]:
     """Return the cluster (n,) of each row of a late site's table, the table, and the name of its column with ids.
 
     The table is read with the mapping beside it.
@@ -54,8 +54,8 @@ def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntA
             f"{schema} is not the schema of the run in {folder}: they differ in what the columns mean, such as units, ranges, or "
             "missing cells; name that of the run"
         )
-    typed = typed_file(file, known, None)
-    return place(folder, typed.table if partial else typed.table.X, site), typed, known.id
+    table = typed_file(file, known, None)
+    return place(folder, table if partial else table.X, site), table, known.id
 
 
 def place_by_names(

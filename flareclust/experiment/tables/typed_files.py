@@ -17,7 +17,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.tables.site_rows import site_files
 from flareclust.protocol import registry
 from flareclust.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
-from flareclust.schema.reading import TypedTable, read_typed
+from flareclust.schema.reading import read_typed
 
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
 _MAPPING = ".mapping.yaml"
@@ -26,7 +26,7 @@ _MAPPING = ".mapping.yaml"
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
 
-def typed_sites(folder: Path, schema: TableSchema, truth: str | None, *, agreed: bool = True) -> dict[str, TypedTable]:
+def typed_sites(folder: Path, schema: TableSchema, truth: str | None, *, agreed: bool = True) -> dict[str, Table]:
     """Return the tables in a folder by site, each read with the mapping beside it.
 
     Where the schema is not `agreed`, but consists of the files' columns, a file need not have all of them.
@@ -36,7 +36,7 @@ def typed_sites(folder: Path, schema: TableSchema, truth: str | None, *, agreed:
         TableFaults: tables do not fit the schema, or cannot be read at all; all faults of all tables are in it.
     """
     files = site_files(folder)
-    found: dict[str, TypedTable] = {}
+    found: dict[str, Table] = {}
     faults: dict[str, Sequence[str]] = {}
     for site, path in files.items():
         assert isinstance(path, Path)
@@ -58,7 +58,7 @@ def typed_file(
     truth: str | None,
     memory: int | None = None,
     mapping: TableMapping | None = None,
-) -> TypedTable:
+) -> Table:
     """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
     own = mapping or mapping_of(path)
     try:
@@ -161,7 +161,7 @@ def read_table(
                 "the schema says which columns are features and which one has ids; leave out columns and id_column"
             )
         agreed = read_schema(check_path("schema", schema))
-        return typed_file(path, agreed, None, mapping=_as_mapping(mapping)).table
+        return typed_file(path, agreed, None, mapping=_as_mapping(mapping))
     if mapping is not None:
         raise UserError("a mapping says how a table differs from a schema; give the schema, too")
     return read_numbers(path, columns, id_name=id_column, gaps=True)

@@ -16,22 +16,21 @@ from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
 from flareclust.protocol import registry
 from flareclust.schema.columns import TableSchema, read_schema
-from flareclust.schema.reading import TypedTable, without
+from flareclust.schema.reading import without
 
 
 def own_sites(experiment: Experiment) -> Prepared:
     """Return the federation of the tables in the folder that an experiment names, a site for each."""
     params = settled_settings(experiment)
     schema, agreed = schema_of(experiment), experiment.table_schema is not None
-    tables = typed_sites(Path(experiment.data), schema, experiment.truth, agreed=agreed)
-    sites = {site: typed.table for site, typed in tables.items()}
+    sites = typed_sites(Path(experiment.data), schema, experiment.truth, agreed=agreed)
     partial = registry.get(experiment.algorithm).partial
     columns = _columns_of_any(sites, schema, experiment, exact=not partial)
     agreement: Agreement = "may-lack" if partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     index, dataset = None, None
     if experiment.truth is not None:
-        dataset, index = _joined(experiment.data, tables, columns)
+        dataset, index = _joined(experiment.data, sites, columns)
     k = known_k(experiment, dataset)
     return Prepared(k, sites, index, dataset, columns, agreement, params, ids, **schema_facts(experiment))
 
@@ -173,28 +172,28 @@ def compared(experiment: Experiment) -> dict[str, Any]:
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:
     """Return the rows of the file that an experiment names, to be assigned to sites, and their ids if they have any."""
     path = Path(experiment.data)
-    typed = typed_file(path, schema_of(experiment), experiment.truth)
-    ids = None if typed.table.ids is None else tuple(typed.table.ids)
-    return replace(_joined(path.name, {"": typed})[0], dropped=typed.table.dropped), ids
+    table = typed_file(path, schema_of(experiment), experiment.truth)
+    ids = None if table.ids is None else tuple(table.ids)
+    return replace(_joined(path.name, {"": table})[0], dropped=table.dropped), ids
 
 
 def _joined(
-    name: str, tables: Mapping[str, TypedTable], columns: tuple[str, ...] | None = None
+    name: str, tables: Mapping[str, Table], columns: tuple[str, ...] | None = None
 ) -> tuple[Dataset, dict[str, IntArray]]:
     """Return the rows of all tables as one data set, with their known classes, and the places of each table's rows in it.
 
     Of `columns` (the tables' by default) NaN where a table lacks one.
     """
-    columns = columns or next(iter(tables.values())).table.columns or ()
+    columns = columns or next(iter(tables.values())).columns or ()
     index, at = {}, 0
-    for site, typed in tables.items():
-        index[site] = np.arange(at, at + len(typed.table))
-        at += len(typed.table)
+    for site, table in tables.items():
+        index[site] = np.arange(at, at + len(table))
+        at += len(table)
     X = np.full((at, len(columns)), np.nan)
-    for site, typed in tables.items():
-        has = np.array([columns.index(own) for own in typed.table.columns or ()])
-        X[np.ix_(index[site], has)] = typed.table.X
-    classes = [typed.truth for typed in tables.values()]
+    for site, table in tables.items():
+        has = np.array([columns.index(own) for own in table.columns or ()])
+        X[np.ix_(index[site], has)] = table.X
+    classes = [table.truth for table in tables.values()]
     y = None
     if None not in classes:
         texts = np.array([text for own in classes for text in own or ()], dtype=str)

@@ -147,7 +147,7 @@ def test_a_fault_is_found_by_a_schema_of_numbers_too(tmp_path, fault, suffix):
 def test_a_table_of_numbers_is_one_by_a_schema_of_numbers(tmp_path, suffix):
     file = write(tmp_path, suffix, frame())
     for memory in (None, 100):
-        typed = read_typed([file], NUMBERS, memory=memory, scratch=tmp_path).table
+        typed = read_typed([file], NUMBERS, memory=memory, scratch=tmp_path)
         plain = read(file, tmp_path, memory)
         np.testing.assert_array_equal(typed.X, plain.X)
         assert (typed.columns, is_mapped(typed.X)) == (plain.columns, memory is not None)

@@ -43,10 +43,10 @@ def faults(tmp_path, text, **more):
 @pytest.mark.parametrize("delimiter", ",;\t|")
 def test_a_table_as_the_schema_says(tmp_path, delimiter):
     typed = read(tmp_path, PLAIN.replace(",", delimiter))
-    np.testing.assert_array_equal(typed.table.X, EXPECTED)
-    assert typed.table.columns == SCHEMA.features
-    assert list(typed.table.ids) == ["p1", "p2"]
-    assert (typed.rows_read, typed.missing, typed.unread, typed.truth) == (2, {}, (), None)
+    np.testing.assert_array_equal(typed.X, EXPECTED)
+    assert typed.columns == SCHEMA.features
+    assert list(typed.ids) == ["p1", "p2"]
+    assert (typed.dropped[1], typed.missing, typed.unread, typed.truth) == (2, {}, (), None)
 
 
 def test_a_table_with_its_own_names_units_and_words(tmp_path):
@@ -66,7 +66,7 @@ def test_a_table_with_its_own_names_units_and_words(tmp_path):
         },
     )
     typed = read(tmp_path, text, mapping=mapping, encoding="latin-1")
-    np.testing.assert_array_equal(typed.table.X, EXPECTED)
+    np.testing.assert_array_equal(typed.X, EXPECTED)
     assert typed.unread == ("Notiz",)
 
 
@@ -74,7 +74,7 @@ def test_an_offset_after_the_factor(tmp_path):
     schema = TableSchema(columns={"temperature": {"type": "number", "unit": "Celsius", "range": [30, 45]}})
     mapping = TableMapping(columns={"temperature": {"factor": 5 / 9, "offset": -160 / 9}})
     typed = read(tmp_path, "temperature\n98.6\n104\n", schema, mapping)
-    np.testing.assert_allclose(typed.table.X[:, 0], [37, 40])
+    np.testing.assert_allclose(typed.X[:, 0], [37, 40])
 
 
 def test_equal_from_parquet_and_feather_with_types_of_their_own(tmp_path):
@@ -93,8 +93,8 @@ def test_equal_from_parquet_and_feather_with_types_of_their_own(tmp_path):
     mapping = TableMapping(columns={"stage": {"values": {"1": "I", "2": "II"}}})
     for name in ("a.parquet", "a.feather"):
         typed = read_typed([File(tmp_path / name, name)], SCHEMA, mapping)
-        np.testing.assert_array_equal(typed.table.X, EXPECTED)
-        assert list(typed.table.ids) == ["p1", "p2"]
+        np.testing.assert_array_equal(typed.X, EXPECTED)
+        assert list(typed.ids) == ["p1", "p2"]
 
 
 def test_missing_cells_as_each_column_says(tmp_path):
@@ -105,16 +105,16 @@ def test_missing_cells_as_each_column_says(tmp_path):
     }
     text = "age,sex,patient\n,f,a\n1,NA,b\nk.A.,-9,c\n2,m,d\n"
     typed = read(tmp_path, text, TableSchema(columns=columns), TableMapping(missing=["k.A.", -9]))
-    np.testing.assert_array_equal(typed.table.X, [[1, 0, 0, 1], [2, 0, 1, 0]])
-    assert list(typed.table.ids) == ["b", "d"]
-    assert (typed.rows_read, typed.missing) == (4, {"age": 2, "sex": 2})
+    np.testing.assert_array_equal(typed.X, [[1, 0, 0, 1], [2, 0, 1, 0]])
+    assert list(typed.ids) == ["b", "d"]
+    assert (typed.dropped[1], typed.missing) == (4, {"age": 2, "sex": 2})
 
 
 def test_known_classes_are_no_feature(tmp_path):
     typed = read(tmp_path, PLAIN, truth="stage")
     assert typed.truth == ("II", "I")
-    assert "stage" not in typed.table.columns
-    np.testing.assert_array_equal(typed.table.X, np.delete(EXPECTED, 4, axis=1))
+    assert "stage" not in typed.columns
+    np.testing.assert_array_equal(typed.X, np.delete(EXPECTED, 4, axis=1))
 
 
 def test_all_faults_of_a_table_in_one_message_and_no_value(tmp_path):
@@ -191,8 +191,8 @@ def test_several_files_and_more_rows_than_memory(tmp_path):
         (tmp_path / name).write_text(PLAIN)
     files = [File(tmp_path / name, name) for name in ("a.csv", "b.csv")]
     typed = read_typed(files, SCHEMA, memory=50, scratch=tmp_path)
-    assert isinstance(typed.table.X, np.memmap)
-    np.testing.assert_array_equal(typed.table.X, EXPECTED * 2)
+    assert isinstance(typed.X, np.memmap)
+    np.testing.assert_array_equal(typed.X, EXPECTED * 2)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_any_layout_of_the_same_rows_gives_the_same_features(tmp_path_factory, r
     typed = read(folder, "\n".join(lines), schema, mapping)
     epoch = datetime.date(1970, 1, 1)
     expected = [[x, float(sex == "f"), float(sex == "m"), (seen - epoch).days] for x, sex, seen in rows]
-    np.testing.assert_array_equal(typed.table.X, expected)
+    np.testing.assert_array_equal(typed.X, expected)
 
 
 def test_an_id_that_is_no_text_is_a_fault_and_changes_no_other_id(tmp_path):
@@ -263,7 +263,7 @@ def test_an_id_that_is_no_text_is_a_fault_and_changes_no_other_id(tmp_path):
     path = tmp_path / "north.parquet"
     for ids, expected in (([b"a", b" b "], ["a", "b"]), ([1.0, 2.5, 2.0**60], ["1", "2.5", str(2.0**60)])):
         parquet.write_table(pa.table({"patient": ids, "age": list(range(len(ids)))}), path)
-        assert list(read_typed([File(path, "north.parquet")], schema, None).table.ids)[:2] == expected[:2]
+        assert list(read_typed([File(path, "north.parquet")], schema, None).ids)[:2] == expected[:2]
     parquet.write_table(pa.table({"patient": [b"a", b"\xff", b"b"], "age": [1, 2, 3]}), path)
     with pytest.raises(TableFaults, match="patient: 1 cell is no text, first in row 2"):
         read_typed([File(path, "north.parquet")], schema, None)
