@@ -35,7 +35,8 @@ from benchmarks.speed.page import PAGE, between, duration
 from benchmarks.streams import add_up, forget, read_raw
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.file_formats import Size
-from flareclust.data.tables import FORMATS, File, read_files
+from flareclust.data.memory import RowStore
+from flareclust.data.tables import FORMATS, File, Numbers
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "benchmarks" / "records" / "formats.json"
@@ -97,7 +98,7 @@ def read(file: Path) -> None:
     check = FiniteCheck(None, file.name)
     with FORMATS[file.suffix[1:]](file, None, None, file.name) as source:
         if source.mapped is not None:
-            read_files([File(file, file.name)], memory=MEMORY)
+            Numbers().read([File(file, file.name)], RowStore(MEMORY))
             return
         for rows, _ in source.read(None, Size(0, PIECE, file.parent)):
             check.look(as_numbers(rows, None, file.name))
@@ -106,7 +107,7 @@ def read(file: Path) -> None:
 
 def kept(file: Path) -> None:
     """Read the rows as a site does that may hold less of them in memory."""
-    read_files([File(file, file.name)], memory=MEMORY, scratch=file.parent)
+    Numbers().read([File(file, file.name)], RowStore(MEMORY, file.parent))
 
 
 WAYS: dict[str, Callable[[Path], None]] = {"raw": raw, "pyarrow": by_pyarrow, "read": read, "kept": kept}
@@ -142,10 +143,10 @@ def limited(file: Path) -> dict[str, Any]:
     """Read a file in this process, whose memory is limited to EXTRA more than it has now, and look at all of its rows twice."""
     with tempfile.TemporaryDirectory() as small:  # loads what reading needs, and starts Arrow's threads
         write_files(Path(small), 1000)
-        read_files([File(Path(small) / file.name, file.name)], memory=1000, scratch=Path(small))
+        Numbers().read([File(Path(small) / file.name, file.name)], RowStore(1000, Path(small)))
     resource.setrlimit(resource.RLIMIT_DATA, (_data() + EXTRA,) * 2)
     before = status("VmRSS")
-    table = read_files([File(file, file.name)], memory=MEMORY, scratch=file.parent)
+    table = Numbers().read([File(file, file.name)], RowStore(MEMORY, file.parent))
     own = status("RssAnon")
     add_up(table.X)
     add_up(table.X)

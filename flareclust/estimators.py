@@ -16,7 +16,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.api import run
 from flareclust.data.cells import check_rows
-from flareclust.data.frames import rows_of
+from flareclust.data.frames import table_of
 from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
 from flareclust.experiment.results.result import Result
@@ -132,7 +132,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             return X
         self.result_.check_read_by(X)
         if isinstance(X, Table) and X.columns is not None and hasattr(self, "feature_names_in_"):
-            return check_rows(rows_of(X, self.feature_names_in_.tolist()), where="X")
+            return check_rows(table_of("X", X, self.feature_names_in_.tolist(), may_be_empty=True).X, where="X")
         return self._one_table(X, reset=False)
 
     def _one_table(self, X: Any, *, reset: bool) -> FloatArray:

@@ -62,16 +62,15 @@ def _schema_check(
     mapping: _Mapped = None,
 ) -> None:
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
-    from flareclust.data.tables import File
     from flareclust.experiment.reports.tables import print_typed
     from flareclust.experiment.tables.typed_files import mapping_file
     from flareclust.schema.columns import read_mapping, read_schema
-    from flareclust.schema.reading import read_typed
+    from flareclust.schema.reading import Typed
 
     known = read_schema(schema)
     beside = mapping_file(file)
     used = mapping or (beside if beside.is_file() else None)
     own = None if used is None else read_mapping(used)
     say(f"mapping: none, as there is no {beside}" if used is None else f"mapping: {used}")
-    print_typed({file.name: read_typed([File(file, str(file))], known, own, bounded=True)})
+    print_typed({file.name: Typed(known, own).read_one(file)})
     say(f"schema {known.fingerprint}; sites with the same one agree")

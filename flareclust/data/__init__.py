@@ -19,5 +19,4 @@ __all__ = [
     "partition_specs",
     "published",
     "tables",
-    "words",
 ]

@@ -1,8 +1,10 @@
-"""The cells of a table: real numbers, all of them finite.
+"""The cells of a table: real numbers, all of them finite; and dates, as numbers of days.
 
 The rows are private, so no message here shows a value: it names the place, the column and the row number, counted from 1.
 """
 
+from collections.abc import Sequence
+from datetime import date, timedelta
 from numbers import Real
 
 import numpy as np
@@ -13,6 +15,9 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray
 from flareclust.core.chunks import all_finite
 from flareclust.data import file_formats as formats
 from flareclust.data.file_formats import Names
+
+#: The first of the days that dates are counted in, and the unit of a date's feature.
+_START, DAYS = date(1970, 1, 1), "days since 1970-01-01"
 
 
 def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False, gaps: bool = False) -> FloatArray:
@@ -100,3 +105,24 @@ class FiniteCheck:
             f"{self._where}: {self._count} {cells} missing, NaN or infinite, first in row {i + 1}, "
             f"{formats.called(self._columns, j)}; {advice}"
         )
+
+
+def takes_numbers(values: Sequence[str]) -> bool:
+    """Return whether numbers in a column of words can only be features: its values do not look like numbers, or like their places."""
+    return not any(_is_number(value) and value != str(place) for place, value in enumerate(values))
+
+
+def iso_date(days: float) -> str:
+    """Return the ISO date of days since 1970-01-01, to the nearest day; the number of days where there is no such date."""
+    try:
+        return (_START + timedelta(days=round(days))).isoformat()
+    except (OverflowError, ValueError):
+        return f"{days:.4g}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,15 +1,12 @@
-"""Data frames of pandas, polars and pyarrow as tables of numbers, with the names of their columns; such a table is one, too.
+"""Data frames of pandas, polars and pyarrow as tables of numbers, with the names of their columns; such a table is one, too."""
 
-For a result, categories become columns of 0 and 1 such as `sex=f`, and words numbers.
-"""
-
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from importlib.util import find_spec
 from numbers import Real
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +15,6 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.tables import Table
-from flareclust.data.words import is_missing, numbers_of_words
 
 #: Packages with data frames, and the class in each.
 _FRAMES: Mapping[Literal["pandas", "polars", "pyarrow"], str] = {
@@ -83,6 +79,15 @@ def table_of(name: str, frame: Any, columns: Sequence[str] | None = None, *, may
     return Table(np.column_stack(cells), names)
 
 
+def cells_of(frame: Any, name: str) -> tuple[list[Any], list[bool]]:
+    """Return the cells (n,) of a data frame's column as they are, and which are missing: None, NaN, NaT, NA, or an empty text."""
+    series = _series(frame[name])
+    cells: list[Any] = series.to_list()
+    nulls: list[bool] = series.is_null().to_list()
+    floats = [isinstance(cell, float) and math.isnan(cell) for cell in cells]
+    return cells, [null or nan or cell == "" for cell, null, nan in zip(cells, nulls, floats, strict=True)]
+
+
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return columns of plain values as a data frame of pandas, else of polars or pyarrow, whichever is installed.
 
@@ -120,76 +125,3 @@ def _numbers(name: str, label: str, series: Any) -> FloatArray:
             "naming the columns to use, or read the file by a schema (flareclust.read_table)"
         )
     return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
-
-
-#: The value that stands for a missing cell of a category, where the schema has it.
-_MISSING = "missing"
-
-
-def _raw_columns(columns: Sequence[str], present: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Return the categories that a frame has as they were read: by name, the places of the columns and the value of each.
-
-    Args:
-        columns: of the result (d,), a category's called like `sex=f`.
-        present: columns of the frame.
-    """
-    found: dict[str, dict[int, str]] = {}
-    for j, column in enumerate(columns):
-        name, equals, value = column.partition("=")
-        if equals and column not in present and name in present and name not in columns:
-            found.setdefault(name, {})[j] = value
-    return found
-
-
-_NO_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-
-
-def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str]] = _NO_WORDS) -> FloatArray:
-    """Return the rows (n, d) of a data frame in these columns; a category may be one column of its values.
-
-    Args:
-        frame: of pandas, polars or pyarrow, or a table with names, which holds features.
-        columns: of the result (d,).
-        words: which of them may hold words, with the values of an ordered column, none for dates.
-
-    Raises:
-        UserError: a column is missing, or holds something else than numbers, words or the values of the category.
-    """
-    if isinstance(frame, Table):
-        return table_of("X", frame, columns, may_be_empty=True).X
-    names = names_of(frame)
-    parts: dict[tuple[int, ...], FloatArray] = {
-        tuple(places): _indicators(frame, name, list(places.values()))
-        for name, places in _raw_columns(columns, names).items()
-    }
-    for j, name in enumerate(columns):
-        if name in words and name in names:
-            parts[(j,)] = numbers_of_words(name, _cells(frame, name), words[name])[:, None]
-    made = {j for places in parts for j in places}
-    plain = [j for j in range(len(columns)) if j not in made]
-    if plain:
-        parts[tuple(plain)] = table_of("X", frame, [columns[j] for j in plain], may_be_empty=True).X
-    X = np.empty((len(next(iter(parts.values()))), len(columns)))
-    for at, values in parts.items():
-        X[:, list(at)] = values
-    return X
-
-
-def _cells(frame: Any, name: str) -> list[Any]:
-    import narwhals.stable.v2 as nw
-
-    cells: list[Any] = nw.from_native(frame)[name].to_list()
-    return cells
-
-
-def _indicators(frame: Any, name: str, values: Sequence[str]) -> FloatArray:
-    """Return the columns (n, v) of a category's values; NaN where the cell is missing."""
-    cells = _cells(frame, name)
-    texts = [_MISSING if is_missing(cell) else str(cell) for cell in cells]
-    found = np.array([[float(text == value) for value in values] for text in texts]).reshape(len(texts), len(values))
-    none = np.array([is_missing(cell) for cell in cells], dtype=bool)
-    if _MISSING not in values:
-        found[none] = np.nan
-    if ((found == 0).all(axis=1)).any():
-        raise UserError(f"X: column {name!r} holds values other than {', '.join(values)}, which the run did not have")
-    return found

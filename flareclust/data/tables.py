@@ -4,6 +4,7 @@ The rows are private, so no message here or in the readers of the formats ever s
 the row number, counted from 1 and without the header.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flareclust._foundation.display import shown
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
@@ -122,42 +123,6 @@ class Table:
 Rows = FloatArray | Table | Path
 
 
-def read_table(
-    path: str | Path,
-    columns: Sequence[str] | None = None,
-    *,
-    may_lack: bool = False,
-    id_name: str | None = None,
-    gaps: bool = False,
-) -> Table:
-    """Read a table of numbers; the suffix says the format.
-
-    - `.npy`: a 2-D array.
-    - `.npz`: the array `X`, or else the only 2-D one; an array of strings `columns`, where there is one, names its
-      columns.
-    - `.csv`: UTF-8, separated by comma, semicolon, tab or |. A first row of numbers is data, a first row of words is the
-      header; so is any first row when columns are asked for by name.
-    - `.parquet`, `.arrow`, `.feather` (version 2): all columns except a stored pandas index.
-    - a folder: of images, one per row (`flareclust.data.image_files`).
-
-    Args:
-        path: the file, or the folder of images.
-        columns: the names of the columns to read, in this order; None reads all.
-        may_lack: whether the file may lack some of them, but not all.
-        id_name: as for `read_files`.
-        gaps: whether cells may be missing, which is NaN.
-
-    Raises:
-        UserError: no such file, unknown suffix, no rows, columns that are missing, not numeric or named twice,
-            missing or infinite values, or more rows than a run reads (`flareclust.data.memory`).
-    """
-    file = Path(path)
-    try:
-        return read_files([File(file, str(file))], columns, may_lack=may_lack, id_name=id_name, bounded=True, gaps=gaps)
-    except UserError as error:
-        raise UserError(unmarked(str(error))) from None
-
-
 class File(NamedTuple):
     """A file with a table, or a folder of images, and what messages call it. The format is that of its name unless it is said.
 
@@ -172,114 +137,209 @@ class File(NamedTuple):
     part: bool = False
 
 
-def read_files(
-    files: Sequence[File],
-    columns: Sequence[str] | None = None,
-    *,
-    may_lack: bool = False,
-    id_name: str | None = None,
-    memory: int | None = None,
-    scratch: Path | None = None,
-    bounded: bool = False,
-    gaps: bool = False,
-) -> Table:
-    """Read one table from one file or several with the same columns, one after the other.
+class Reader(ABC):
+    """Reads one table, from one file or from several with the same columns, one after the other; it is used once.
+
+    Attributes:
+        gaps: whether cells may be missing, which is NaN.
+        names: of the columns, once a file is open; None where they have none.
+    """
+
+    gaps: bool
+    names: Names | None
+    _first = ""
+
+    @abstractmethod
+    def _opened(self, file: File) -> AbstractContextManager[Source]:
+        """Open a file; what the system says about it becomes a UserError."""
+
+    @abstractmethod
+    def _chosen(self, names: Names | None, place: str) -> Names | None:
+        """Return which of a file's columns to read; None where they have no names."""
+
+    @abstractmethod
+    def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
+        """Return the table, None for one without rows; UserError where something was wrong."""
+
+    def read(self, files: Sequence[File], store: RowStore | None = None) -> Table:
+        """Return the table in at least one file.
+
+        Args:
+            files: of the table.
+            store: takes the rows, and is closed then; None for one in memory without limit.
+
+        Raises:
+            UserError: a file is not there, is damaged, is in no known format, or has other columns than the first one or other
+                cells than expected; there are no rows, or too many.
+        """
+        store, ids, repeats = store or RowStore(), Ids(), 1
+        try:
+            for file in files:
+                with self._opened(file) as source:
+                    repeats, positions = max(repeats, source.repeats), self._positions_in(source, file.place)
+                    mapped = source.mapped if len(files) == 1 else None
+                    if mapped is not None and store.room is not None and mapped.nbytes > store.room:
+                        check = FiniteCheck(None, file.place, gaps=self.gaps)
+                        for part in pieces(*mapped.shape):
+                            check.look(mapped[part])
+                        check.refuse()
+                        return Table(mapped, stamp=source.stamp, scratch=store.scratch)
+                    self._read_into(store, ids, source, positions, file)
+            if store.d is None:
+                return self._finished(None, files)
+            own_ids = ids if len(ids) else None
+            return self._finished(
+                Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats), files
+            )
+        finally:
+            store.close()
+
+    def read_one(self, path: Path, memory: int | None = None) -> Table:
+        """Return the table in a file of a user, whose messages may name it, unless it is larger than a run reads."""
+        try:
+            return self.read([File(path, str(path))], RowStore(memory, bounded=True))
+        except TableFaults:
+            raise
+        except UserError as error:
+            raise UserError(unmarked(str(error))) from None
+
+    def _positions_in(self, source: Source, place: str) -> list[int] | None:
+        """Return where a file has the table's columns, None for all in its order; UserError where its columns are others."""
+        own = self._chosen(source.names, place)
+        if not self._first:
+            self._first, self.names = place, own
+        if (own is None) != (self.names is None):
+            raise UserError(f"{place} and {self._first} must both have names of columns, or neither")
+        if odd := sorted(set(own or ()) ^ set(self.names or ())):
+            raise UserError(f"{place} has other columns than {self._first}; on one side only: {listed(odd)}")
+        if self.names is None or source.names in (None, self.names):
+            return None
+        at = {name: j for j, name in enumerate(source.names or ())}
+        return [at[name] for name in self.names]
+
+    def _read_into(self, store: RowStore, ids: Ids, source: Source, positions: list[int] | None, file: File) -> None:
+        """Check the rows of a file and add them to those read before."""
+        place, n = file.place, 0
+        check = FiniteCheck(self.names, place, gaps=self.gaps)
+        width = len(positions) if positions is not None else source.width
+        if source.n is not None and width is not None:
+            store.check_fits(8 * source.n * width, place)
+        for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
+            X = as_numbers(rows, self.names, place, after=n)
+            if store.d not in (None, X.shape[1]):
+                raise UserError(f"{place} has {X.shape[1]} columns where {self._first} has {store.d}")
+            check.look(X)
+            if texts is not None:
+                ids.extend(texts if isinstance(texts, list) else as_texts(texts, place, n + 1))
+            store.check_fits(X.nbytes, place)
+            store.add(X)
+            n += len(X)
+        check.refuse()
+        if n == 0 and not file.part:
+            raise UserError(f"{place}: there are no rows (shape {(0, len(self.names or ()))}); expected at least one")
+
+
+class Numbers(Reader):
+    """Reads a table of numbers; a file's suffix says its format.
+
+    - `.npy`: a 2-D array.
+    - `.npz`: the array `X`, or else the only 2-D one; an array of strings `columns`, where there is one, names its
+      columns.
+    - `.csv`: UTF-8, separated by comma, semicolon, tab or |. A first row of numbers is data, a first row of words is the
+      header; so is any first row when columns are asked for by name.
+    - `.parquet`, `.arrow`, `.feather` (version 2): all columns except a stored pandas index.
+    - a folder: of images, one per row (`flareclust.data.image_files`).
 
     Args:
-        files: at least one.
-        columns: as for `read_table`.
-        may_lack: as for `read_table`; all files must lack the same ones.
+        columns: the names of the columns to read, in this order; None reads all.
+        may_lack: whether the files may lack some of them, but not all, and all files the same.
         id_name: the column (in npz files also the array) with the rows' ids, which is no feature. The ids of images are
             their relative paths.
-        memory: most bytes of rows to hold in memory; more are written to a file and mapped. None for no limit.
-        scratch: folder for that file.
-        bounded: whether a table is refused that is larger than a run reads (`flareclust.data.memory`).
-        gaps: as for `read_table`.
-
-    Raises:
-        UserError: as for `read_table`, or the files have different columns.
+        gaps: whether cells may be missing, which is NaN.
     """
-    wanted = _asked_for(columns, files[0].place)
-    table = collect(
-        files,
-        lambda file: _opened(file, wanted, id_name),
-        lambda names, place: _chosen(names, wanted, may_lack, place),
-        memory=memory,
-        scratch=scratch,
-        bounded=bounded,
-        gaps=gaps,
-    )
-    if table is None:
-        raise _no_rows(files)
-    return table
 
+    def __init__(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        may_lack: bool = False,
+        id_name: str | None = None,
+        gaps: bool = False,
+    ) -> None:
+        self._columns = (columns,) if isinstance(columns, str) else None if columns is None else tuple(columns)
+        self._may_lack, self._id_name, self.gaps = may_lack, id_name, gaps
 
-def collect(
-    files: Sequence[File],
-    opened: Callable[[File], AbstractContextManager[Source]],
-    chosen: Callable[[Names | None, str], Names | None],
-    *,
-    memory: int | None,
-    scratch: Path | None,
-    bounded: bool,
-    gaps: bool,
-) -> Table | None:
-    """Return the rows of files one after the other, in memory or in a scratch file; None where they have none.
+    def columns_of(self, file: File) -> Names | None:
+        """Return the names of a file's columns without that of the ids, None where it has none; no rows are read.
 
-    Args:
-        files: as for `read_files`, and so are the others.
-        opened: opens a file.
-        chosen: gives the names of the columns to read, of those of a file; None where it has no names.
-        memory, scratch, bounded, gaps: as for `read_files`.
-    """
-    store, ids, every = RowStore(memory, scratch, bounded=bounded), Ids(), _Alike(chosen)
-    repeats = 1
-    try:
+        Where columns are asked for, the first row of a csv file is its header, also where it consists of numbers.
+        """
+        with self._opened(file) as source:
+            return source.names
+
+    def headers(self, files: Sequence[File]) -> tuple[Names, list[int]]:
+        """Return the names of a table's columns, and how many rows each of its parquet files has; UserError as `read`."""
+        rows = []
         for file in files:
-            with opened(file) as source:
-                repeats = max(repeats, source.repeats)
-                positions = every.positions_in(source, file.place)
-                mapped = source.mapped if len(files) == 1 else None
-                if mapped is not None and memory is not None and mapped.nbytes > memory:
-                    return Table(_checked_map(mapped, file.place, gaps), stamp=source.stamp, scratch=scratch)
-                _read_into(store, ids, source, positions, every, file, gaps)
-        if store.d is None:
+            with self._opened(file) as source:
+                self._positions_in(source, file.place)
+                rows.append(source.n or 0)
+        if not sum(rows):
+            self._finished(None, files)
+        return self.names or (), rows
+
+    def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
+        if table is None:
+            raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
+        return table
+
+    @contextmanager
+    def _opened(self, file: File) -> Iterator[Source]:
+        path, place, kind, root, _ = file
+        if self._columns == ():
+            raise UserError(
+                f"{place}: an empty list of columns was asked for; name at least one, or leave it out for all"
+            )
+        _refuse_repeats(self._columns or (), f"{place}: the columns asked for")
+        with system_errors(place):
+            if path.is_dir():
+                opened: AbstractContextManager[Source] = open_images(path, place, root, self._id_name)
+            elif not path.is_file():
+                raise UserError(f"{place}: no such file")
+            elif (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:
+                raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
+            elif path.stat().st_size == 0:
+                raise UserError(f"{place} is empty; a table needs at least one row")
+            else:
+                opened = opener(path, self._columns, self._id_name, place)
+            with opened as source:
+                yield source
+
+    def _chosen(self, names: Names | None, place: str) -> Names | None:
+        wanted = self._columns
+        if names is None:
+            if wanted is not None:
+                raise UserError(f"{place} has no column names to choose by; an array `columns` (.npz) can name them")
             return None
-        return Table(store.rows(), every.names, ids=ids if len(ids) else None, scratch=scratch, repeats=repeats)
-    finally:
-        store.close()
+        if wanted is None:
+            _refuse_repeats(names, f"{place}: the column names")
+            return names
+        known = set(names)
+        missing = [name for name in wanted if name not in known]
+        if self._may_lack and len(missing) < len(wanted):
+            wanted = tuple(name for name in wanted if name in known)
+        elif missing:
+            hints = ", ".join(f"{shown(name)}{did_you_mean(name, names)}" for name in missing[:_MOST_HINTS])
+            more = f" and {len(missing) - _MOST_HINTS} more" if len(missing) > _MOST_HINTS else ""
+            raise UserError(f"{place} has no column {hints}{more}; it has {listed(names)}")
+        asked = set(wanted)
+        _refuse_repeats([name for name in names if name in asked], f"{place}: the column names")
+        return wanted
 
 
-def _no_rows(files: Sequence[File]) -> UserError:
-    return UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
-
-
-def headers(
-    files: Sequence[File], columns: Sequence[str] | None = None, *, may_lack: bool = False, id_name: str | None = None
-) -> tuple[Names, list[int]]:
-    """Return the names of a table's columns, and how many rows each of its parquet files has; no rows are read.
-
-    Raises:
-        UserError: as `read_files`, of what headers say.
-    """
-    wanted, rows = _asked_for(columns, files[0].place), []
-    every = _Alike(lambda names, place: _chosen(names, wanted, may_lack, place))
-    for file in files:
-        with _opened(file, wanted, id_name) as source:
-            every.positions_in(source, file.place)
-            rows.append(source.n or 0)
-    if not sum(rows):
-        raise _no_rows(files)
-    return every.names or (), rows
-
-
-def column_names(file: File, id_name: str | None = None, columns: Sequence[str] | None = None) -> Names | None:
-    """Return the names of a file's columns without that of the ids, None where it has none; no rows are read.
-
-    With `columns`, the first row of a csv file is its header, also where it consists of numbers. UserError as `read_files`.
-    """
-    with _opened(file, _asked_for(columns, file.place), id_name) as source:
-        return source.names
+def read_table(path: str | Path, columns: Sequence[str] | None = None, **how: Any) -> Table:
+    """Read a file, or a folder of images, as `Numbers` with these arguments does; UserError where it is larger than a run reads."""
+    return Numbers(columns, **how).read_one(Path(path))
 
 
 @contextmanager
@@ -317,120 +377,6 @@ def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:
 _MOST_HINTS = 12
 
 
-class _Alike:
-    """The columns of the files of a table: those of the first one, which the others must have, too, in any order."""
-
-    names: Names | None
-    place = ""
-
-    def __init__(self, chosen: Callable[[Names | None, str], Names | None]) -> None:
-        self._chosen = chosen
-
-    def positions_in(self, source: Source, place: str) -> list[int] | None:
-        """Return where a file has the table's columns, None for all in its order; UserError where its columns are others."""
-        own = self._chosen(source.names, place)
-        if not self.place:
-            self.place, self.names = place, own
-        if (own is None) != (self.names is None):
-            raise UserError(f"{place} and {self.place} must both have names of columns, or neither")
-        if odd := sorted(set(own or ()) ^ set(self.names or ())):
-            raise UserError(f"{place} has other columns than {self.place}; on one side only: {listed(odd)}")
-        if self.names is None or source.names in (None, self.names):
-            return None
-        at = {name: j for j, name in enumerate(source.names or ())}
-        return [at[name] for name in self.names]
-
-
-def _asked_for(columns: Sequence[str] | None, place: str) -> Names | None:
-    """Return the names of the columns asked for, None for all; raise UserError for none, or the same one twice."""
-    if columns is None:
-        return None
-    wanted = (columns,) if isinstance(columns, str) else tuple(columns)
-    if not wanted:
-        raise UserError(f"{place}: an empty list of columns was asked for; name at least one, or leave it out for all")
-    _refuse_repeats(wanted, f"{place}: the columns asked for")
-    return wanted
-
-
-def _chosen(names: Names | None, wanted: Names | None, may_lack: bool, place: str) -> Names | None:
-    """Return the wanted names among those of a file: all of them for None."""
-    if names is None:
-        if wanted is not None:
-            raise UserError(f"{place} has no column names to choose by; an array `columns` (.npz) can name them")
-        return None
-    if wanted is None:
-        _refuse_repeats(names, f"{place}: the column names")
-        return names
-    known = set(names)
-    missing = [name for name in wanted if name not in known]
-    if may_lack and len(missing) < len(wanted):
-        wanted = tuple(name for name in wanted if name in known)
-    elif missing:
-        hints = ", ".join(f"{shown(name)}{did_you_mean(name, names)}" for name in missing[:_MOST_HINTS])
-        more = f" and {len(missing) - _MOST_HINTS} more" if len(missing) > _MOST_HINTS else ""
-        raise UserError(f"{place} has no column {hints}{more}; it has {listed(names)}")
-    asked = set(wanted)
-    _refuse_repeats([name for name in names if name in asked], f"{place}: the column names")
-    return wanted
-
-
 def _refuse_repeats(names: Sequence[str], subject: str) -> None:
     if repeated := [name for name, times in Counter(names).items() if times > 1]:
         raise UserError(f"{subject} hold {listed(repeated)} more than once; every name must differ")
-
-
-@contextmanager
-def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[Source]:
-    """Open a file with the reader of its format; what the system says about it becomes a UserError."""
-    path, place, kind, root, _ = file
-    with system_errors(place):
-        if path.is_dir():
-            opened: AbstractContextManager[Source] = open_images(path, place, root, id_name)
-        elif not path.is_file():
-            raise UserError(f"{place}: no such file")
-        elif (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:
-            raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
-        elif path.stat().st_size == 0:
-            raise UserError(f"{place} is empty; a table needs at least one row")
-        else:
-            opened = opener(path, wanted, id_name, place)
-        with opened as source:
-            yield source
-
-
-def _read_into(
-    store: RowStore,
-    ids: Ids,
-    source: Source,
-    positions: list[int] | None,
-    every: _Alike,
-    file: File,
-    gaps: bool,
-) -> None:
-    """Check the rows of a file and add them to those read before."""
-    names, place, n = every.names, file.place, 0
-    check = FiniteCheck(names, place, gaps=gaps)
-    width = len(positions) if positions is not None else source.width
-    if source.n is not None and width is not None:
-        store.check_fits(8 * source.n * width, place)
-    for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
-        X = as_numbers(rows, names, place, after=n)
-        if store.d not in (None, X.shape[1]):
-            raise UserError(f"{place} has {X.shape[1]} columns where {every.place} has {store.d}")
-        check.look(X)
-        if texts is not None:
-            ids.extend(texts if isinstance(texts, list) else as_texts(texts, place, n + 1))
-        store.check_fits(X.nbytes, place)
-        store.add(X)
-        n += len(X)
-    check.refuse()
-    if n == 0 and not file.part:
-        raise UserError(f"{place}: there are no rows (shape {(0, len(names or ()))}); expected at least one")
-
-
-def _checked_map(X: FloatArray, place: str, gaps: bool) -> FloatArray:
-    check = FiniteCheck(None, place, gaps=gaps)
-    for part in pieces(*X.shape):
-        check.look(X[part])
-    check.refuse()
-    return X

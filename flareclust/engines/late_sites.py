@@ -15,7 +15,7 @@ from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserEr
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.lloyd import assign
-from flareclust.data.tables import File, Table, column_names, read_table
+from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.features.alignment import HIDDEN, own_view
 from flareclust.features.result import place_rows
 from flareclust.features.scaling import FILL
@@ -45,7 +45,7 @@ def place_file(
     names = about.get("columns")
     partial = registry.get(about["algorithm"]).partial
     hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
-    if columns is None and names is not None and not hidden and column_names(File(file, str(file))) is not None:
+    if columns is None and names is not None and not hidden and Numbers().columns_of(File(file, str(file))) is not None:
         columns = names  # hidden ones are found by their codes, among all columns of the file
     if partial and columns is not None and not hidden:
         for name in columns:

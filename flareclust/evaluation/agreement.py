@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.words import iso_date
+from flareclust.data.cells import iso_date
 from flareclust.evaluation.units import (
     ELSEWHERE,
     FAR_CELLS,

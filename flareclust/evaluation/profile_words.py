@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flareclust.data.words import DAYS, iso_date
+from flareclust.data.cells import DAYS, iso_date
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
 

@@ -18,7 +18,7 @@ from flareclust.data.frames import table_of
 from flareclust.data.ids import Ids
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import SPECS, parse
-from flareclust.data.tables import File, Rows, Table, column_names
+from flareclust.data.tables import File, Numbers, Rows, Table
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
@@ -284,7 +284,7 @@ def _check_somewhere(sites: Mapping[str, Rows], wanted: tuple[str, ...]) -> None
     for rows in sites.values() if wanted else ():
         with suppress(UserError):
             if isinstance(rows, Path):
-                found |= set(column_names(File(rows, str(rows)), columns=wanted) or ())
+                found |= set(Numbers(wanted).columns_of(File(rows, str(rows))) or ())
             elif isinstance(rows, Table):
                 found |= set(rows.columns or ())
     if found and (missing := [name for name in wanted if name not in found]):

@@ -38,7 +38,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.words import DAYS
+from flareclust.data.cells import DAYS
 
 _Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
 Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from datetime import date
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,75 +12,35 @@ import numpy as np
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
+from flareclust.data.cells import takes_numbers
 from flareclust.data.file_formats import Names, Piece, Source, listed
-from flareclust.data.tables import File, Table, batches, collect, open_columns
+from flareclust.data.frames import cells_of, names_of, table_of
+from flareclust.data.memory import RowStore
+from flareclust.data.tables import File, Reader, Table, batches, open_columns
 from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
-from flareclust.schema.columns import TableMapping, TableSchema
+from flareclust.schema.columns import ColumnMapping, ColumnSchema, TableMapping, TableSchema
+
+#: How the feature of a category ends that says that its cell is missing.
+_MISSING = "=missing"
 
 
-def read_typed(
-    files: Sequence[File],
-    schema: TableSchema,
-    mapping: TableMapping | None = None,
-    *,
-    truth: str | None = None,
-    memory: int | None = None,
-    scratch: Path | None = None,
-    bounded: bool = False,
-) -> Table:
-    """Read a table by a schema, from one file or from several one after the other.
+class Typed(Reader):
+    """Reads a table by a schema. All that is wrong with it is in one error, counted by column, without any value.
 
     Args:
-        files: csv, parquet, arrow or feather; at least one.
         schema: the federation's.
         mapping: the site's; None where the files are as the schema says.
         truth: a further column of the files, with known classes; no feature, even where the schema says that it is one.
-        memory: most bytes of rows to hold in memory; more are written to a file and mapped. None for no limit.
-        scratch: folder for that file.
-        bounded: whether a table is refused that is larger than a run reads.
 
     Raises:
-        UserError: the mapping does not go with the schema, or the files do not fit it: one message with all faults, counted
-            by column, without any value.
+        UserError: the mapping does not go with the schema.
     """
-    own = mapping or TableMapping()
-    own.check(schema)
-    cells = _Cells(schema, own, truth)
-    parts = [file._replace(part=True) for file in files]  # each may have no rows
-    limits: dict[str, Any] = {"memory": memory, "scratch": scratch, "bounded": bounded}
-    table = collect(parts, cells.opened, lambda names, place: names, gaps=True, **limits)
-    cells.refuse(files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more", table)
-    assert table is not None
-    return replace(table, **cells.found)
 
+    gaps = True
 
-def without(schema: TableSchema, column: str | None) -> TableSchema:
-    """Return a schema where a column is no feature; as it is for None, or a column that it does not have."""
-    if column is None or column not in (*schema.used, schema.weight):
-        return schema
-    return TableSchema(
-        missing=schema.missing, columns={name: one for name, one in schema.columns.items() if name != column}
-    )
-
-
-def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:
-    """Raise UserError where tables were read by another schema than that of their run.
-
-    Args:
-        schemas: fingerprint of the schema by which each table was read, "" for none.
-        wanted: that of the run.
-    """
-    if other := [name for name, schema in schemas.items() if schema != wanted]:
-        raise UserError(
-            f"{', '.join(other)}: read by another schema than that of the run, or by none; read it with "
-            "flareclust.read_table(file, schema) by the schema of the run"
-        )
-
-
-class _Cells:
-    """The cells of a table by a schema: readers of its columns, and what is wrong so far."""
-
-    def __init__(self, schema: TableSchema, own: TableMapping, truth: str | None) -> None:
+    def __init__(self, schema: TableSchema, mapping: TableMapping | None = None, truth: str | None = None) -> None:
+        own = mapping or TableMapping()
+        own.check(schema)
         schema = without(schema, truth)
         self._fingerprint = schema.fingerprint  # what features mean, whichever of them the site has
         for name in own.lacks:
@@ -105,19 +66,25 @@ class _Cells:
         self._faults: list[str] = []
         self._rows = self._kept = 0
 
+    def read(self, files: Sequence[File], store: RowStore | None = None) -> Table:
+        """Return the table in csv, parquet, arrow or feather files; as `Reader`, and a file may have no rows."""
+        return super().read([file._replace(part=True) for file in files], store)
+
     @contextmanager
-    def opened(self, file: File) -> Iterator[Source]:
-        """Open a file; its rows are the schema's features, none where columns are missing or a cell is wrong."""
+    def _opened(self, file: File) -> Iterator[Source]:
         with open_columns(file, self._own.encoding) as stored:
             names = tuple(stored.schema.names)
             self._unread |= dict.fromkeys(name for name in names if name not in self._sources)
             faults = [f"{fault} ({file.place})" for fault in self._misnamed(names)]
             self._faults += faults
-            cells = iter(()) if faults else batches(stored, self._sources)
-            yield Source(self._schema.features, lambda positions, size: filter(None, map(self._take, cells)))
+            found = map(self._piece, () if faults else batches(stored, self._sources))
+            yield Source(self._schema.features, lambda positions, size: filter(None, found))
 
-    def refuse(self, place: str, table: Table | None) -> None:
-        """Raise UserError with all faults, or where there are no rows."""
+    def _chosen(self, names: Names | None, place: str) -> Names | None:
+        return names
+
+    def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
+        place = files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more"
         faults = [*self._faults, *(fault for reader in self._all for fault in reader.faults())]
         if faults:
             raise TableFaults({place: faults})
@@ -126,18 +93,15 @@ class _Cells:
                 "" if not self._rows else f": all {self._rows} have a missing cell in a column with missing: drop-rows"
             )
             raise UserError(f"{place} has no rows{why}; a table needs at least one")
-
-    @property
-    def found(self) -> dict[str, Any]:
-        """Return the fields of a `Table` beside its rows and ids."""
-        return {
-            "schema": self._fingerprint,
-            "repeats": self._most,
-            "dropped": (self._rows - self._kept, self._rows),
-            "missing": {name: number for name, number in self._missing.items() if number},
-            "unread": tuple(self._unread),
-            "truth": None if self._truth is None else tuple(self._classes),
-        }
+        return replace(
+            table,
+            schema=self._fingerprint,
+            repeats=self._most,
+            dropped=(self._rows - self._kept, self._rows),
+            missing={name: number for name, number in self._missing.items() if number},
+            unread=tuple(self._unread),
+            truth=None if self._truth is None else tuple(self._classes),
+        )
 
     def _misnamed(self, names: Names) -> list[str]:
         """Return what is wrong with the names of a file's columns, a clause each."""
@@ -155,8 +119,8 @@ class _Cells:
             faults[-1] += f"; columns without a place in the schema: {listed(others)}"
         return faults
 
-    def _take(self, cells: Sequence[Any]) -> Piece | None:
-        """Return the rows of some cells and their ids; None where none is left, or a cell was wrong."""
+    def _piece(self, cells: Sequence[Any]) -> Piece | None:
+        """Return the rows of the columns' cells, and their ids; None where none is left, or a cell was wrong."""
         n = len(cells[0])
         X, gone = self._features(cells, n)
         kept = np.flatnonzero(~gone)
@@ -186,3 +150,96 @@ class _Cells:
             gone |= missing & dropping
             at += reader.width
         return X, gone
+
+
+def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str]] | None = None) -> FloatArray:
+    """Return the rows (n, d) of a data frame in these columns; NaN where a cell is missing.
+
+    Args:
+        frame: of pandas, polars or pyarrow, or a table with names, which holds features. A category may be one column of its
+            values, and a column of words may hold its features, as numbers.
+        columns: of the result (d,), a category's called like `sex=f`.
+        words: which of them may hold words, with the values of an ordered column, none for dates.
+
+    Raises:
+        UserError: a column is missing, or holds something else than numbers, words or the values of the category.
+    """
+    if isinstance(frame, Table):
+        return table_of("X", frame, columns, may_be_empty=True).X
+    present, words = names_of(frame), words or {}
+    plain, places = list[int](), dict[str, list[int]]()
+    for j, column in enumerate(columns):
+        name = column.partition("=")[0]
+        if column in present and column in words:
+            places[column] = [j]
+        elif column not in present and name in present and name not in columns:
+            places.setdefault(name, []).append(j)
+        else:
+            plain.append(j)
+    parts = [(plain, table_of("X", frame, [columns[j] for j in plain], may_be_empty=True).X)] if plain else []
+    for name, own in places.items():
+        if name in words:
+            values = tuple(words[name])
+            read_as = ColumnSchema(type="ordered" if values else "date", values=values or None)
+        else:
+            own.sort(key=lambda j: columns[j].endswith(_MISSING))
+            values = tuple(columns[j].partition("=")[2] for j in own if not columns[j].endswith(_MISSING))
+            read_as = ColumnSchema(
+                type="category", values=values, missing="as-category" if len(values) < len(own) else None
+            )
+        parts.append((own, _features(frame, name, read_as)))
+    X = np.empty((len(parts[0][1]), len(columns)))
+    for own, part in parts:
+        X[:, own] = part
+    return X
+
+
+def _features(frame: Any, name: str, column: ColumnSchema) -> FloatArray:
+    """Return the features (n, f) of a data frame's column as from a file; cells of an ordered column or date may be features."""
+    import pyarrow as pa
+
+    cells, gone = cells_of(frame, name)
+    plain = column.type != "category"
+    is_number = [plain and isinstance(cell, Real) and not left for cell, left in zip(cells, gone, strict=True)]
+    if any(is_number) and not takes_numbers(column.values or ()):
+        raise UserError(
+            f"X: numbers in the ordered column {name!r} may be values or their places; give values as texts, or read the file by the "
+            "schema (flareclust.read_table)"
+        )
+    texts = [
+        None if left else cell.isoformat() if isinstance(cell, date) else str(cell)
+        for cell, left in zip(cells, np.logical_or(gone, is_number), strict=True)
+    ]
+    reader = ColumnReader(name, column, ColumnMapping(), column.missing or "partial", ".", frozenset(("",)))
+    X = reader.read(pa.array(texts, pa.string()), 0)[0]
+    if reader.faulty:
+        what = "values that are no dates such as 2024-12-31"
+        if column.values:
+            what = f"values other than {', '.join(column.values)}, which the run did not have"
+        raise UserError(f"X: column {name!r} holds {what}")
+    at = np.flatnonzero(is_number)
+    X[at, 0] = [cells[i] for i in at]
+    return X
+
+
+def without(schema: TableSchema, column: str | None) -> TableSchema:
+    """Return a schema where a column is no feature; as it is for None, or a column that it does not have."""
+    if column is None or column not in (*schema.used, schema.weight):
+        return schema
+    return TableSchema(
+        missing=schema.missing, columns={name: one for name, one in schema.columns.items() if name != column}
+    )
+
+
+def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:
+    """Raise UserError where tables were read by another schema than that of their run.
+
+    Args:
+        schemas: fingerprint of the schema by which each table was read, "" for none.
+        wanted: that of the run.
+    """
+    if other := [name for name, schema in schemas.items() if schema != wanted]:
+        raise UserError(
+            f"{', '.join(other)}: read by another schema than that of the run, or by none; read it with "
+            "flareclust.read_table(file, schema) by the schema of the run"
+        )

@@ -24,7 +24,7 @@ from flareclust._foundation.version import __version__
 from flareclust.core.parts import Parts, View, computed, extent_of
 from flareclust.data.file_formats import FileFingerprint
 from flareclust.data.ids import Ids
-from flareclust.data.tables import File, read_files
+from flareclust.data.tables import File, Numbers
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -311,7 +311,7 @@ def _rows(source: _Source) -> FloatArray:
     """Return the rows of a part; this runs on a worker."""
     file, stamp, columns, id_name = source
     stamp.check()
-    rows = read_files([file], columns, id_name=id_name).X
+    rows = Numbers(columns, id_name=id_name).read([file]).X
     stamp.check()
     return rows
 
@@ -319,7 +319,7 @@ def _rows(source: _Source) -> FloatArray:
 def _ids(source: _Source) -> Ids:
     file, stamp, columns, id_name = source
     stamp.check()
-    return read_files([file], columns, id_name=id_name).ids or Ids()
+    return Numbers(columns, id_name=id_name).read([file]).ids or Ids()
 
 
 def _computed(

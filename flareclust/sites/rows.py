@@ -35,9 +35,10 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, FloatArray, never_abort
 from flareclust.data.file_formats import unmarked
 from flareclust.data.labels import LABELS_FILE
-from flareclust.data.tables import FORMATS, File, Table, column_names, headers, read_files
+from flareclust.data.memory import RowStore
+from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table
 from flareclust.schema.columns import TableMapping, TableSchema, read_schema
-from flareclust.schema.reading import read_typed
+from flareclust.schema.reading import Typed
 from flareclust.sites.cluster import ClusterTable, ClusterUnusable, parts_on
 from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.files import find, folder_of, takes_labels
@@ -200,7 +201,7 @@ class SiteData:
                 "out compute"
             )
         self._refuse_others(files, None)
-        columns, rows = headers(files, self.columns, may_lack=self.agreement == "may-lack", id_name=self.id)
+        columns, rows = self._numbers().headers(files)
         self._check_number(sum(rows))
         hidden = self._hidden(frozenset(columns))
         files = [file for file, n in zip(files, rows, strict=True) if n]
@@ -210,22 +211,15 @@ class SiteData:
     def _read(self, scratch: Path | None, gaps: bool) -> Table:
         files = self.files()
         self._refuse_others(files, scratch)
-        if self.schema is not None:
-            found = read_typed(files, self.schema, self.mapping, memory=self.memory, scratch=scratch)
-        else:
-            found = read_files(
-                files,
-                self.columns,
-                may_lack=self.agreement == "may-lack",
-                id_name=self.id,
-                memory=self.memory,
-                scratch=scratch,
-                gaps=gaps,
-            )
+        reader: Reader = self._numbers(gaps) if self.schema is None else Typed(self.schema, self.mapping)
+        found = reader.read(files, RowStore(self.memory, scratch))
         if found.dropped[0]:
             log.warning("%d of %d rows are left out, since a cell is missing (missing: drop-rows)", *found.dropped)
         self._check_number(found.rows_kept)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
+
+    def _numbers(self, gaps: bool = False) -> Numbers:
+        return Numbers(self.columns, may_lack=self.agreement == "may-lack", id_name=self.id, gaps=gaps)
 
     def _hidden(self, names: frozenset[str]) -> frozenset[str]:
         """Return which of the names do not leave the site."""
@@ -244,9 +238,9 @@ class SiteData:
         if self.agreement != "exact" or self.columns is None:
             return
         for file in files:
-            names = column_names(file, self.id)
+            names = Numbers(id_name=self.id).columns_of(file)
             if names is not None and set(names) != set(self.columns):
-                read_files([file], id_name=self.id, memory=self.memory, scratch=scratch)  # its own faults come first
+                Numbers(id_name=self.id).read([file], RowStore(self.memory, scratch))  # its own faults come first
                 odd = ", ".join(sorted(set(names) ^ set(self.columns)))
                 number = f"{len(names)} columns where most sites have {len(self.columns)}"
                 if len(names) == len(self.columns):

@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.words import takes_numbers
+from flareclust.data.cells import takes_numbers
 from flareclust.features.scaling import Scaling
 
 MODEL_NAME = "model"

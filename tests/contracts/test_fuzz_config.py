@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.cli.settings import parse_settings
-from flareclust.data.tables import File, Table, read_files, read_table
+from flareclust.data.memory import RowStore
+from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.sweeps.sweep import make_sweep, read_sweep
 from flareclust.sites.config import CONFIG_FILE
@@ -175,7 +176,7 @@ def test_a_zip_bomb_of_real_rows_stays_within_the_memory_that_is_allowed(tmp_pat
     assert (tmp_path / "t.npz").stat().st_size < 100_000
     with traced():
         file = File(tmp_path / "t.npz", "t.npz")
-        table, peak = peak_of(lambda: read_files([file], memory=MEMORY, scratch=tmp_path))
+        table, peak = peak_of(lambda: Numbers().read([file], RowStore(MEMORY, tmp_path)))
     assert table.X.shape == (1 << 21, 3)
     assert peak < 6 * MEMORY
 
@@ -228,7 +229,7 @@ def test_arrow_files_whose_texts_lie_outside_of_them_are_refused(tmp_path, new):
     far = np.concatenate([ends[:10], ends[10:] + 2**30]).astype("<i4")
     (tmp_path / "t.arrow").write_bytes(_patched(stream.getvalue(), ends.tobytes(), far.tobytes()))
     with pytest.raises(UserError, match="or it is damaged"):
-        read_files([File(tmp_path / "t.arrow", "t.arrow")], id_name="id")
+        Numbers(id_name="id").read([File(tmp_path / "t.arrow", "t.arrow")])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust.data.tables import File, Table, column_names, read_files
+from flareclust.data.memory import RowStore
+from flareclust.data.tables import File, Numbers, Table
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.rows import SiteData
 from tests.fuzz.choices import Choices, spoiled
@@ -111,15 +112,15 @@ def read(kind: str, data: bytes, folder: Path, choices: Choices) -> Table | str:
     try:
         match choices.less_than(5):
             case 0:
-                return read_files([file], memory=MEMORY, scratch=folder)
+                return Numbers().read([file], RowStore(MEMORY, folder))
             case 1:
-                return read_files([file], ["weight", "age"], memory=MEMORY, scratch=folder)
+                return Numbers(["weight", "age"]).read([file], RowStore(MEMORY, folder))
             case 2:
-                return read_files([file], id_name="id", memory=MEMORY, scratch=folder)
+                return Numbers(id_name="id").read([file], RowStore(MEMORY, folder))
             case 3:
-                return read_files([file, file], memory=100, scratch=folder)
+                return Numbers().read([file, file], RowStore(100, folder))
             case _:
-                return ",".join(column_names(file) or ())
+                return ",".join(Numbers().columns_of(file) or ())
     except (UserError, Refusal) as error:
         return str(error)
 

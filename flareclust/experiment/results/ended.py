@@ -23,7 +23,7 @@ from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.odd_columns import odd_between_sites
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
 from flareclust.data.tables import Table
-from flareclust.data.words import DAYS
+from flareclust.data.cells import DAYS
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells
 from flareclust.evaluation.criteria import USUAL, current_rule

@@ -11,7 +11,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
-from flareclust.data.frames import frame_of, is_frame, rows_of
+from flareclust.data.frames import frame_of, is_frame
 from flareclust.data.tables import Table
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity import Continuity
@@ -29,7 +29,7 @@ from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import FILL, filled, nearest
 from flareclust.protocol.cluster_arrays import ROWS
 from flareclust.protocol.outcome import Outcome, devices
-from flareclust.schema.reading import check_read_by
+from flareclust.schema.reading import check_read_by, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
+from flareclust.data.cells import DAYS
 from flareclust.data.tables import Table
-from flareclust.data.words import DAYS
 from flareclust.engines.late_sites import place, place_file, read_finished
 from flareclust.evaluation.agreement import unlike_columns
 from flareclust.evaluation.profiles import profiles_of

@@ -12,7 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import site_name
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.image_files import IMAGE_SUFFIXES, Shape, first_shape, has_images, image_ids, named
-from flareclust.data.tables import SUFFIXES, File, Rows, column_names
+from flareclust.data.tables import SUFFIXES, File, Numbers, Rows
 from flareclust.protocol import registry
 
 
@@ -57,7 +57,7 @@ def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
     for path in sites.values():
         assert isinstance(path, Path)
         with suppress(UserError):  # the site will say so itself
-            found[column_names(File(path, str(path)))] += 1
+            found[Numbers().columns_of(File(path, str(path)))] += 1
     return found.most_common(1)[0][0] if found else None
 
 

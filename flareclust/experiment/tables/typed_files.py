@@ -9,7 +9,6 @@ from typing import Any
 
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.validation import check_path, did_you_mean
-from flareclust.data.file_formats import unmarked
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import COLUMN_FORMATS, File, Table, open_columns
 from flareclust.data.tables import read_table as read_numbers
@@ -17,7 +16,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.tables.site_rows import site_files
 from flareclust.protocol import registry
 from flareclust.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
-from flareclust.schema.reading import read_typed
+from flareclust.schema.reading import Typed
 
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
 _MAPPING = ".mapping.yaml"
@@ -60,13 +59,7 @@ def typed_file(
     mapping: TableMapping | None = None,
 ) -> Table:
     """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
-    own = mapping or mapping_of(path)
-    try:
-        return read_typed([File(path, str(path))], schema, own, truth=truth, memory=memory, bounded=True)
-    except TableFaults:
-        raise
-    except UserError as error:
-        raise UserError(unmarked(str(error))) from None
+    return Typed(schema, mapping or mapping_of(path), truth).read_one(path, memory)
 
 
 def mapping_file(path: Path) -> Path:

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from flareclust.data.tables import File, Table, read_files
+from flareclust.data.memory import RowStore
+from flareclust.data.tables import File, Numbers, Table
 
 NAMES = ("age", "height", "weight")
 
@@ -40,4 +41,4 @@ def frame(n: int = 100) -> pd.DataFrame:
 
 
 def read(file: File | list[File], folder: Path, memory: int | None = 100, **how: object) -> Table:
-    return read_files(file if isinstance(file, list) else [file], memory=memory, scratch=folder, **how)  # type: ignore[arg-type]
+    return Numbers(**how).read(file if isinstance(file, list) else [file], RowStore(memory, folder))  # type: ignore[arg-type]

@@ -7,7 +7,8 @@ from PIL import Image
 from flareclust._foundation.errors import UserError
 from flareclust.data import image_files
 from flareclust.data.image_files import IMAGE_SUFFIXES, first_shape, has_images, image_names
-from flareclust.data.tables import File, read_files, read_table
+from flareclust.data.memory import RowStore
+from flareclust.data.tables import File, Numbers, read_table
 from tests.unit.data.image_cases import colour, grey, write
 
 
@@ -94,7 +95,7 @@ def test_the_first_frame_of_several_is_read(tmp_path):
 def test_more_than_memory_goes_to_a_file(tmp_path):
     for number in range(6):
         write(tmp_path / "images" / f"{number}.png", grey(number))
-    table = read_files([File(tmp_path / "images", "images")], memory=1000, scratch=tmp_path)
+    table = Numbers().read([File(tmp_path / "images", "images")], RowStore(1000, tmp_path))
     assert isinstance(table.X, np.memmap)
     np.testing.assert_array_equal(table.X, [grey(number).ravel() for number in range(6)])
     assert len(table.ids) == 6

@@ -10,8 +10,8 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.data import csv_files
-from flareclust.data.memory import LIMIT, parse_size, run_limit
-from flareclust.data.tables import File, read_files, read_table
+from flareclust.data.memory import LIMIT, RowStore, parse_size, run_limit
+from flareclust.data.tables import File, Numbers, read_table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
@@ -92,7 +92,7 @@ def test_rows_of_many_columns_come_in_pieces_with_their_ids(tmp_path, monkeypatc
     rows = [["id", *(f"c{j}" for j in range(40))], *([f"p{i}", *map(repr, row)] for i, row in enumerate(X.tolist()))]
     (tmp_path / "t.csv").write_text("\n".join(map(",".join, rows)))
     monkeypatch.setattr(csv_files, "_WIDE", 2)
-    table = read_files([File(tmp_path / "t.csv", "t.csv")], id_name="id", memory=64_000, scratch=tmp_path)
+    table = Numbers(id_name="id").read([File(tmp_path / "t.csv", "t.csv")], RowStore(64_000, tmp_path))
     np.testing.assert_array_equal(table.X, X)
     assert list(table.ids or ()) == [f"p{i}" for i in range(500)]
 

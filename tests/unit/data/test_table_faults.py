@@ -11,9 +11,10 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
+from flareclust.data.memory import RowStore
 from flareclust.data.tables import File
 from flareclust.schema.columns import TableSchema
-from flareclust.schema.reading import read_typed
+from flareclust.schema.reading import Typed
 from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
@@ -136,7 +137,7 @@ def test_a_fault_is_found_by_a_schema_of_numbers_too(tmp_path, fault, suffix):
     file, texts = write(tmp_path, suffix, FAULTS[fault][1]()), set()
     for memory in (None, 100):
         with pytest.raises(UserError) as it:
-            read_typed([file], NUMBERS, memory=memory, scratch=tmp_path)
+            Typed(NUMBERS).read([file], RowStore(memory, tmp_path))
         texts.add(str(it.value))
         assert not any(secret in str(it.value) for secret in ("secret", "271828"))
     assert len(texts) == 1
@@ -147,7 +148,7 @@ def test_a_fault_is_found_by_a_schema_of_numbers_too(tmp_path, fault, suffix):
 def test_a_table_of_numbers_is_one_by_a_schema_of_numbers(tmp_path, suffix):
     file = write(tmp_path, suffix, frame())
     for memory in (None, 100):
-        typed = read_typed([file], NUMBERS, memory=memory, scratch=tmp_path)
+        typed = Typed(NUMBERS).read([file], RowStore(memory, tmp_path))
         plain = read(file, tmp_path, memory)
         np.testing.assert_array_equal(typed.X, plain.X)
         assert (typed.columns, is_mapped(typed.X)) == (plain.columns, memory is not None)

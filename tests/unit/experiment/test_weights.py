@@ -8,7 +8,7 @@ import pytest
 import flareclust
 from flareclust import UserError
 from flareclust._foundation.errors import JobFailed, TableFaults
-from flareclust.data.tables import File, Table, read_files
+from flareclust.data.tables import File, Numbers, Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.experiment.config import make_experiment
@@ -104,10 +104,10 @@ def test_the_simulator_gets_what_it_needs(folder, tmp_path):
     """An npz file as the simulator writes it keeps how often a row may be there; a wrong number is refused."""
     rows = np.arange(6.0).reshape(3, 2)
     np.savez(tmp_path / "a.npz", X=rows, columns=np.array(["x", "y"]), row_repeats=np.array(4))
-    assert read_files([File(tmp_path / "a.npz", "a.npz")]).repeats == 4
+    assert Numbers().read([File(tmp_path / "a.npz", "a.npz")]).repeats == 4
     np.savez(tmp_path / "a.npz", X=rows, columns=np.array(["x", "y"]), row_repeats=np.array([4, 5]))
     with pytest.raises(UserError, match="`row_repeats` must be one integer"):
-        read_files([File(tmp_path / "a.npz", "a.npz")])
+        Numbers().read([File(tmp_path / "a.npz", "a.npz")])
 
 
 # ---- what is refused ----

@@ -8,7 +8,7 @@ from flareclust._foundation.settings_file import parse_yaml
 from flareclust.data.tables import File
 from flareclust.schema.columns import TableMapping, TableSchema
 from flareclust.schema.draft import LEAST_ROWS, draft
-from flareclust.schema.reading import read_typed
+from flareclust.schema.reading import Typed
 
 N = 60
 
@@ -51,7 +51,7 @@ def test_types_of_columns(tmp_path):
     }  # fmt: skip
     assert (columns["size (mm)"].unit, columns["weight_kg"].unit) == ("mm", "kg")
     assert columns["answer"].values == ("no", "yes")
-    read_typed([File(path, "north.csv")], drafted(path))
+    Typed(drafted(path)).read([File(path, "north.csv")])
 
 
 def test_the_draft_shows_no_extreme_and_no_rare_value(tmp_path):

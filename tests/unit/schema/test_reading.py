@@ -11,9 +11,10 @@ from pyarrow import csv, feather, parquet
 
 from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
+from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, batches, open_columns
 from flareclust.schema.columns import TableMapping, TableSchema
-from flareclust.schema.reading import read_typed
+from flareclust.schema.reading import Typed
 
 COLUMNS = {
     "patient": "id",
@@ -31,7 +32,7 @@ EXPECTED = [[40, 15.5, 1, 0, 1, 10], [51, 22, 0, 1, 0, 1]]
 def read(tmp_path, text, schema=SCHEMA, mapping=None, encoding="utf-8", name="north.csv", **more):
     path = tmp_path / name
     path.write_text(text, encoding=encoding)
-    return read_typed([File(path, name)], schema, mapping, **more)
+    return Typed(schema, mapping, **more).read([File(path, name)])
 
 
 def faults(tmp_path, text, **more):
@@ -92,7 +93,7 @@ def test_equal_from_parquet_and_feather_with_types_of_their_own(tmp_path):
     feather.write_feather(table, str(tmp_path / "a.feather"))
     mapping = TableMapping(columns={"stage": {"values": {"1": "I", "2": "II"}}})
     for name in ("a.parquet", "a.feather"):
-        typed = read_typed([File(tmp_path / name, name)], SCHEMA, mapping)
+        typed = Typed(SCHEMA, mapping).read([File(tmp_path / name, name)])
         np.testing.assert_array_equal(typed.X, EXPECTED)
         assert list(typed.ids) == ["p1", "p2"]
 
@@ -183,14 +184,14 @@ def test_all_rows_dropped(tmp_path):
 def test_formats_without_text(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.eye(2))
     with pytest.raises(UserError, match="is one of csv, parquet"):
-        read_typed([File(tmp_path / "a.npz", "a.npz")], SCHEMA)
+        Typed(SCHEMA).read([File(tmp_path / "a.npz", "a.npz")])
 
 
 def test_several_files_and_more_rows_than_memory(tmp_path):
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(PLAIN)
     files = [File(tmp_path / name, name) for name in ("a.csv", "b.csv")]
-    typed = read_typed(files, SCHEMA, memory=50, scratch=tmp_path)
+    typed = Typed(SCHEMA).read(files, RowStore(50, tmp_path))
     assert isinstance(typed.X, np.memmap)
     np.testing.assert_array_equal(typed.X, EXPECTED * 2)
 
@@ -263,10 +264,10 @@ def test_an_id_that_is_no_text_is_a_fault_and_changes_no_other_id(tmp_path):
     path = tmp_path / "north.parquet"
     for ids, expected in (([b"a", b" b "], ["a", "b"]), ([1.0, 2.5, 2.0**60], ["1", "2.5", str(2.0**60)])):
         parquet.write_table(pa.table({"patient": ids, "age": list(range(len(ids)))}), path)
-        assert list(read_typed([File(path, "north.parquet")], schema, None).ids)[:2] == expected[:2]
+        assert list(Typed(schema).read([File(path, "north.parquet")]).ids)[:2] == expected[:2]
     parquet.write_table(pa.table({"patient": [b"a", b"\xff", b"b"], "age": [1, 2, 3]}), path)
     with pytest.raises(TableFaults, match="patient: 1 cell is no text, first in row 2"):
-        read_typed([File(path, "north.parquet")], schema, None)
+        Typed(schema).read([File(path, "north.parquet")])
 
 
 def test_arrow_gets_utf8_and_calls_no_python_from_its_threads(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ import pytest
 
 import flareclust
 from flareclust import UserError
-from flareclust.data.words import is_missing, numbers_of_words
 from flareclust.features.scaling import filling_of, scaling_of
+from flareclust.schema.reading import rows_of
 from flareclust.tracking.model_files import save_model
 from tests.served import run, tables
 
@@ -71,9 +71,9 @@ def test_other_words_are_refused_without_naming_them(served, column, cell, text)
 def test_numbers_that_may_be_values_or_places_are_refused(tmp_path):
     words = {"grade": ("1", "2", "3")}
     with pytest.raises(UserError, match="'grade' may be values or their places; give values as texts"):
-        numbers_of_words("grade", [1, 2], words["grade"])
-    assert numbers_of_words("grade", ["1", "3"], words["grade"]).tolist() == [0, 2]
-    assert numbers_of_words("score", [1, "2"], ("0", "1", "2")).tolist() == [1, 2]
+        rows_of(pd.DataFrame({"grade": [1, 2]}), ["grade"], words)
+    assert rows_of(pd.DataFrame({"grade": ["1", "3"]}), ["grade"], words).tolist() == [[0], [2]]
+    assert rows_of(pd.DataFrame({"score": [1, "2"]}), ["score"], {"score": ("0", "1", "2")}).tolist() == [[1], [2]]
     save_model(
         tmp_path / "model", np.array([[0.0], [2.0]]), ["grade"], run_id="0" * 32, model_id="m-" + "0" * 32, words=words
     )
@@ -84,9 +84,7 @@ def test_numbers_that_may_be_values_or_places_are_refused(tmp_path):
 
 
 def test_missing_cells_are_those_of_every_kind_of_frame():
-    assert all(map(is_missing, (None, float("nan"), np.float64("nan"), pd.NA, pd.NaT, "")))
-    assert not any(map(is_missing, (0, 0.0, "x", " ", False, datetime.date(2024, 1, 1))))
-    days = numbers_of_words(
-        "seen_on", [pd.Timestamp("1970-01-02 13:00"), datetime.date(1970, 1, 3), "1970-01-04T01:00", None, 9], ()
-    )
-    np.testing.assert_array_equal(days, [1, 2, 3, np.nan, 9])
+    cells = [None, float("nan"), np.float64("nan"), pd.NA, pd.NaT, "", 0, 9.5, pd.Timestamp("1970-01-02 13:00")]
+    cells += [datetime.date(1970, 1, 3), "1970-01-04T01:00"]
+    days = rows_of(pd.DataFrame({"seen_on": pd.Series(cells, dtype=object)}), ["seen_on"], {"seen_on": ()})
+    np.testing.assert_array_equal(days[:, 0], [np.nan] * 6 + [0, 9.5, 1, 2, 3])
