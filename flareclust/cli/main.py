@@ -226,21 +226,16 @@ def assign(
     assert data is not None
     from flareclust._foundation.own_files import make_folder
     from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
-    from flareclust.experiment.tables.late_rows import notes_on, place_by_names, place_typed
+    from flareclust.experiment.tables.late_rows import notes_on, place_file
 
-    ids = id_name = None
-    if schema is None:
-        labels, table = place_by_names(result, data, site, split_names(columns), salt)
-    else:
-        labels, table, id_name = place_typed(result, data, site, schema)
-        ids = table.ids
-        if table.dropped[0]:
-            say("{:,} of {:,} rows have a missing cell and no label (missing: drop-rows)".format(*table.dropped))
+    labels, table, id_name = place_file(result, data, site, split_names(columns), salt, schema)
+    if table.dropped[0]:
+        say("{:,} of {:,} rows have a missing cell and no label (missing: drop-rows)".format(*table.dropped))
     try:
         make_folder(out)
         if not is_labels_file(out / LABELS_FILE):
             raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
-        write_labels(out, labels, ids, id_name)
+        write_labels(out, labels, None if id_name is None else table.ids, id_name)
     except OSError as error:
         raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
     terminal.print_placement(labels, out, notes_on(result, table))

@@ -2,7 +2,6 @@
 
 __all__ = [
     "cells",
-    "column_summary",
     "csv_files",
     "datasets",
     "devices",

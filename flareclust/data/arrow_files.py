@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,16 +28,15 @@ class Stored(NamedTuple):
 
 
 @contextmanager
-def open_parquet(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
-    """Open a parquet file."""
-    with stored_parquet(file, place) as stored:
-        yield _source(stored, wanted, id_name, place)
-
-
-@contextmanager
-def open_arrow(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
-    """Open an Arrow file (feather version 2 is one) or Arrow stream."""
-    with stored_arrow(file, place) as stored:
+def open_numbers(
+    stored_as: Callable[[Path, str], AbstractContextManager[Stored]],
+    file: Path,
+    wanted: Names | None,
+    id_name: str | None,
+    place: str,
+) -> Iterator[Source]:
+    """Open a file that is stored as parquet or in Arrow's own formats, for its numbers."""
+    with stored_as(file, place) as stored:
         yield _source(stored, wanted, id_name, place)
 
 
@@ -68,7 +67,7 @@ def _by_group(stored: Any, names: list[str], rows: int) -> Iterator[Any]:
 
 @contextmanager
 def stored_arrow(file: Path, place: str) -> Iterator[Stored]:
-    """Open an Arrow file or stream; UserError where it is none, also from reading its batches."""
+    """Open an Arrow file (feather version 2 is one) or stream; UserError where it is none, also from reading its batches."""
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as mapped:

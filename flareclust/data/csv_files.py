@@ -7,16 +7,18 @@ import codecs
 import csv
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray
 from flareclust.data.file_formats import (
     CHOOSE_ADVICE,
     TEXT_ADVICE,
@@ -54,6 +56,9 @@ _HEAD, _LINE = 4096, 1 << 20
 #: What to do with a table whose numbers have decimal commas.
 COMMA_ADVICE = "read numbers with a decimal comma by a schema (flareclust schema draft FILE --decimal ,)"
 
+#: How errors of rows of numbers end.
+_ADVICE = f"; correct it, {CHOOSE_ADVICE}, or {{}}"
+
 #: What to do with a text in another encoding.
 UTF8_ADVICE = "save it as UTF-8"
 
@@ -65,20 +70,27 @@ _COPIED = 1 << 20
 class _Layout:
     """A csv file: its delimiter, how many cells a line has, how many lines come before the rows, names if it has any.
 
-    `block` is how many bytes are read at once; no row may be longer.
+    `place` is what messages call it, and `advice` what they end with where a row is at fault. `block` is how many bytes Arrow
+    reads at once; no row may be longer.
     """
 
     file: Path
+    place: str
     delimiter: str
     width: int
     skip: int
     names: Names | None
     block: int
-    encoding: str = "utf-8"
+    encoding: str
+    advice: str = ""
 
     def open(self, errors: str = "strict") -> TextIO:
         """Return the open text, without a byte order mark."""
         return _opened(self.file, self.encoding, errors)
+
+    def fault(self, what: str) -> UserError:
+        """Return the error of a row."""
+        return UserError(f"{self.place}: {what}{self.advice}")
 
 
 def _opened(file: Path, encoding: str, errors: str = "strict") -> TextIO:
@@ -88,11 +100,8 @@ def _opened(file: Path, encoding: str, errors: str = "strict") -> TextIO:
 @contextmanager
 def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
     """Open a csv file; it has a header where columns are asked for by name, or its first row is no row of numbers."""
-    try:
-        layout, first, second = _csv_head(file, place)
-    except UnicodeError:
-        raise _not_text(file, "utf-8", place) from None
-    names: Names | None = None
+    layout, first, second = _csv_head(file, place)
+    layout, names = replace(layout, advice=_ADVICE.format(TEXT_ADVICE)), None
     if wanted is None and id_name is None and all(map(_is_number, first)):
         layout = replace(layout, skip=0)
     else:
@@ -110,9 +119,12 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
                 "with to_csv(index=False), or choose the columns by name"
             )
         if layout.width > _WIDE:
-            yield from _wide_pieces(layout, chosen, own, size.piece, place)
-        else:  # Arrow gives a block of text at a time
-            yield from _csv_pieces(layout, chosen, own, place)
+            yield from _wide_pieces(layout, chosen, own, size.piece)
+            return
+        from flareclust.data.arrow_files import id_values, stack
+
+        for columns in _columns(layout, chosen, [] if own is None else [own]):  # Arrow gives a block of text at a time
+            yield Piece(stack(columns[: len(chosen)]), None if own is None else id_values(columns[-1]))
 
     yield Source(None if names is None else tuple(names[j] for j in others), read)
 
@@ -121,8 +133,7 @@ def _csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[_Layout,
     """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows.
 
     Raises:
-        UserError: it does not begin as a table.
-        UnicodeError: it is no text in this encoding.
+        UserError: it does not begin as a table, or is no text in this encoding.
     """
     try:
         with _opened(file, encoding) as stream:
@@ -138,6 +149,8 @@ def _csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[_Layout,
             first = next((row for row in lines if any(map(str.strip, row))), [])
             skip, longest = lines.line_num, text.taken()
             second = next((row for row in lines if any(map(str.strip, row))), [])
+    except UnicodeError:
+        raise _not_text(file, encoding, place) from None
     except csv.Error:
         raise UserError(
             f"{place} does not begin as a table of text (an open quotation mark, an overlong cell?)"
@@ -145,7 +158,7 @@ def _csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[_Layout,
     if not first:
         raise UserError(f"{place} has no rows; a table needs at least one")
     block = max(_BLOCK, _LONGER * max(longest, text.taken()))
-    return _Layout(file, delimiter, len(first), skip, None, block, encoding), first, second
+    return _Layout(file, place, delimiter, len(first), skip, None, block, encoding), first, second
 
 
 def _lines(stream: TextIO, place: str) -> Iterator[str]:
@@ -216,39 +229,36 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str) -> Iterator[Piece]:
+def _columns(layout: _Layout, numbers: Sequence[int], texts: Sequence[int]) -> Iterator[list[Any]]:
+    """Give the cells of columns of numbers, and of columns of texts, batch by batch; without numbers cells may hold ends of lines.
+
+    Raises:
+        UserError: some row is none of these.
+    """
     import pyarrow as pa
-
-    from flareclust.data.arrow_files import id_values, stack
-
-    types = dict.fromkeys(chosen, pa.float64())
-    if own is not None:
-        types[own] = pa.string()
-    try:
-        for batch in _arrow_batches(layout.file, layout, types, text=False):
-            ids = None if own is None else id_values(batch.column(len(chosen)))
-            yield Piece(stack(batch.columns[: len(chosen)]), ids)
-    except pa.ArrowInvalid:
-        fault = _csv_fault(layout, chosen, errors="replace")
-    else:
-        return
-    names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
-    raise _csv_error(fault, place) if isinstance(fault, str) else _no_number(names, *fault, place)
-
-
-def _arrow_batches(source: Any, layout: _Layout, types: Mapping[int, Any], *, text: bool) -> Iterator[Any]:
-    """Give the record batches of some columns of a type each; with `text` cells may hold ends of lines."""
     from pyarrow import csv as arrow_csv
 
     every = [str(j) for j in range(layout.width)]
-    kept = {every[j]: kind for j, kind in types.items()}
+    types = {every[j]: pa.float64() for j in numbers} | {every[j]: pa.string() for j in texts}
     reading = arrow_csv.ReadOptions(
-        column_names=every, skip_rows=layout.skip, block_size=layout.block, use_threads=not text
+        column_names=every, skip_rows=layout.skip, block_size=layout.block, use_threads=bool(numbers)
     )
-    parsing = arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=text)
-    converting = arrow_csv.ConvertOptions(include_columns=list(kept), column_types=kept)
-    with arrow_csv.open_csv(source, reading, parsing, converting) as batches:
-        yield from batches
+    parsing = arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=not numbers)
+    converting = arrow_csv.ConvertOptions(include_columns=list(types), column_types=types)
+    try:
+        with _in_utf8(layout) as text, arrow_csv.open_csv(text, reading, parsing, converting) as batches:
+            for batch in batches:
+                yield batch.columns
+    except (pa.ArrowInvalid, UnicodeError):  # their texts quote cells
+        pass
+    else:
+        return
+    # Bytes that are no text are no number either, and may lie in columns that are not read.
+    for row, cells in enumerate(_rows(layout, "replace" if numbers else "strict", layout.block), 1):
+        for j in numbers:
+            if not _is_number(cells[j]):
+                raise _no_number(layout, row, j, cells[j])
+    raise layout.fault(f"it is not a plain table{' of numbers' if numbers else ''}")
 
 
 @contextmanager
@@ -258,34 +268,19 @@ def stored_csv(file: Path, place: str, encoding: str) -> Iterator["Stored"]:
 
     from flareclust.data.arrow_files import Stored
 
-    try:
-        layout, first, _ = _csv_head(file, place, encoding)
-    except UnicodeError:
-        raise _not_text(file, encoding, place) from None
+    layout, first, _ = _csv_head(file, place, encoding)
     names = [cell.strip() for cell in first]
 
     def batches(columns: list[str], rows: int) -> Iterator[Any]:
         del rows  # Arrow gives a block of text at a time
-        types = {names.index(name): pa.string() for name in columns}
-        try:
-            with _in_utf8(file, encoding) as text:
-                for batch in _arrow_batches(text, layout, types, text=True):
-                    yield batch.rename_columns(columns)
-        except (pa.ArrowInvalid, UnicodeError):  # their texts quote cells
-            pass
-        else:
-            return
-        try:
-            fault = _csv_fault(layout)
-        except UnicodeError:
-            raise _not_text(file, encoding, place) from None
-        raise UserError(f"{place}: {fault}")
+        for cells in _columns(layout, (), [names.index(name) for name in columns]):
+            yield pa.record_batch(cells, columns)
 
     yield Stored(pa.schema([(name, pa.string()) for name in names]), batches)
 
 
 @contextmanager
-def _in_utf8(file: Path, encoding: str) -> Iterator[Any]:
+def _in_utf8(layout: _Layout) -> Iterator[Any]:
     """Give what Arrow reads as UTF-8: the file, or a copy of it; UnicodeError where it is no text in this encoding.
 
     Arrow's own conversion calls Python from threads of its own, which abort the process, or never let it end, where they do
@@ -293,10 +288,10 @@ def _in_utf8(file: Path, encoding: str) -> Iterator[Any]:
     """
     import pyarrow as pa
 
-    if codecs.lookup(encoding).name == "utf-8":
-        yield file
+    if codecs.lookup(layout.encoding).name == "utf-8":
+        yield layout.file
         return
-    with file.open(encoding=encoding, newline="") as text:
+    with layout.open() as text:
         parts = (part.encode() for part in iter(partial(text.read, _COPIED), ""))
         with on_disk(parts, None) as copy:
             copy.seek(0)
@@ -304,48 +299,51 @@ def _in_utf8(file: Path, encoding: str) -> Iterator[Any]:
                 yield native
 
 
-def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
+def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int) -> Iterator[Piece]:
     """Give the rows of a table with many columns; only the cells of one row are Python objects at a time."""
     whole = chosen == list(range(layout.width))
     step = max(1, piece // (8 * len(chosen)))
-    rows = np.empty((step, len(chosen)))
-    ids: list[str] = []
-    done = n = 0
-    for n, cells in enumerate(_rows_of(layout, place), 1):
-        row = cells if whole else [cells[j] for j in chosen]
-        try:
-            rows[done] = _numbers(row)
-        except ValueError:
-            at = next(at for at, cell in enumerate(row) if not _is_plain(cell))
-            names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
-            raise _no_number(names, n, at, row[at], place) from None
-        if own is not None:
-            ids.append(cells[own])
-        done += 1
-        if done == step:
-            yield Piece(rows, None if own is None else np.array(ids, dtype=object))
-            rows, ids, done = np.empty((step, len(chosen))), [], 0
-    if done:
-        yield Piece(rows[:done].copy(), None if own is None else np.array(ids, dtype=object))
+
+    def parsed() -> Iterator[tuple[FloatArray, str | None]]:
+        for n, cells in enumerate(_rows(layout), 1):
+            row = cells if whole else [cells[j] for j in chosen]
+            try:
+                yield np.array(_numbers(row)), None if own is None else cells[own]
+            except ValueError:
+                j = next(j for j in chosen if not _is_plain(cells[j]))
+                raise _no_number(layout, n, j, cells[j]) from None
+
+    rows = parsed()
+    while part := list(islice(rows, step)):
+        X, ids = zip(*part, strict=True)
+        yield Piece(np.array(X), None if own is None else np.array(ids, dtype=object))
 
 
-def _rows_of(layout: _Layout, place: str) -> Iterator[list[str]]:
-    """Give the cells of each row below the header; UserError where they are not as many as in the first."""
-    n = 0
+def _rows(layout: _Layout, errors: str = "strict", longest: int | None = None) -> Iterator[list[str]]:
+    """Give the cells of each row below the header; UserError where they are not as many as in the first, or it takes more bytes."""
+    row, text = 0, _Counted(())
     try:
-        with layout.open() as stream:
-            lines = csv.reader(_lines(stream, place), delimiter=layout.delimiter, strict=True)
+        with layout.open(errors) as stream:
+            text = _Counted(_lines(stream, layout.place))
+            lines = csv.reader(text, delimiter=layout.delimiter, strict=longest is None)
             for cells in lines:
+                taken = text.taken()
                 if lines.line_num <= layout.skip or not cells:
                     continue
-                n += 1
+                row += 1
+                if longest is not None and taken > longest:
+                    raise layout.fault(f"row {row} {_TOO_LONG}")
                 if len(cells) != layout.width:
-                    raise _csv_error(_other_width(n, cells, layout), place)
+                    more = len(cells) > layout.width and layout.delimiter == ","
+                    why = " (commas in numbers or texts? Then separate cells with semicolons)" if more else ""
+                    raise layout.fault(f"row {row} has {len(cells)} cells, the first has {layout.width}{why}")
                 yield cells
-    except UnicodeDecodeError:
-        raise _not_text(layout.file, layout.encoding, place) from None
+    except UnicodeError:
+        raise _not_text(layout.file, layout.encoding, layout.place) from None
     except csv.Error:
-        raise _csv_error(f"row {n + 1} is no text (an open quotation mark, an overlong cell?)", place) from None
+        too_long = longest is not None and text.taken() > longest
+        what = _TOO_LONG if too_long else "is no text (an open quotation mark, an overlong cell?)"
+        raise layout.fault(f"row {row + 1} {what}") from None
 
 
 def _numbers(row: list[str]) -> list[float]:
@@ -363,46 +361,9 @@ def _is_plain(cell: str) -> bool:
     return cell.isascii() and "_" not in cell and _is_number(cell)
 
 
-def _csv_error(fault: str, place: str, advice: str = TEXT_ADVICE) -> UserError:
-    return UserError(f"{place}: {fault}; correct it, {CHOOSE_ADVICE}, or {advice}")
-
-
-def _no_number(names: Names | None, row: int, at: int, cell: str, place: str) -> UserError:
-    fault = f"{called(names, at)} is not numeric, first in row {row}"
-    return _csv_error(fault, place, COMMA_ADVICE if _has_decimal_comma(cell) else TEXT_ADVICE)
-
-
-def _other_width(row: int, cells: Sequence[str], layout: _Layout) -> str:
-    more = len(cells) > layout.width and layout.delimiter == ","
-    why = " (commas in numbers or texts? Then separate cells with semicolons)" if more else ""
-    return f"row {row} has {len(cells)} cells, the first has {layout.width}{why}"
-
-
-def _csv_fault(layout: _Layout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int, str]:
-    """Return what is wrong, or of the first cell that is no number its row, its position in `chosen`, and the cell itself."""
-    row = 0
-    with layout.open(errors) as stream:
-        text = _Counted(stream)
-        lines = csv.reader(text, delimiter=layout.delimiter)
-        try:
-            for cells in lines:
-                taken = text.taken()
-                if lines.line_num <= layout.skip or not cells:
-                    continue
-                row += 1
-                if taken > layout.block:
-                    return f"row {row} {_TOO_LONG}"
-                if len(cells) != layout.width:
-                    return _other_width(row, cells, layout)
-                for at, j in enumerate(chosen):
-                    if not _is_number(cells[j]):
-                        return row, at, cells[j]
-        except csv.Error:
-            what = (
-                _TOO_LONG if text.taken() > layout.block else "is no text (an open quotation mark, an overlong cell?)"
-            )
-            return f"row {row + 1} {what}"
-    return f"it is not a plain table{' of numbers' if chosen else ''}"
+def _no_number(layout: _Layout, row: int, j: int, cell: str) -> UserError:
+    advice = _ADVICE.format(COMMA_ADVICE if _has_decimal_comma(cell) else TEXT_ADVICE)
+    return UserError(f"{layout.place}: {called(layout.names, j)} is not numeric, first in row {row}{advice}")
 
 
 def _has_decimal_comma(cell: str) -> bool:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
-from flareclust.data.arrow_files import Stored, open_arrow, open_parquet, stored_arrow, stored_parquet
+from flareclust.data.arrow_files import Stored, open_numbers, stored_arrow, stored_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv, stored_csv
 from flareclust.data.file_formats import FileFingerprint, Names, Size, Source, listed, system_errors, unmarked
@@ -37,9 +38,9 @@ FORMATS = MappingProxyType[str, _Opener](
         "npy": open_numpy,
         "npz": open_numpy,
         "csv": open_csv,
-        "parquet": open_parquet,
-        "arrow": open_arrow,
-        "feather": open_arrow,
+        "parquet": partial(open_numbers, stored_parquet),
+        "arrow": partial(open_numbers, stored_arrow),
+        "feather": partial(open_numbers, stored_arrow),
     }
 )
 

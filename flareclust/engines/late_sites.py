@@ -4,8 +4,6 @@ k-FED proves that this is right for its own case (Dennis et al. 2021, Theorem 3.
 where the nearest of the centers that the server had chosen belongs.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,48 +11,14 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
-from flareclust._foundation.validation import did_you_mean
 from flareclust.core.lloyd import assign
-from flareclust.data.tables import File, Numbers, Table, read_table
-from flareclust.features.alignment import HIDDEN, own_view
+from flareclust.data.tables import Table
+from flareclust.features.alignment import own_view
 from flareclust.features.result import place_rows
-from flareclust.features.scaling import FILL
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.task import PLACE, Task
-
-
-def place_file(
-    folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = ""
-) -> tuple[IntArray, Table]:
-    """Return the cluster (n,) of each row of a late site's file, read by the names of the federation's columns, and its rows.
-
-    Args:
-        folder: as in `place`.
-        file: the rows.
-        site: the late site's name.
-        columns: names of the columns to use instead; None for those of the result, or all where it has no names. Where
-            the sites had different columns, the late one may lack some.
-        salt: the secret that the sites hashed the names of their columns with, if they did.
-
-    Raises:
-        UserError: as `place`, or the file cannot be used or lacks a column.
-    """
-    finished, about = read_finished(folder)
-    names = about.get("columns")
-    partial = registry.get(about["algorithm"]).partial
-    hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
-    if columns is None and names is not None and not hidden and Numbers().columns_of(File(file, str(file))) is not None:
-        columns = names  # hidden ones are found by their codes, among all columns of the file
-    if partial and columns is not None and not hidden:
-        for name in columns:
-            if names is not None and name not in names:
-                raise UserError(f"the federation has no column {name!r}{did_you_mean(name, names)}")
-    table = read_table(
-        file, columns, may_lack=partial, gaps=FILL in finished.arrays or about["params"].get("missing") == "drop-rows"
-    )
-    return place(folder, replace(table, salt=salt) if partial else table.X, site), table
 
 
 def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:

@@ -30,7 +30,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -51,6 +51,33 @@ _LISTED, _RANGED = ("category", "ordered"), ("number", "date")
 
 #: Most values of a category, and most rows that a row counts as.
 _MOST_VALUES = MOST_WEIGHT = 1000
+
+
+_Column = TypeVar("_Column", bound=Settings)
+
+
+def _by_name(columns: Mapping[Any, Any], column: type[_Column], key: str, expected: str) -> dict[str, _Column]:
+    """Return the settings of each column, where a text stands for that of one key; ValueError where they are wrong."""
+    found = {}
+    for name, value in columns.items():
+        given = {key: value} if isinstance(value, str) else value
+        if not isinstance(given, dict | column) or not all(isinstance(one, str) for one in dict(given)):
+            raise ValueError(f"column {name!r}: expected settings such as {expected}")
+        try:
+            found[name] = column(**given) if isinstance(given, dict) else given
+        except UserError as error:
+            raise ValueError(f"column {name!r}: {error}") from None
+    return found
+
+
+def _word(value: Any) -> str:
+    if value is True or value is False:
+        raise ValueError("values: YAML reads yes, no, on and off as true and false; put them in quotes")
+    return str(value).strip()
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class ColumnSchema(Settings):
@@ -78,9 +105,7 @@ class ColumnSchema(Settings):
     def _as_text(cls, values: Any) -> Any:
         if not isinstance(values, list | tuple):
             return values
-        if any(isinstance(value, bool) for value in values):
-            raise ValueError("values: YAML reads yes, no, on and off as true and false; put them in quotes")
-        texts = tuple(str(value).strip() for value in values)
+        texts = tuple(map(_word, values))
         if len(set(texts)) < len(texts) or "" in texts:
             raise ValueError("values must differ and not be empty")
         if not 1 <= len(texts) <= _MOST_VALUES:
@@ -93,10 +118,7 @@ class ColumnSchema(Settings):
         if not isinstance(bounds, list | tuple):
             return bounds
         return tuple(
-            bound.isoformat()[:10] if isinstance(bound, datetime.date)
-            else float(bound) if isinstance(bound, int) and not isinstance(bound, bool)
-            else bound
-            for bound in bounds
+            bound.isoformat()[:10] if isinstance(bound, datetime.date) else _number(bound) for bound in bounds
         )  # fmt: skip
 
     @model_validator(mode="after")
@@ -139,15 +161,10 @@ class TableSchema(Settings):
     def _each(cls, columns: Any) -> Any:
         if not isinstance(columns, Mapping) or not columns:
             raise ValueError("columns must name each column with its type: `age: {type: number}`")
-        found = {}
-        for name, column in columns.items():
+        for name in columns:
             if not isinstance(name, str) or not name.strip():
                 raise ValueError(f"columns: the name {name!r} must be text; put it in quotes")
-            try:
-                found[name] = column if isinstance(column, ColumnSchema) else ColumnSchema(**_mapping(column))
-            except UserError as error:
-                raise ValueError(f"column {name!r}: {error}") from None
-        return found
+        return _by_name(columns, ColumnSchema, "type", f"{{type: number}}, or one of {', '.join(get_args(_Type))}")
 
     @model_validator(mode="after")
     def _usable(self) -> "TableSchema":
@@ -275,11 +292,7 @@ def read_schema(path: str | Path) -> TableSchema:
     Raises:
         UserError: the file cannot be read, or is no schema; the text says which column is wrong.
     """
-    values = read_mapping_file(Path(path))
-    try:
-        return TableSchema(**values)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    return _read(path, TableSchema)
 
 
 def read_mapping_file(path: Path) -> dict[str, Any]:
@@ -295,14 +308,6 @@ def read_mapping_file(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UserError(f"{path}: expected keys and values, such as `columns:` in a schema")
     return values
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if isinstance(value, str) and value in get_args(_Type):
-        return {"type": value}
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise UserError(f"expected settings such as {{type: number}}, or one of {', '.join(get_args(_Type))}")
-    return value
 
 
 #: The date that a cell is, unless the mapping says so; a time of day may follow.
@@ -329,14 +334,12 @@ class ColumnMapping(Settings):
     def _as_text(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        if any(isinstance(one, bool) for pair in values.items() for one in pair):
-            raise ValueError("values: YAML reads yes, no, on and off as true and false; put them in quotes")
-        return {str(own).strip(): str(agreed).strip() for own, agreed in values.items()}
+        return {_word(own): _word(agreed) for own, agreed in values.items()}
 
     @field_validator("factor", "offset", mode="before")
     @classmethod
     def _as_number(cls, value: Any) -> Any:
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return _number(value)
 
     @model_validator(mode="after")
     def _invertible(self) -> "ColumnMapping":
@@ -380,19 +383,7 @@ class TableMapping(Settings):
     def _each(cls, columns: Any) -> Any:
         if not isinstance(columns, Mapping) or not all(isinstance(name, str) for name in columns):
             raise ValueError("columns must name columns of the schema: `age: {from: Alter}`")
-        found = {}
-        for name, column in columns.items():
-            given = {"from": column} if isinstance(column, str) else column
-            if isinstance(given, ColumnMapping):
-                found[name] = given
-                continue
-            if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
-                raise ValueError(f"column {name!r}: expected settings such as {{from: Alter, factor: 10}}")
-            try:
-                found[name] = ColumnMapping(**given)
-            except UserError as error:
-                raise ValueError(f"column {name!r}: {error}") from None
-        return found
+        return _by_name(columns, ColumnMapping, "from", "{from: Alter, factor: 10}")
 
     def of(self, name: str) -> ColumnMapping:
         """Return what is said of a column."""
@@ -432,8 +423,12 @@ class TableMapping(Settings):
 
 def read_mapping(path: str | Path) -> TableMapping:
     """Return the mapping of a YAML file; raise UserError where it is none."""
+    return _read(path, TableMapping)
+
+
+def _read(path: str | Path, model: type[_Column]) -> _Column:
     values = read_mapping_file(Path(path))
     try:
-        return TableMapping(**values)
+        return model(**values)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

@@ -4,6 +4,7 @@ And what is said of such rows: columns unlike those of the run's own rows, and r
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,40 +14,84 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.cells import DAYS
-from flareclust.data.tables import Table
-from flareclust.engines.late_sites import place, place_file, read_finished
+from flareclust.data.tables import File, Numbers, Table, read_table
+from flareclust.engines.late_sites import place, read_finished
 from flareclust.evaluation.agreement import unlike_columns
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.tables.typed_files import typed_file
 from flareclust.features import result as partial
+from flareclust.features.alignment import HIDDEN
 from flareclust.features.placement import placements, thresholds_of
-from flareclust.features.scaling import filled
+from flareclust.features.scaling import FILL, filled
 from flareclust.protocol import registry
 from flareclust.protocol.cluster_arrays import UNITS
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.reading import without
 
 
-def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntArray, Table, str | None]:
-    """Return the cluster (n,) of each row of a late site's table, the table, and the name of its column with ids.
-
-    The table is read with the mapping beside it.
+def place_file(
+    folder: Path,
+    file: Path,
+    site: str,
+    columns: Sequence[str] | None = None,
+    salt: str = "",
+    schema: Path | None = None,
+) -> tuple[IntArray, Table, str | None]:
+    """Return the cluster (n,) of each row of a late site's file, its table, and the name of its column with ids.
 
     Args:
         folder: of the finished run, as `flareclust.engines.late_sites.place` takes it.
         file: the late site's.
         site: its name.
-        schema: the file with the federation's schema.
+        columns: without a schema, names of the columns to use; None for those of the result, or all where it has no names.
+            Where the sites had different columns, the late one may lack some.
+        salt: the secret that the sites hashed the names of their columns with, if they did.
+        schema: the file with the federation's schema, by which and the mapping beside it the file is read; None for names.
 
     Raises:
-        UserError: the schema is not that of the run, or the rows cannot be placed.
+        UserError: the file cannot be used or lacks a column, the schema is not that of the run, or the rows cannot be placed.
         TableFaults: the table does not fit the schema.
     """
-    _, about = read_finished(folder)
+    finished, about = read_finished(folder)
+    partial = registry.get(about["algorithm"]).partial
+    try:
+        if schema is None:
+            how = {
+                "gaps": FILL in finished.arrays or about["params"].get("missing") == "drop-rows",
+                "may_lack": partial,
+            }
+            table, id_name = read_table(file, _names(about, file, columns, partial=partial), **how), None
+        else:
+            known = _agreed(schema, about, folder, partial=partial)
+            table, id_name = typed_file(file, known, None), known.id
+        return place(folder, replace(table, salt=salt) if partial else table.X, site), table, id_name
+    except UserError as error:
+        used = None if (schema or columns) is not None else _setting(about, "table_schema")
+        if used is None:
+            raise
+        raise UserError(f"{error}; the run read its tables by a schema: --schema {used}") from None
+
+
+def _names(
+    about: Mapping[str, Any], file: Path, columns: Sequence[str] | None, *, partial: bool
+) -> Sequence[str] | None:
+    """Return the names of the columns to read of a file: those asked for, or those of the run."""
+    names = about.get("columns")
+    if partial and any(name.startswith(HIDDEN) for name in names or ()):
+        return columns  # hidden ones are found by their codes, among all columns of the file
+    if columns is None and names is not None and Numbers().columns_of(File(file, str(file))) is not None:
+        return list(names)
+    for name in columns or ():
+        if partial and names is not None and name not in names:
+            raise UserError(f"the federation has no column {name!r}{did_you_mean(name, names)}")
+    return columns
+
+
+def _agreed(schema: Path, about: Mapping[str, Any], folder: Path, *, partial: bool) -> TableSchema:
+    """Return the schema by which a run's own rows were read; raise UserError where a file has another one."""
     whole = read_schema(schema)
     agreed, known = whole.fingerprint, without(whole, _setting(about, "truth"))
     known = without(known, known.weight)  # labels are the same, however often a row counts
-    partial = registry.get(about["algorithm"]).partial
     if not partial:
         _check(known, about.get("columns"), schema, folder)
     if about.get("schema", agreed) != agreed and list(known.features) == about.get("columns"):
@@ -54,21 +99,7 @@ def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntA
             f"{schema} is not the schema of the run in {folder}: they differ in what the columns mean, such as units, ranges, or "
             "missing cells; name that of the run"
         )
-    table = typed_file(file, known, None)
-    return place(folder, table if partial else table.X, site), table, known.id
-
-
-def place_by_names(
-    folder: Path, file: Path, site: str, columns: Sequence[str] | None, salt: str
-) -> tuple[IntArray, Table]:
-    """Do as `place_file` of the engines does; where the run had a schema, an error names it."""
-    try:
-        return place_file(folder, file, site, columns, salt)
-    except UserError as error:
-        schema = None if columns is not None else _setting(read_finished(folder)[1], "table_schema")
-        if schema is None:
-            raise
-        raise UserError(f"{error}; the run read its tables by a schema: --schema {schema}") from None
+    return known
 
 
 def notes_on(folder: Path, table: Table) -> list[str]:

@@ -14,7 +14,7 @@ def files(tmp_path, monkeypatch):
     texts = {"a": "age,2019\n1,2\n", "b": "age,2019\n3,x\n", "c": "weight\n5\n"}
     for site, text in texts.items():
         (tmp_path / f"{site}.csv").write_text(text)
-    monkeypatch.setattr("flareclust.data.tables._read_into", None)
+    monkeypatch.setattr("flareclust.data.tables.Reader._read_into", None)
     return tmp_path
 
 

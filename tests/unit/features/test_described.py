@@ -9,9 +9,9 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
-from flareclust.engines.late_sites import place_file
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
+from flareclust.experiment.tables.late_rows import place_file
 from flareclust.protocol import registry
 from flareclust.sites.rows import SiteData
 from flareclust.testing.promised import overlapping_sites

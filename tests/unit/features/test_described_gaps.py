@@ -12,8 +12,8 @@ from flareclust import JobFailed
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
-from flareclust.engines.late_sites import place_file
 from flareclust.executors.described import Description
+from flareclust.experiment.tables.late_rows import place_file
 from flareclust.features import result as partial
 from flareclust.features.alignment import codes_of, moments_of_known
 from flareclust.protocol import registry

@@ -7,9 +7,10 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Table, read_table
-from flareclust.engines import late_sites
-from flareclust.engines.late_sites import place, place_file
+from flareclust.engines.late_sites import place
 from flareclust.evaluation.metrics import ari
+from flareclust.experiment.tables import late_rows
+from flareclust.experiment.tables.late_rows import place_file
 from flareclust.features.result import place_rows
 from flareclust.protocol import registry
 from tests.unit.features.described_cases import PARTIAL, frames
@@ -72,7 +73,7 @@ def test_a_site_that_comes_late_with_the_rows_of_another_gets_its_labels(name, s
 def test_the_rows_of_a_late_site_are_read_once(folder, tmp_path, monkeypatch):
     flareclust.run("masked", folder, k=4, partition="none", out=tmp_path / "out")
     read = []
-    monkeypatch.setattr(late_sites, "read_table", lambda *args, **kw: read.append(args[0]) or read_table(*args, **kw))
+    monkeypatch.setattr(late_rows, "read_table", lambda *args, **kw: read.append(args[0]) or read_table(*args, **kw))
     place_file(tmp_path / "out", folder / "south.csv", "late")
     assert read == [folder / "south.csv"]
 

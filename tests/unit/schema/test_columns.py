@@ -67,7 +67,10 @@ def test_fingerprint_is_of_what_features_mean():
         ({}, "columns must name each column"),
         ({"a": "ignore"}, "none of them is a feature"),
         ({"a": "id", "b": "id", "c": "number"}, "a, b are all of type id"),
-        ({"a": "real"}, "column 'a': expected settings such as {type: number}, or one of number, category"),
+        (
+            {"a": "real"},
+            "column 'a': type must be one of number, category, ordered, date, id, weight, ignore; got 'real'",
+        ),
         ({"a": {"type": "real"}}, "column 'a': type must be one of number"),
         ({"a": {"type": "category"}}, "column 'a': a column of type category needs a list of values"),
         ({"a": {"type": "category", "values": [True, False]}}, "put them in quotes"),

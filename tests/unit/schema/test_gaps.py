@@ -5,10 +5,10 @@ import pytest
 
 import flareclust
 from flareclust import UserError
-from flareclust.data.column_summary import columns_of
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.schema.columns import TableSchema, read_schema
+from flareclust.sites.check import columns_of
 
 SCHEMA = """
 missing: mean
