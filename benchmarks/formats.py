@@ -34,7 +34,6 @@ import pyarrow.parquet
 from benchmarks.speed.page import PAGE, between, duration
 from benchmarks.streams import add_up, forget, read_raw
 from flareclust.data.cells import FiniteCheck, as_numbers
-from flareclust.data.file_formats import Size
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import FORMATS, File, Numbers
 
@@ -100,7 +99,7 @@ def read(file: Path) -> None:
         if source.mapped is not None:
             Numbers().read([File(file, file.name)], RowStore(MEMORY))
             return
-        for rows, _ in source.read(None, Size(0, PIECE, file.parent)):
+        for rows, _ in source.read(None, RowStore(MEMORY, file.parent)):
             check.look(as_numbers(rows, None, file.name))
     check.refuse()
 

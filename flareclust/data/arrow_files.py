@@ -10,7 +10,8 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Names, Piece, Size, Source, called, id_place
+from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Names, Piece, Source, called, id_place
+from flareclust.data.memory import RowStore
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
 _DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
@@ -104,9 +105,9 @@ def _source(stored: Stored, wanted: Names | None, id_name: str | None, place: st
         index = _index_columns((schema.metadata or {}).get(b"pandas", b"{}"))
     names = tuple(name for j, name in enumerate(every) if j != own and name not in index)
 
-    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
         chosen = names if positions is None else tuple(names[j] for j in positions)
-        step = max(1, size.piece // (8 * max(1, len(chosen))))
+        step = max(1, store.piece // (8 * max(1, len(chosen))))
         loaded = list(chosen) if id_name is None else [*chosen, id_name]
         if text := next((name for name in chosen if not _is_numeric(schema.field(name).type)), None):
             raise _not_numeric(text, schema.field(text).type, batches([text], step), place)

@@ -24,14 +24,13 @@ from flareclust.data.file_formats import (
     TEXT_ADVICE,
     Names,
     Piece,
-    Size,
     Source,
     called,
     id_place,
     listed,
     no_id,
 )
-from flareclust.data.memory import on_disk
+from flareclust.data.memory import RowStore, on_disk
 
 if TYPE_CHECKING:
     from flareclust.data.arrow_files import Stored
@@ -111,7 +110,7 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
     own = None if names is None else id_place(names, id_name, place)
     others = [j for j in range(len(first)) if j != own]
 
-    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
         chosen = others if positions is None else [others[j] for j in positions]
         if names is not None and "" in (kept := [names[j] for j in chosen]):
             raise UserError(
@@ -119,7 +118,7 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
                 "with to_csv(index=False), or choose the columns by name"
             )
         if layout.width > _WIDE:
-            yield from _wide_pieces(layout, chosen, own, size.piece)
+            yield from _wide_pieces(layout, chosen, own, store.piece)
             return
         from flareclust.data.arrow_files import id_values, stack
 

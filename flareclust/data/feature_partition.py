@@ -36,7 +36,7 @@ from flareclust.data.partition import assigned, check_labels, check_owners, chec
 from flareclust.data.partition_specs import SPECS, Form, Spec, parse
 
 #: The specifications that assign columns, too.
-FEATURE_SPECS: Mapping[str, Form] = MappingProxyType(
+_FEATURE_SPECS: Mapping[str, Form] = MappingProxyType(
     {name: form for name, form in SPECS.items() if form.splits_columns}
 )
 
@@ -92,7 +92,7 @@ def split_features(
     columns are in random order. The paper's set-ups (`har-a1` ...) take some classes' rows and leave out the others.
 
     Args:
-        spec: one of `FEATURE_SPECS`, or what `parse` returned.
+        spec: one of `_FEATURE_SPECS`, or what `parse` returned.
         X: (n, d) rows.
         y: (n,) class of each row, 0 ... for the paper's set-ups; None if not known, for the others.
         m: number of sites, 1 to n; not looked at where the set-up fixes it.
@@ -216,8 +216,8 @@ def _check_classes(spec: Spec, set_up: _SetUp, labels: Array) -> None:
         listed = ", ".join(map(str, found[:3])) + (", ..." if len(found) > 3 else "")
         raise UserError(
             f"partition '{spec}' is a set-up for {set_up.data}, with classes 0 to {set_up.classes - 1}; these data have "
-            f"{len(found)} ({listed}). For other data there are {FEATURE_SPECS['features-overlap'].usage} and "
-            f"{FEATURE_SPECS['features-shared'].usage}"
+            f"{len(found)} ({listed}). For other data there are {_FEATURE_SPECS['features-overlap'].usage} and "
+            f"{_FEATURE_SPECS['features-shared'].usage}"
         )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Array, FloatArray
+from flareclust.data.memory import RowStore
 
 Names = tuple[str, ...]
 
@@ -32,21 +33,6 @@ class Piece(NamedTuple):
 
     rows: Array
     ids: Array | list[str] | None = None
-
-
-class Size(NamedTuple):
-    """How many bytes of rows a reader may give: all at once if they fit in `whole` (None: always), else in pieces.
-
-    It may put a copy of what does not fit into the folder `scratch`; None for the system's temporary folder.
-    """
-
-    whole: int | None
-    piece: int
-    scratch: Path | None = None
-
-    def takes(self, n: int, d: int, copies: int) -> bool:
-        """Return whether so many copies of rows (n, d) fit."""
-        return self.whole is None or 8 * n * d * copies <= self.whole
 
 
 @dataclass(frozen=True)
@@ -85,7 +71,8 @@ class Source:
 
     Attributes:
         names: of the columns that may be features, the id not among them; None where there are no names.
-        read: gives the rows: which of these columns, in this order (None: all), and how much at once.
+        read: gives the rows for a store of rows: all at once if they fit there, else in pieces, and which of these columns, in
+            this order (None: all).
         mapped: the rows as they lie in the file, where they can be used from there.
         stamp: of that file.
         n: number of rows, where the file's header states it.
@@ -95,7 +82,7 @@ class Source:
     """
 
     names: Names | None
-    read: Callable[[Sequence[int] | None, Size], Iterator[Piece]]
+    read: Callable[[Sequence[int] | None, RowStore], Iterator[Piece]]
     mapped: FloatArray | None = None
     stamp: FileFingerprint | None = None
     n: int | None = None

@@ -22,7 +22,8 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.file_formats import Piece, Size, Source, marked, no_id
+from flareclust.data.file_formats import Piece, Source, marked, no_id
+from flareclust.data.memory import RowStore
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,7 +35,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".we
 _FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF", "WEBP")
 
 #: More pixels than images that are clustered pixel by pixel have; each takes 8 bytes per channel.
-MOST_PIXELS = 1 << 24
+_MOST_PIXELS = 1 << 24
 
 #: Modes of Pillow with one channel of brightness; transparency is a further one in some.
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
@@ -52,7 +53,7 @@ _DAMAGED = (
 Shape = tuple[int, int, int]
 
 
-def image_names(folder: Path) -> list[str]:
+def _image_names(folder: Path) -> list[str]:
     """Return the relative paths of the images in a folder and its subfolders, with `/`, in the order of these paths.
 
     Hidden files and folders, and files with other endings, are left out.
@@ -74,8 +75,8 @@ def image_names(folder: Path) -> list[str]:
 
 
 def image_ids(folder: Path) -> list[str]:
-    """Return the ids of a folder's rows, as `open_images` gives them: the relative paths; UserError as `image_names`."""
-    return [_printable(name) for name in image_names(folder)]
+    """Return the ids of a folder's rows, as `open_images` gives them: the relative paths; UserError as `_image_names`."""
+    return [_printable(name) for name in _image_names(folder)]
 
 
 def has_images(folder: Path) -> bool:
@@ -113,7 +114,7 @@ def open_images(folder: Path, place: str, root: Path | None = None, id_name: str
         raise no_id(place)
     if find_spec("PIL") is None:
         require("deep", f"{place}, a folder of images,")
-    names = [] if folder.resolve() == folder.resolve().parent else image_names(folder)  # not of all folders there are
+    names = [] if folder.resolve() == folder.resolve().parent else _image_names(folder)  # not of all folders there are
     if not names:
         raise UserError(
             f"{place} is a folder without images ({', '.join(IMAGE_SUFFIXES)}); a table is one file, such as a csv file"
@@ -123,9 +124,9 @@ def open_images(folder: Path, place: str, root: Path | None = None, id_name: str
         shape = _shape(image)
     width = shape[0] * shape[1] * shape[2]
 
-    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
         del positions  # there are no names to choose by
-        step = max(1, size.piece // (8 * width))
+        step = max(1, store.piece // (8 * width))
         for start in range(0, len(names), step):
             part = names[start : start + step]
             rows = np.empty((len(part), width))
@@ -154,13 +155,13 @@ class _Images:
         file = self._file(name)
         try:
             with Image.open(file, formats=_FORMATS) as image:
-                if image.width * image.height > MOST_PIXELS:
+                if image.width * image.height > _MOST_PIXELS:
                     raise Image.DecompressionBombError
                 yield image
         except FlareclustError:  # some are ValueErrors, too, but say already what is wrong
             raise
         except Image.DecompressionBombError:
-            raise UserError(f"{self.called(name)} has more than {MOST_PIXELS:,} pixels; make it smaller") from None
+            raise UserError(f"{self.called(name)} has more than {_MOST_PIXELS:,} pixels; make it smaller") from None
         except OSError as error:
             raise UserError(f"{self.called(name)} cannot be read: {error.strerror or 'the image is damaged'}") from None
         except _DAMAGED:

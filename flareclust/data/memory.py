@@ -39,7 +39,7 @@ def machine_memory() -> int:
     return int(psutil.virtual_memory().total)
 
 
-def run_limit() -> int:
+def _run_limit() -> int:
     """Return the most bytes of rows that a run on this machine reads: `FLARECLUST_MEMORY`, or an eighth of the memory.
 
     A run holds the rows several times: as they were read, by site, and as the sites use them.
@@ -56,12 +56,12 @@ def run_limit() -> int:
 
 def site_limit(sites: int) -> int:
     """Return the most bytes of rows that each of so many simulated sites holds in memory; further ones lie in a file."""
-    return max(1, run_limit() // sites)
+    return max(1, _run_limit() // sites)
 
 
 def check_fits(size: int, place: str) -> None:
     """Raise UserError where a table of so many bytes is more than a run reads."""
-    if size > (limit := run_limit()):
+    if size > (limit := _run_limit()):
         raise UserError(
             f"{place} has {size:,} bytes of rows, more than the {limit:,} that a run may read (an eighth of the machine's "
             f"memory, or {LIMIT}); use fewer rows or columns, or set {LIMIT}=8GB or the like"
@@ -103,6 +103,10 @@ class RowStore:
     def piece(self) -> int:
         """Return how many bytes of rows should come at once."""
         return PIECE if self._memory is None else min(PIECE, max(self._memory // 4, 1 << 20))
+
+    def takes(self, n: int, d: int, copies: int) -> bool:
+        """Return whether so many copies of rows (n, d) may be held in memory."""
+        return self.room is None or 8 * n * d * copies <= self.room
 
     def check_fits(self, size: int, place: str) -> None:
         """Raise UserError where so many bytes of a file, with what is there already, are more than a run reads."""

@@ -16,8 +16,8 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
-from flareclust.data.file_formats import REPEATS, FileFingerprint, Names, Piece, Size, Source, listed, no_id
-from flareclust.data.memory import check_fits, on_disk
+from flareclust.data.file_formats import REPEATS, FileFingerprint, Names, Piece, Source, listed, no_id
+from flareclust.data.memory import RowStore, check_fits, on_disk
 
 _ZIP = b"PK"
 
@@ -81,12 +81,12 @@ def open_numpy(file: Path, wanted: Names | None, id_name: str | None, place: str
         rows = _mapped(file)
         plain = rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned and rows.ndim == 2
 
-        def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+        def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
             del positions  # there are no names to choose by
-            if rows.ndim != 2 or size.takes(len(rows), rows.shape[1], 1 if plain else 2):
+            if rows.ndim != 2 or store.takes(len(rows), rows.shape[1], 1 if plain else 2):
                 yield Piece(np.load(file, allow_pickle=False))
             else:
-                for part in pieces(len(rows), rows.shape[1], size.piece):
+                for part in pieces(len(rows), rows.shape[1], store.piece):
                     yield Piece(np.array(rows[part], order="C"))
 
         n, width = rows.shape if rows.ndim == 2 else (None, None)
@@ -213,17 +213,17 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
     ids, own = _ids_of(stored, keys, names, rows, id_name, place)
     others = None if names is None else [j for j in range(len(names)) if j != own]
 
-    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
         taken = others if positions is None else [(others or [])[j] for j in positions]
         every = names is None or taken == list(range(len(names)))
         if len(rows.shape) != 2:  # of the right shape and without memory, for the checks to refuse
             yield Piece(np.broadcast_to(np.zeros((), rows.dtype), rows.shape))
             return
         n, d = rows.shape
-        whole = n == 0 or size.takes(n, d, 1 if rows.plain and every else 2)
-        step = max(1, n if whole else size.piece // (8 * max(1, d)))
+        whole = n == 0 or store.takes(n, d, 1 if rows.plain and every else 2)
+        step = max(1, n if whole else store.piece // (8 * max(1, d)))
         texts = None if ids is None else ids.parts(step)
-        for X in [rows.whole()] if whole else rows.parts(step, size.scratch):
+        for X in [rows.whole()] if whole else rows.parts(step, store.scratch):
             found = X[:, own] if own is not None else None
             if texts is not None:
                 found = ids.whole() if ids is not None and len(X) == n else next(texts)

@@ -108,7 +108,7 @@ def site_of_rows(
         case Spec("iid"):
             owner = assigned(equal_sizes(n, m), rng)
         case Spec("power", float(a)):
-            owner = assigned(power_sizes(n, m, a), rng)
+            owner = assigned(_power_sizes(n, m, a), rng)
         case Spec("dirichlet", float(a)):
             owner = _dirichlet_by_site(classes, m, a, rng)
         case Spec("dirichlet-class", float(a)):
@@ -200,7 +200,7 @@ def equal_sizes(n: int, m: int) -> IntArray:
     return n // m + (np.arange(m) < n % m).astype(np.int64)
 
 
-def power_sizes(n: int, m: int, a: float) -> IntArray:
+def _power_sizes(n: int, m: int, a: float) -> IntArray:
     """Return m sizes proportional to i^-a with sum n, each at least 1."""
     weights = np.arange(1, m + 1, dtype=np.float64) ** -a
     sizes = np.ones(m, dtype=np.int64)
@@ -325,12 +325,12 @@ def _beta(X: FloatArray, m: int, b: float, nearest: bool, rng: np.random.Generat
             drawn = rng.random(rates.shape) < -np.expm1(-rates)
             drawn[np.arange(len(drawn)), distance.argmin(axis=1)] |= ~drawn.any(axis=1)
         else:
-            drawn = draw_until_drawn(rates, rng)
+            drawn = _draw_until_drawn(rates, rng)
         owner[start : start + step] = np.where(drawn, rng.random(drawn.shape), -1.0).argmax(axis=1)
     return owner
 
 
-def draw_until_drawn(rates: FloatArray, rng: np.random.Generator) -> BoolArray:
+def _draw_until_drawn(rates: FloatArray, rng: np.random.Generator) -> BoolArray:
     """Return (n, m) which sites draw each row, given that at least one does.
 
     Site i draws a row with probability 1 - exp(-rate_i), independently. Repeating this until somebody draws the row

@@ -27,7 +27,7 @@ _Arrays = dict[str, Array]
 _UNREADABLE = (ValueError, KeyError, IndexError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
-def content_sha256(arrays: Mapping[str, Array]) -> str:
+def _content_sha256(arrays: Mapping[str, Array]) -> str:
     """Return a hash of what the arrays say.
 
     With true centroids it is over the set of pairs (row, true centroid of the row): the text files of these data sets
@@ -45,12 +45,12 @@ def content_sha256(arrays: Mapping[str, Array]) -> str:
     return whole.hexdigest()
 
 
-def whole_numbers(text: str, columns: int) -> IntArray:
+def _whole_numbers(text: str, columns: int) -> IntArray:
     """Return numbers separated by blanks and line ends as (n, columns)."""
     return np.array(text.split(), dtype=np.int64).reshape(-1, columns)
 
 
-def partition_labels(text: str) -> IntArray:
+def _partition_labels(text: str) -> IntArray:
     """Return (n,) labels from 0 of a partition file: a header, a line of dashes, one label from 1 per line."""
     lines = [line.strip() for line in text.strip().splitlines()]
     dashes = next((i for i, line in enumerate(lines) if set(line) == {"-"}), None)
@@ -62,7 +62,7 @@ def partition_labels(text: str) -> IntArray:
     return labels
 
 
-def idx_array(packed: bytes) -> Array:
+def _idx_array(packed: bytes) -> Array:
     """Return the array of a gzipped idx file of bytes or 32-bit integers."""
     data = gzip.decompress(packed)
     stored, native = {b"\0\0\x08": (">u1", np.uint8), b"\0\0\x0c": (">i4", np.int32)}.get(data[:3], ("", np.uint8))
@@ -78,15 +78,15 @@ def _s_set(name: str, files: _Files) -> _Arrays:
     """Convert s1 ... s4: rows as text; author centroids and labels in a zip file shared by the four."""
     with zipfile.ZipFile(files["s-originals.zip"]) as originals:
         member = {Path(path).name: path for path in originals.namelist()}
-        centroids = whole_numbers(originals.read(member[f"{name}-cb.txt"]).decode(), 2)
-        y = partition_labels(originals.read(member[f"{name}-label.pa"]).decode())
-    return _labelled(whole_numbers(files[f"{name}.txt"].read_text(), 2), y, centroids)
+        centroids = _whole_numbers(originals.read(member[f"{name}-cb.txt"]).decode(), 2)
+        y = _partition_labels(originals.read(member[f"{name}-label.pa"]).decode())
+    return _labelled(_whole_numbers(files[f"{name}.txt"].read_text(), 2), y, centroids)
 
 
 def _birch_set(name: str, files: _Files) -> _Arrays:
     """Convert birch1 or birch2: rows and author centroids as text; the authors' labels are the nearest centroids."""
-    X = whole_numbers(files[f"{name}.txt"].read_text(), 2)
-    centroids = whole_numbers(files[f"b{name[-1]}-gt.txt"].read_text(), 2)
+    X = _whole_numbers(files[f"{name}.txt"].read_text(), 2)
+    centroids = _whole_numbers(files[f"b{name[-1]}-gt.txt"].read_text(), 2)
     y = np.empty(len(X), dtype=np.int64)
     for rows in np.array_split(np.arange(len(X)), -(-len(X) // 10_000)):
         y[rows] = ((X[rows, None, :] - centroids) ** 2).sum(axis=2).argmin(axis=1)
@@ -95,8 +95,8 @@ def _birch_set(name: str, files: _Files) -> _Arrays:
 
 def _dim_set(name: str, files: _Files) -> _Arrays:
     """Convert dim032 ... dim1024: rows and labels as text; with no centroids published, they are the label means."""
-    X = whole_numbers(files[f"{name}.txt"].read_text(), int(name.removeprefix("dim")))
-    y = partition_labels(files[f"{name}.pa"].read_text())
+    X = _whole_numbers(files[f"{name}.txt"].read_text(), int(name.removeprefix("dim")))
+    y = _partition_labels(files[f"{name}.pa"].read_text())
     if len(y) != len(X):
         raise ValueError(f"{len(y)} labels for {len(X)} rows")
     return _labelled(X, y, np.array([X[y == c].mean(axis=0) for c in range(y.max() + 1)]))
@@ -105,12 +105,12 @@ def _dim_set(name: str, files: _Files) -> _Arrays:
 def _mnist(files: _Files) -> _Arrays:
     """Convert the training images and labels of MNIST."""
     images, labels = (files[f"train-{part}-ubyte.gz"] for part in ("images-idx3", "labels-idx1"))
-    return {"X_train": idx_array(images.read_bytes()), "y_train": idx_array(labels.read_bytes())}
+    return {"X_train": _idx_array(images.read_bytes()), "y_train": _idx_array(labels.read_bytes())}
 
 
 def _qmnist(files: _Files) -> _Arrays:
     """Convert the extended labels of QMNIST's training digits, (60000, 8)."""
-    return {"train": idx_array(files["qmnist-train-labels-idx2-int.gz"].read_bytes())}
+    return {"train": _idx_array(files["qmnist-train-labels-idx2-int.gz"].read_bytes())}
 
 
 def _labelled(X: IntArray, y: IntArray, centroids: Array) -> _Arrays:
@@ -135,7 +135,7 @@ class _Official:
         address: where the data are published.
         convert: makes the arrays from the official files; None where this version cannot.
         downloads: the official files that `convert` needs: name and, where known, pooch's form of the hash.
-        content: `content_sha256` of the arrays, where `convert` makes them.
+        content: `_content_sha256` of the arrays, where `convert` makes them.
         sha256: of the npz file, where nothing is known of its content.
     """
 
@@ -306,7 +306,7 @@ def fetch(name: str, folder: Path) -> Path:
             ) from error
     try:
         arrays = official.convert(files)
-        right = content_sha256(arrays) == official.content
+        right = _content_sha256(arrays) == official.content
     except _UNREADABLE:
         right = False
     if not right:
@@ -322,7 +322,7 @@ def verify(name: str, path: Path) -> None:
     official = OFFICIAL[name]
     if official.content:
         arrays = npz_arrays(path, official.keys)
-        right = len(arrays) == len(official.keys) and content_sha256(arrays) == official.content
+        right = len(arrays) == len(official.keys) and _content_sha256(arrays) == official.content
     else:
         right = sha256(path.read_bytes()).hexdigest() == official.sha256
     if not right:

@@ -24,7 +24,7 @@ from flareclust.core.chunks import pieces
 from flareclust.data.arrow_files import Stored, open_numbers, stored_arrow, stored_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv, stored_csv
-from flareclust.data.file_formats import FileFingerprint, Names, Size, Source, listed, system_errors, unmarked
+from flareclust.data.file_formats import FileFingerprint, Names, Source, listed, system_errors, unmarked
 from flareclust.data.ids import Ids, as_texts
 from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
@@ -225,7 +225,7 @@ class Reader(ABC):
         width = len(positions) if positions is not None else source.width
         if source.n is not None and width is not None:
             store.check_fits(8 * source.n * width, place)
-        for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
+        for rows, texts in source.read(positions, store):
             X = as_numbers(rows, self.names, place, after=n)
             if store.d not in (None, X.shape[1]):
                 raise UserError(f"{place} has {X.shape[1]} columns where {self._first} has {store.d}")
@@ -338,9 +338,16 @@ class Numbers(Reader):
         return wanted
 
 
-def read_table(path: str | Path, columns: Sequence[str] | None = None, **how: Any) -> Table:
+def read_table(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    *,
+    may_lack: bool = False,
+    id_name: str | None = None,
+    gaps: bool = False,
+) -> Table:
     """Read a file, or a folder of images, as `Numbers` with these arguments does; UserError where it is larger than a run reads."""
-    return Numbers(columns, **how).read_one(Path(path))
+    return Numbers(columns, may_lack=may_lack, id_name=id_name, gaps=gaps).read_one(Path(path))
 
 
 @contextmanager
@@ -359,13 +366,13 @@ def open_columns(file: File, encoding: str) -> Iterator[Stored]:
         raise UserError(f"{file.place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}")
     if not file.path.is_file():
         raise UserError(f"{file.place}: no such file")
-    with system_errors(file.place):
-        if form == "csv":
-            opened = stored_csv(file.path, file.place, encoding)
-        else:
-            opened = (stored_parquet if form == "parquet" else stored_arrow)(file.path, file.place)
-        with opened as stored:
-            yield stored
+    opened: Callable[[Path, str], AbstractContextManager[Stored]] = (
+        stored_parquet if form == "parquet" else stored_arrow
+    )
+    if form == "csv":
+        opened = partial(stored_csv, encoding=encoding)
+    with system_errors(file.place), opened(file.path, file.place) as stored:
+        yield stored
 
 
 def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:

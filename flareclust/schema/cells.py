@@ -43,33 +43,54 @@ _FEW = 0.2
 _NO_TEXT = "\0"
 
 
-class TextReader:
-    """Reads a column of texts, such as ids; a missing cell is a fault."""
+class _Reader:
+    """Remembers what was wrong with a column, which is read batch by batch."""
 
     def __init__(self, name: str, spellings: frozenset[str]) -> None:
         self.name, self._spellings = name, spellings
-        self._counts, self._first = {"missing": 0, "no text": 0}, {"missing": 0, "no text": 0}
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, int] = {}
 
-    def read(self, cells: Any, before: int) -> list[str]:
-        """Return the texts of an Arrow array of cells, of which `before` have come already; empty where one is missing."""
-        texts = texts_of(cells, self._spellings).to_pylist()
-        for fault, sign in (("missing", None), ("no text", _NO_TEXT)):
-            if number := texts.count(sign):
-                self._first[fault] = self._first[fault] or before + texts.index(sign) + 1
-                self._counts[fault] += number
-        return ["" if text is None else text for text in texts]
+    @property
+    def faulty(self) -> bool:
+        """Return whether anything was wrong."""
+        return bool(self._counts)
 
     def faults(self) -> list[str]:
         """Return what was wrong, a clause each."""
         return [
-            f"{self.name}: {_cells(number)} {fault}, first in row {self._first[fault]}"
-            for fault, number in self._counts.items()
-            if number
+            f"{self._said(kind, count)}, first in row {self._first[kind]}{self._hint(kind)}"
+            for kind, count in self._counts.items()
         ]
 
+    def _count(self, kind: str, where: BoolArray, before: int) -> None:
+        if number := int(where.sum()):
+            self._counts[kind] += number
+            self._first.setdefault(kind, before + int(where.argmax()) + 1)
 
-class ColumnReader:
-    """Reads one column, batch by batch, and remembers what was wrong.
+    def _said(self, kind: str, count: int) -> str:
+        return f"{self.name}: {_cells(count)} {kind}"
+
+    def _hint(self, kind: str) -> str:
+        """Return advice in brackets, where the faulty cells show what it may be."""
+        del kind
+        return ""
+
+
+class TextReader(_Reader):
+    """Reads a column of texts, such as ids; a missing cell is a fault."""
+
+    def read(self, cells: Any, before: int) -> list[str]:
+        """Return the texts of an Arrow array of cells, of which `before` have come already; empty where one is missing."""
+        texts = texts_of(cells, self._spellings)
+        found = texts.to_pylist()
+        self._count("missing", ~_valid(texts), before)
+        self._count("no text", np.array([text == _NO_TEXT for text in found], dtype=bool), before)
+        return ["" if text is None else text for text in found]
+
+
+class ColumnReader(_Reader):
+    """Reads one column that is a feature.
 
     Args:
         name: in the schema.
@@ -89,10 +110,8 @@ class ColumnReader:
         decimal: str,
         spellings: frozenset[str],
     ) -> None:
-        self.name, self.column, self._own, self._missing = name, column, own, missing
-        self._decimal, self._spellings = decimal, spellings
-        self._counts: Counter[str] = Counter()
-        self._first: dict[str, int] = {}
+        super().__init__(name, spellings)
+        self.column, self._own, self._missing, self._decimal = column, own, missing, decimal
         self._commas, self._lower_case, self._cells = 0, 0, 0
         self._outside: Counter[float] = Counter()
         self.width = len(features_of(name, column))
@@ -112,18 +131,6 @@ class ColumnReader:
         if self._missing in LEFT_TO_JOBS:
             found[missing] = np.nan
         return found, missing
-
-    @property
-    def faulty(self) -> bool:
-        """Return whether anything was wrong."""
-        return bool(self._counts)
-
-    def faults(self) -> list[str]:
-        """Return what was wrong, a clause each."""
-        return [
-            f"{self._said(kind, count)}, first in row {self._first[kind]}{self._hint(kind)}"
-            for kind, count in self._counts.items()
-        ]
 
     def _of_type(self, cells: Any) -> tuple[BoolArray, BoolArray, FloatArray]:
         """Return which cells are missing (n,), which are faulty (n,), and the features (n, f)."""
@@ -204,17 +211,11 @@ class ColumnReader:
                 self._outside[factor] += int((known & ((scaled < low) | (scaled > high))).sum())
         return outside
 
-    def _count(self, kind: str, where: BoolArray, before: int) -> None:
-        if number := int(where.sum()):
-            self._counts[kind] += number
-            self._first.setdefault(kind, before + int(where.argmax()) + 1)
-
     def _said(self, kind: str, count: int) -> str:
-        cells = _cells(count)
         if kind == "range":
             unit = f" {self.column.unit}" if self.column.unit else ""
             low, high = self.column.range or ("", "")
-            return f"{self.name}: {cells} outside {_short(low)} to {_short(high)}{unit}"
+            return super()._said(f"outside {_short(low)} to {_short(high)}{unit}", count)
         what = {
             "missing": "missing",
             "number": "no number",
@@ -223,10 +224,9 @@ class ColumnReader:
             "category": "none of the schema's values",
             "ordered": "none of the schema's values",
         }[kind]
-        return f"{self.name}: {cells} {what}"
+        return super()._said(what, count)
 
     def _hint(self, kind: str) -> str:
-        """Return advice in brackets, where the faulty cells show what it may be."""
         spelling = (
             "; missing cells with a spelling such as k.A.? missing: in the mapping"
             if self._counts[kind] <= _FEW * self._cells

@@ -36,7 +36,7 @@ from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
-from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
+from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.cells import DAYS
 
@@ -170,18 +170,15 @@ class TableSchema(Settings):
     def _usable(self) -> "TableSchema":
         if self.missing == "as-category":
             raise ValueError("missing: as-category is for single columns of type category")
-        ids = [name for name, column in self.columns.items() if column.type == "id"]
-        if len(ids) > 1:
-            raise ValueError(f"columns: {', '.join(ids)} are all of type id; one at most can be")
-        weights = [name for name, column in self.columns.items() if column.type == "weight"]
-        if len(weights) > 1:
-            raise ValueError(f"columns: {', '.join(weights)} are all of type weight; one at most can be")
+        for kind in ("id", "weight"):
+            if len(names := self._of_type(kind)) > 1:
+                raise ValueError(f"columns: {', '.join(names)} are all of type {kind}; one at most can be")
         if len(set(self.left_to_jobs.values())) > 1:
             raise ValueError(f"missing: a job takes one of {' and '.join(LEFT_TO_JOBS)} for all columns; choose one")
-        names = self.features
-        if not names:
+        features = self.features
+        if not features:
             raise ValueError("columns: none of them is a feature (number, category, ordered or date)")
-        if len(set(names)) < len(names):
+        if len(set(features)) < len(features):
             raise ValueError(
                 "columns: two features have the same name, such as a column 'sex=f' beside a category 'sex'"
             )
@@ -190,12 +187,15 @@ class TableSchema(Settings):
     @property
     def id(self) -> str | None:
         """Return the name of the column with ids, None where there is none."""
-        return next((name for name, column in self.columns.items() if column.type == "id"), None)
+        return next(iter(self._of_type("id")), None)
 
     @property
     def weight(self) -> str | None:
         """Return the name of the column that says how many rows a row counts as, None where there is none."""
-        return next((name for name, column in self.columns.items() if column.type == "weight"), None)
+        return next(iter(self._of_type("weight")), None)
+
+    def _of_type(self, kind: _Type) -> list[str]:
+        return [name for name, column in self.columns.items() if column.type == kind]
 
     @property
     def used(self) -> dict[str, ColumnSchema]:
@@ -301,8 +301,6 @@ def read_mapping_file(path: Path) -> dict[str, Any]:
         values = parse_yaml(read_text(path))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    except Twice as twice:
-        raise UserError(f"{path} has the key {twice.key!r} twice, again in line {twice.line}; leave one") from None
     except NotPlain as reason:
         raise UserError(f"{path} {reason}") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):

@@ -78,7 +78,7 @@ class Typed(Reader):
             faults = [f"{fault} ({file.place})" for fault in self._misnamed(names)]
             self._faults += faults
             found = map(self._piece, () if faults else batches(stored, self._sources))
-            yield Source(self._schema.features, lambda positions, size: filter(None, found))
+            yield Source(self._schema.features, lambda positions, store: filter(None, found))
 
     def _chosen(self, names: Names | None, place: str) -> Names | None:
         return names

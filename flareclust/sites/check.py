@@ -29,7 +29,7 @@ from flareclust.sites.running import owner_without_jobs, protection, unguarded_s
 _ENOUGH = 20
 
 #: Different values of a column are counted up to about so many.
-MOST_DIFFERENT = 10_000
+_MOST_DIFFERENT = 10_000
 
 #: Bytes of rows among which repeated ones are looked for.
 _LOOKED_AT = 64 << 20
@@ -322,7 +322,7 @@ class _Different:
         self._rows += len(x)
         if self.more:
             return
-        if len(self._seen) > MOST_DIFFERENT:
+        if len(self._seen) > _MOST_DIFFERENT:
             self.more = not bool(np.isin(x, self._seen).all())
             return
         self._seen = np.union1d(self._seen, x)

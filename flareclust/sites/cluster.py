@@ -86,7 +86,7 @@ async def _greeted(place: str) -> None:
     await comm.close()
 
 
-def check_workers(client: "Client", stamps: Sequence[FileFingerprint]) -> int:
+def _check_workers(client: "Client", stamps: Sequence[FileFingerprint]) -> int:
     """Return the number of workers.
 
     Raises:
@@ -183,7 +183,7 @@ def parts_on(
     client = _connect(address)
     try:
         files = [file._replace(path=file.path.absolute()) for file in files]
-        workers = check_workers(client, [FileFingerprint.of(file.path) for file in files])
+        workers = _check_workers(client, [FileFingerprint.of(file.path) for file in files])
         return DaskParts(client, files, columns, id_name, workers, aborted)
     except BaseException:
         client.close(timeout=CONNECT)

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import AbortCheck, Agreement, FloatArray, never_abort
+from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
 from flareclust.data.file_formats import unmarked
 from flareclust.data.labels import LABELS_FILE
 from flareclust.data.memory import RowStore
@@ -143,10 +143,6 @@ class SiteData:
             mapping=mapping,
             compute=config.compute,
         )
-
-    def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
-        """Read the rows (n, d), as `table` does."""
-        return self.table(reader_owns_them=reader_owns_them).X
 
     def files(self) -> list[File]:
         """Return the files with the rows, in the order in which they are joined; UserError as `flareclust.sites.files.find`."""

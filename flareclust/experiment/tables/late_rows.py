@@ -56,11 +56,9 @@ def place_file(
     partial = registry.get(about["algorithm"]).partial
     try:
         if schema is None:
-            how = {
-                "gaps": FILL in finished.arrays or about["params"].get("missing") == "drop-rows",
-                "may_lack": partial,
-            }
-            table, id_name = read_table(file, _names(about, file, columns, partial=partial), **how), None
+            gaps = FILL in finished.arrays or about["params"].get("missing") == "drop-rows"
+            names = _names(about, file, columns, partial=partial)
+            table, id_name = read_table(file, names, may_lack=partial, gaps=gaps), None
         else:
             known = _agreed(schema, about, folder, partial=partial)
             table, id_name = typed_file(file, known, None), known.id

@@ -6,7 +6,7 @@ from PIL import Image
 
 from flareclust._foundation.errors import UserError
 from flareclust.data import image_files
-from flareclust.data.image_files import IMAGE_SUFFIXES, first_shape, has_images, image_names
+from flareclust.data.image_files import IMAGE_SUFFIXES, _image_names, first_shape, has_images
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Numbers, read_table
 from tests.unit.data.image_cases import colour, grey, write
@@ -26,7 +26,7 @@ def test_rows_are_the_pixels_in_the_order_of_relative_paths(tmp_path):
         write(tmp_path / name, grey(number, 3, 5))
     table = read_table(tmp_path)
     order = sorted(places)
-    assert image_names(tmp_path) == order
+    assert _image_names(tmp_path) == order
     assert table.columns is None
     assert list(table.ids) == order
     assert table.X.dtype == np.float64
@@ -51,7 +51,7 @@ def test_hidden_and_other_files_are_left_out(tmp_path):
     write(tmp_path / "._1.png", grey(2))
     write(tmp_path / ".thumbnails" / "1.png", grey(2))
     (tmp_path / "labels.csv").write_text("1,2\n")
-    assert image_names(tmp_path) == ["1.png"]
+    assert _image_names(tmp_path) == ["1.png"]
     assert has_images(tmp_path)
     assert not has_images(tmp_path / ".thumbnails" / "none")
 
@@ -111,7 +111,7 @@ def test_more_than_a_run_reads_is_refused_before_it_is_decoded(tmp_path, monkeyp
 
 def test_an_image_with_too_many_pixels_is_refused_by_its_header(tmp_path, monkeypatch):
     monkeypatch.setattr(image_files, "_values", lambda image: pytest.fail("decoded"))
-    monkeypatch.setattr(image_files, "MOST_PIXELS", 63)
+    monkeypatch.setattr(image_files, "_MOST_PIXELS", 63)
     write(tmp_path / "1.png", grey(0))
     refused(tmp_path, r"1\.png has more than 63 pixels")
 

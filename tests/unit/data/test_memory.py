@@ -10,7 +10,7 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.data import csv_files
-from flareclust.data.memory import LIMIT, RowStore, parse_size, run_limit
+from flareclust.data.memory import LIMIT, RowStore, _run_limit, parse_size
 from flareclust.data.tables import File, Numbers, read_table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -169,8 +169,8 @@ def test_sites_of_a_run_put_what_is_too_much_into_a_file_and_find_the_same(tmp_p
 
 def test_the_limit_is_a_size_or_an_eighth_of_the_memory(monkeypatch):
     monkeypatch.delenv(LIMIT, raising=False)
-    assert 1 << 27 < run_limit() < 1 << 43
+    assert 1 << 27 < _run_limit() < 1 << 43
     monkeypatch.setenv(LIMIT, "much")
     with pytest.raises(UserError, match="FLARECLUST_MEMORY must be a size such as \"8GB\", got 'much'"):
-        run_limit()
+        _run_limit()
     assert [parse_size(text) for text in ("8GB", "1.5 MiB", "0", "x")] == [8 * 10**9, 3 << 19, None, None]

@@ -14,7 +14,7 @@ from requests.exceptions import ConnectionError as NoNetwork
 from flareclust._foundation.errors import UserError
 from flareclust.data import published as official
 from flareclust.data.datasets import get, load
-from flareclust.data.published import content_sha256
+from flareclust.data.published import _content_sha256
 
 
 def _s1_files(folder: Path) -> dict[str, np.ndarray]:
@@ -32,7 +32,7 @@ def _s1_files(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _declare(monkeypatch: pytest.MonkeyPatch, name: str, arrays: dict[str, np.ndarray]) -> None:
-    entry = replace(official.OFFICIAL[name], content=content_sha256(arrays))
+    entry = replace(official.OFFICIAL[name], content=_content_sha256(arrays))
     monkeypatch.setattr(official, "OFFICIAL", {**official.OFFICIAL, name: entry})
 
 

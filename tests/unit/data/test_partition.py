@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.partition import partition, power_sizes
+from flareclust.data.partition import _power_sizes, partition
 from tests.unit.data.partition_cases import SPLITS, _rows
 
 
@@ -174,16 +174,16 @@ def test_clusters_that_cannot_be_placed_are_refused_with_what_would_do() -> None
 
 def test_power_sizes_worked_by_hand() -> None:
     # Shares 1, 1/2, 1/3, 1/4 of 25/12 make 12, 6, 4, 3 of 25.
-    assert power_sizes(25, 4, 1.0).tolist() == [12, 6, 4, 3]
-    assert power_sizes(7, 3, 50.0).tolist() == [5, 1, 1]
-    assert power_sizes(3, 3, 2.0).tolist() == [1, 1, 1]
-    assert power_sizes(10, 4, 1e-9).tolist() == [3, 3, 2, 2]
+    assert _power_sizes(25, 4, 1.0).tolist() == [12, 6, 4, 3]
+    assert _power_sizes(7, 3, 50.0).tolist() == [5, 1, 1]
+    assert _power_sizes(3, 3, 2.0).tolist() == [1, 1, 1]
+    assert _power_sizes(10, 4, 1e-9).tolist() == [3, 3, 2, 2]
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.floats(1e-3, 1e3))
 def test_power_sizes_fall_sum_to_n_and_leave_nobody_out(n: int, m: int, a: float) -> None:
     m = min(m, n)
-    sizes = power_sizes(n, m, a)
+    sizes = _power_sizes(n, m, a)
     assert sizes.sum() == n
     assert sizes.min() >= 1
     assert (np.diff(sizes) <= 0).all()

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from flareclust.data.partition import draw_until_drawn, partition
+from flareclust.data.partition import _draw_until_drawn, partition
 
 
 def _grid() -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +49,7 @@ def test_given_that_somebody_draws_the_sites_draw_as_if_repeated_until_somebody_
     }
     total = sum(exact.values())
     n = 200_000
-    drawn = draw_until_drawn(np.tile(rates, (n, 1)), np.random.default_rng(0))
+    drawn = _draw_until_drawn(np.tile(rates, (n, 1)), np.random.default_rng(0))
     for pattern, probability in exact.items():
         share = (drawn == pattern).all(axis=1).mean()
         assert share == pytest.approx(probability / total, abs=4 * np.sqrt(0.25 / n))
@@ -58,9 +58,9 @@ def test_given_that_somebody_draws_the_sites_draw_as_if_repeated_until_somebody_
 
 def test_vanishing_and_infinite_rates_are_drawn_by_exactly_whom_they_should() -> None:
     n = 100_000
-    drawn = draw_until_drawn(np.tile([1e-200, 3e-200, 0.0], (n, 1)), np.random.default_rng(0))
+    drawn = _draw_until_drawn(np.tile([1e-200, 3e-200, 0.0], (n, 1)), np.random.default_rng(0))
     np.testing.assert_allclose([0.25, 0.75, 0], drawn.mean(axis=0), atol=0.006)
-    drawn = draw_until_drawn(np.tile([1e-9, np.inf, np.inf], (n, 1)), np.random.default_rng(0))
+    drawn = _draw_until_drawn(np.tile([1e-9, np.inf, np.inf], (n, 1)), np.random.default_rng(0))
     np.testing.assert_allclose([0, 1, 1], drawn.mean(axis=0), atol=1e-3)
 
 

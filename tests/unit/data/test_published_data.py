@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 from flareclust.data import published as official
 from flareclust.data.datasets import load
-from flareclust.data.published import content_sha256
+from flareclust.data.published import _content_sha256
 from tests.unit.data.dataset_cases import FILE_SHAPES, STORED, _expect, needs_files
 
 
@@ -26,7 +26,7 @@ def test_the_content_hashes_are_those_of_the_published_files(name: str) -> None:
     from flareclust.data.npy_files import npz_arrays
 
     entry = official.OFFICIAL[name]
-    assert content_sha256(npz_arrays(Path(STORED) / entry.file, entry.keys)) == entry.content
+    assert _content_sha256(npz_arrays(Path(STORED) / entry.file, entry.keys)) == entry.content
 
 
 @needs_files

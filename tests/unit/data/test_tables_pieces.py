@@ -13,7 +13,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
 from flareclust.data import memory as rows_on_disk
 from flareclust.data.arrow_files import stored_parquet
-from flareclust.data.file_formats import Size
+from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
 from flareclust.data.tables import File
 from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
@@ -148,7 +148,7 @@ def test_rows_that_must_be_copied_keep_to_the_memory(tmp_path, suffix, dtype, or
     assert peak < 4 << 20
     for memory, whole in ((9 << 20, False), (17 << 20, True)):
         with open_numpy(path, None, None, path.name) as source:
-            found = [len(piece.rows) for piece in source.read(None, Size(memory, 1 << 20, tmp_path))]
+            found = [len(piece.rows) for piece in source.read(None, RowStore(memory, tmp_path))]
         assert sum(found) == len(X)
         assert (len(found) == 1) is whole
 

@@ -93,7 +93,7 @@ def test_a_folder_of_images_is_copied_into_the_kit_of_a_poc(tmp_path):
     write(tmp_path / "images" / "sub" / "1.png", grey(1))
     (tmp_path / "kit" / "local").mkdir(parents=True)
     assert kits.place(tmp_path / "kit", tmp_path / "images", None) is None
-    np.testing.assert_array_equal(SiteData.of(tmp_path / "kit" / "local", "a").rows(), [grey(1).ravel()])
+    np.testing.assert_array_equal(SiteData.of(tmp_path / "kit" / "local", "a").table().X, [grey(1).ravel()])
     assert kits.file_of(tmp_path / "kit").is_dir()
 
 

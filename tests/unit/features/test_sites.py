@@ -34,21 +34,21 @@ def test_an_absolute_path_is_taken_as_it_is(local, tmp_path):
     np.save(tmp_path / "rows.npy", X)
     site = configure(local, f"path: {tmp_path}/rows.npy\n")
     assert (site.path, site.columns) == (tmp_path / "rows.npy", None)
-    np.testing.assert_array_equal(site.rows(), X)
+    np.testing.assert_array_equal(site.table().X, X)
 
 
 def test_a_relative_path_starts_in_local_wherever_the_process_is(local, tmp_path, monkeypatch):
     np.save(local / "rows.npy", X)
     np.save(local.parent / "above.npy", X + 1)
     monkeypatch.chdir(tmp_path)
-    np.testing.assert_array_equal(configure(local, "path: rows.npy\n").rows(), X)
-    np.testing.assert_array_equal(configure(local, "path: ../above.npy\n").rows(), X + 1)
+    np.testing.assert_array_equal(configure(local, "path: rows.npy\n").table().X, X)
+    np.testing.assert_array_equal(configure(local, "path: ../above.npy\n").table().X, X + 1)
 
 
 def test_the_sites_name_is_put_into_the_path(local):
     (local / "site-1").mkdir()
     np.save(local / "site-1" / "site-1.npy", X)
-    np.testing.assert_array_equal(configure(local, "path: '{site}/{site}.npy'\n").rows(), X)
+    np.testing.assert_array_equal(configure(local, "path: '{site}/{site}.npy'\n").table().X, X)
 
 
 def test_a_table_gives_every_site_its_path(local):
@@ -56,7 +56,7 @@ def test_a_table_gives_every_site_its_path(local):
         np.save(local / f"rows{i}.npy", X * i)
     configure(local, "path: {site-1: rows1.npy, site-2: rows2.npy}")
     for i in (1, 2):
-        np.testing.assert_array_equal(SiteData.of(local, f"site-{i}").rows(), X * i)
+        np.testing.assert_array_equal(SiteData.of(local, f"site-{i}").table().X, X * i)
     with pytest.raises(Refusal, match="without a path to its rows"):
         SiteData.of(local, "site-3")
 
@@ -65,13 +65,13 @@ def test_columns_are_chosen_by_name_and_in_the_order_of_the_site(local):
     (local / "rows.csv").write_text("patient,age,crp\n7,50,1.5\n8,60,2.5\n")
     site = configure(local, "path: rows.csv\ncolumns: [crp, age]\n")
     assert site.columns == ("crp", "age")
-    np.testing.assert_array_equal(site.rows(), [[1.5, 50.0], [2.5, 60.0]])
+    np.testing.assert_array_equal(site.table().X, [[1.5, 50.0], [2.5, 60.0]])
 
 
 def test_without_columns_all_are_read(local):
     (local / "rows.csv").write_text("age,crp\n50,1.5\n60,2.5\n")
     assert configure(local, "path: rows.csv\ncolumns: null\n").columns is None
-    np.testing.assert_array_equal(configure(local, "path: rows.csv\n").rows(), [[50.0, 1.5], [60.0, 2.5]])
+    np.testing.assert_array_equal(configure(local, "path: rows.csv\n").table().X, [[50.0, 1.5], [60.0, 2.5]])
 
 
 @pytest.mark.parametrize("columns", [None, ["b", "a"]])
@@ -166,9 +166,9 @@ def test_no_refusal_holds_a_folder_or_a_value(local, tmp_path, name):
         (local / "site-1").mkdir(exist_ok=True)
         configure(local, yaml.safe_dump({"path": path}))
         with pytest.raises(Refusal, match=re.escape(reason)):
-            SiteData.of(local, "site-1").rows(reader_owns_them=True)
+            SiteData.of(local, "site-1").table(reader_owns_them=True)
         with pytest.raises(Refusal) as refused:
-            SiteData.of(local, "site-1").rows()
+            SiteData.of(local, "site-1").table()
         words = str(refused.value)
         assert words.startswith("cannot use its rows: ")
         assert NUMBER.sub("#", reason) in words
@@ -189,6 +189,6 @@ def test_columns_that_are_not_there_are_refused_without_the_folder(local, name):
         np.save(local / name, X)
     configure(local, f"path: {name}\ncolumns: [lactate]")
     with pytest.raises(Refusal) as refused:
-        SiteData.of(local, "site-1").rows()
+        SiteData.of(local, "site-1").table()
     assert f"cannot use its rows: {name} has no column" in str(refused.value)
     assert "clinic-of-dr-x" not in str(refused.value)

@@ -197,10 +197,10 @@ def test_other_versions_and_unseen_files_are_named_with_their_worker(local, on_c
     client = on_cluster.parts._client
     missing = FileFingerprint(tmp_path / "rows" / "part.77.parquet", 1, 1)
     with pytest.raises(site_cluster.ClusterUnusable, match=r"worker tcp://127.* does not see 1 of the 1 files"):
-        site_cluster.check_workers(client, [missing])
+        site_cluster._check_workers(client, [missing])
     monkeypatch.setattr(site_cluster, "__version__", "0.0.1")
     with pytest.raises(
         site_cluster.ClusterUnusable,
         match=r"has flareclust .* where the site has flareclust 0\.0\.1; install the same",
     ):
-        site_cluster.check_workers(client, [])
+        site_cluster._check_workers(client, [])

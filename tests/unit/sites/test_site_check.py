@@ -209,7 +209,7 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
     assert [column.different for column in whole.rows.columns] == [500, 500, 3, 1]
     assert not any(column.more for column in whole.rows.columns)
     monkeypatch.setattr("flareclust.core.chunks.PIECE", 50 * 32)
-    monkeypatch.setattr("flareclust.sites.check.MOST_DIFFERENT", 100)
+    monkeypatch.setattr("flareclust.sites.check._MOST_DIFFERENT", 100)
     with (kit / "local" / "flareclust.yaml").open("a") as file:
         file.write("memory: 1000\n")
     bounded = check(kit)

@@ -162,8 +162,8 @@ WORKER = "tcp://10.0.0.6:40001"
 )
 def test_a_cluster_of_other_versions_or_without_workers_is_one_error(found, told):
     with pytest.raises(site_cluster.ClusterUnusable, match=told):
-        site_cluster.check_workers(found, [])
-    assert site_cluster.check_workers(Cluster({WORKER: OWN, f"{WORKER}0": OWN}), []) == 2
+        site_cluster._check_workers(found, [])
+    assert site_cluster._check_workers(Cluster({WORKER: OWN, f"{WORKER}0": OWN}), []) == 2
 
 
 def test_the_scheduler_is_looked_for_at_its_address(monkeypatch):
@@ -181,7 +181,7 @@ def test_the_scheduler_is_looked_for_at_its_address(monkeypatch):
 
 def test_a_file_that_is_another_for_a_worker_is_counted(parts):
     stamps = [FileFingerprint.of(file) for file in sorted(parts.iterdir())]
-    assert site_cluster.check_workers(Cluster({WORKER: OWN}), stamps) == 1
+    assert site_cluster._check_workers(Cluster({WORKER: OWN}), stamps) == 1
     (parts / "part.1.parquet").write_bytes(b"others")
     with pytest.raises(site_cluster.ClusterUnusable, match=r"does not see 1 of the 2 files"):
-        site_cluster.check_workers(Cluster({WORKER: OWN}), stamps)
+        site_cluster._check_workers(Cluster({WORKER: OWN}), stamps)

@@ -19,9 +19,9 @@ from tests.unit.sites.site_cases import X, refusal, site
 def test_the_format_is_said_where_the_name_does_not_tell(local):
     (local / "rows.dat").write_text("x,y\n1,2\n")
     assert "rows.dat: unknown suffix; a table" in refusal(site(local, path="rows.dat"))
-    np.testing.assert_array_equal(site(local, path="rows.dat", format="csv").rows(), [[1, 2]])
+    np.testing.assert_array_equal(site(local, path="rows.dat", format="csv").table().X, [[1, 2]])
     (local / "rows").write_text("x,y\n1,2\n")
-    np.testing.assert_array_equal(site(local, path="rows", format="csv").rows(), [[1, 2]])
+    np.testing.assert_array_equal(site(local, path="rows", format="csv").table().X, [[1, 2]])
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_outside_its_limits_a_site_refuses_and_tells_no_number(local, limits, ow
 
 def test_within_its_limits_a_site_takes_part(local):
     np.save(local / "rows.npy", X)
-    assert len(site(local, path="rows.npy", min_rows=6, max_rows=6).rows()) == 6
+    assert len(site(local, path="rows.npy", min_rows=6, max_rows=6).table().X) == 6
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_by_default_rows_take_at_most_half_of_the_memory(local):
 def test_more_rows_than_memory_are_mapped_and_the_same(local):
     np.save(local / "rows.npy", X)
     for memory, mapped in ((96, False), (95, True)):
-        rows = site(local, path="rows.npy", memory=memory).rows()
+        rows = site(local, path="rows.npy", memory=memory).table().X
         assert is_mapped(rows) is mapped
         np.testing.assert_array_equal(rows, X)
 

@@ -20,7 +20,7 @@ def test_the_path_of_a_site_can_be_a_folder_of_images(local):
     table = site(local, path="images").table()
     np.testing.assert_array_equal(table.X, [grey(number).ravel() for number in range(3)])
     assert list(table.ids) == ["0.png", "1.png", "2.png"]
-    assert len(site(local, path="images", max_rows=3).rows()) == 3
+    assert len(site(local, path="images", max_rows=3).table().X) == 3
     with pytest.raises(Refusal, match="fewer than the min_rows"):
         site(local, path="images", min_rows=4).table(reader_owns_them=True)
 
@@ -62,7 +62,7 @@ def test_links_out_of_the_root_are_refused_and_those_within_are_read(local):
     write(local / "stored" / "2.png", grey(2))
     (local / "images").mkdir()
     (local / "images" / "2.png").symlink_to(local / "stored" / "2.png")
-    np.testing.assert_array_equal(site(local, path="images").rows(), [grey(2).ravel()])
+    np.testing.assert_array_equal(site(local, path="images").table().X, [grey(2).ravel()])
     (local / "images" / "1.png").symlink_to(outside)
     assert "images is not under the root" in refusal(site(local, path="images"))
     assert len(site(local, path="images", root=os.sep, name="a").files()) == 1

@@ -25,7 +25,7 @@ def test_a_folder_linked_out_is_refused_and_a_wider_root_allows_it(local, tmp_pa
     assert "root" in refusal(site(local, path="data/a.npy", root="."))
     assert "root" in refusal(site(local, path="*/a.npy"))
     wide = site(local, path=str(local / "data" / "a.npy"), root=str(tmp_path))
-    np.testing.assert_array_equal(wide.rows(), X)
+    np.testing.assert_array_equal(wide.table().X, X)
 
 
 def test_links_within_the_root_are_followed_also_where_the_root_is_a_link(local, tmp_path):
@@ -33,8 +33,8 @@ def test_links_within_the_root_are_followed_also_where_the_root_is_a_link(local,
     np.save(tmp_path / "store" / "v2" / "a.npy", X)
     (tmp_path / "store" / "current.npy").symlink_to("v2/a.npy")
     (local / "data").symlink_to(tmp_path / "store")
-    np.testing.assert_array_equal(site(local, path="data/current.npy").rows(), X)
-    np.testing.assert_array_equal(site(local, path="current.npy", root="data").rows(), X)
+    np.testing.assert_array_equal(site(local, path="data/current.npy").table().X, X)
+    np.testing.assert_array_equal(site(local, path="current.npy", root="data").table().X, X)
 
 
 @pytest.mark.parametrize("path", ["../outside.npy", "inner/../../outside.npy", "inner/../../*.npy", "{outside}"])
@@ -42,7 +42,7 @@ def test_with_a_root_no_path_leads_out_of_it(local, path):
     (local / "data" / "inner").mkdir(parents=True)
     np.save(local / "data" / "rows.npy", X)
     np.save(local / "outside.npy", X)
-    assert site(local, path="rows.npy", root="data").rows().shape == X.shape
+    assert site(local, path="rows.npy", root="data").table().X.shape == X.shape
     data = site(local, path=path.format(outside=local / "outside.npy"), root="data")
     assert "outside.npy is not under the root" in refusal(data, owner=True)
     assert f"{'*' if '*' in path else 'outside'}.npy is not under the root" in refusal(data)
@@ -77,8 +77,8 @@ def test_simulated_sites_may_link_to_anything(local, tmp_path):
     np.save(tmp_path / "mine.npy", X)
     (local / "link.npy").symlink_to(tmp_path / "mine.npy")
     write_config(local, str(local / "link.npy"))
-    np.testing.assert_array_equal(SiteData.of(local, "site-1").rows(), X)
-    np.testing.assert_array_equal(SiteData(local / "link.npy").rows(), X)
+    np.testing.assert_array_equal(SiteData.of(local, "site-1").table().X, X)
+    np.testing.assert_array_equal(SiteData(local / "link.npy").table().X, X)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_parts_are_read_by_name_one_after_the_other(local, spark):
 
 def test_columns_can_be_chosen_and_the_path_can_be_a_folder_without_an_ending(local, spark):
     spark.rename(local / "visits")
-    np.testing.assert_array_equal(site(local, path="visits/", columns=["crp"]).rows(), [[10], [20], [30.5]])
+    np.testing.assert_array_equal(site(local, path="visits/", columns=["crp"]).table().X, [[10], [20], [30.5]])
 
 
 def test_parts_that_do_not_fit_in_memory_are_put_on_disk(local, spark):
@@ -56,7 +56,7 @@ def test_part_2_of_dask_comes_before_part_10(local):
         write(local / "rows" / f"part.{number}.parquet", x=[float(number)])
     write(local / "rows" / "_metadata", x=[99.0])
     write(local / "rows" / "_common_metadata", x=[99.0])
-    np.testing.assert_array_equal(site(local, path="rows").rows()[:, 0], [0, 1, 2, 10, 11])
+    np.testing.assert_array_equal(site(local, path="rows").table().X[:, 0], [0, 1, 2, 10, 11])
 
 
 def test_a_schema_reads_parts_as_well(local, spark):

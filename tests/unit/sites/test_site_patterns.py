@@ -16,11 +16,11 @@ def test_files_are_joined_in_the_order_of_their_names(local):
     for name in ("b.csv", "a.csv", "c.csv"):
         (local / name).write_text(f"x,y\n{ord(name[0])},1\n")
     (local / "d.txt").write_text("no table")
-    np.testing.assert_array_equal(site(local, path="*.csv").rows()[:, 0], [97, 98, 99])
-    np.testing.assert_array_equal(site(local, path="[ac].csv").rows()[:, 0], [97, 99])
+    np.testing.assert_array_equal(site(local, path="*.csv").table().X[:, 0], [97, 98, 99])
+    np.testing.assert_array_equal(site(local, path="[ac].csv").table().X[:, 0], [97, 99])
     (local / "2024").mkdir()
     (local / "2024" / "z.csv").write_text("x,y\n5,1\n")
-    np.testing.assert_array_equal(site(local, path="**/*.csv").rows()[:, 0], [5, 97, 98, 99])
+    np.testing.assert_array_equal(site(local, path="**/*.csv").table().X[:, 0], [5, 97, 98, 99])
 
 
 def test_columns_in_another_order_are_read_by_name(local):
@@ -29,7 +29,7 @@ def test_columns_in_another_order_are_read_by_name(local):
     table = site(local, path="?.csv").table()
     assert table.columns == ("x", "y")
     np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
-    np.testing.assert_array_equal(site(local, path="?.csv", columns=["y"]).rows(), [[2], [4]])
+    np.testing.assert_array_equal(site(local, path="?.csv", columns=["y"]).table().X, [[2], [4]])
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_arrays_without_names_must_be_as_wide(local):
     np.save(local / "2.npy", X[:, :1])
     assert "2.npy has 1 columns where 1.npy has 2" in refusal(site(local, path="?.npy"), owner=True)
     np.save(local / "2.npy", X + 1)
-    np.testing.assert_array_equal(site(local, path="?.npy").rows(), np.concatenate([X, X + 1]))
+    np.testing.assert_array_equal(site(local, path="?.npy").table().X, np.concatenate([X, X + 1]))
 
 
 def test_with_may_lack_all_files_must_lack_the_same_columns(local):
@@ -70,7 +70,7 @@ def test_exact_agreement_looks_at_every_file(local):
     keys = {"path": "?.csv", "columns": ["x", "y"], "agreement": "exact"}
     assert "on one side only: z" in refusal(site(local, **keys))
     (local / "2.csv").write_text("y,x\n4,3\n")
-    np.testing.assert_array_equal(site(local, **keys).rows(), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(site(local, **keys).table().X, [[1, 2], [3, 4]])
 
 
 def test_a_pattern_without_files_and_one_with_a_folder_are_refused(local):
@@ -190,13 +190,13 @@ def test_a_linked_folder_of_labels_is_recognised(local):
 def test_a_file_called_like_a_pattern_is_that_file(local):
     np.save(local / "rows[1].npy", X)
     np.save(local / "rows1.npy", X + 1)
-    np.testing.assert_array_equal(site(local, path="rows[1].npy").rows(), X)
+    np.testing.assert_array_equal(site(local, path="rows[1].npy").table().X, X)
 
 
 def test_the_sites_name_stands_in_patterns(local):
     (local / "site-1").mkdir()
     np.save(local / "site-1" / "a.npy", X)
-    np.testing.assert_array_equal(site(local, path="{site}/*.npy").rows(), X)
+    np.testing.assert_array_equal(site(local, path="{site}/*.npy").table().X, X)
 
 
 @pytest.mark.parametrize("name", ["*", "site?", "[a]", "..", ".", "", "a/b", "a\\b", "a\0b"])
