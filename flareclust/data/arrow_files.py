@@ -2,73 +2,53 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Names, Piece, Source, called, id_place
+from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Asked, Piece, Source, called, id_place
 from flareclust.data.memory import RowStore
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
 _DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
 
+#: Rows of columns of any type that are read at a time.
+_ROWS = 65_536
+
 #: Gives the record batches of some columns, so many rows at a time at the most.
-_Batches = Callable[[list[str], int], Iterator[Any]]
-
-
-class Stored(NamedTuple):
-    """An open file: its Arrow schema, its batches of some columns, and its number of rows where a header states it."""
-
-    schema: Any
-    batches: _Batches
-    n: int | None = None
+_Batches = Callable[[Sequence[str], int], Iterator[Any]]
 
 
 @contextmanager
-def open_numbers(
-    stored_as: Callable[[Path, str], AbstractContextManager[Stored]],
-    file: Path,
-    wanted: Names | None,
-    id_name: str | None,
-    place: str,
-) -> Iterator[Source]:
-    """Open a file that is stored as parquet or in Arrow's own formats, for its numbers."""
-    with stored_as(file, place) as stored:
-        yield _source(stored, wanted, id_name, place)
-
-
-@contextmanager
-def stored_parquet(file: Path, place: str) -> Iterator[Stored]:
-    """Open a parquet file; UserError where it is none, also from reading its batches."""
+def open_parquet(file: Path, place: str, asked: Asked) -> Iterator[Source]:
+    """Open a parquet file; UserError where it is none, also from reading it."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(file, buffer_size=1 << 20) as stored:
-            yield Stored(
-                stored.schema_arrow,
-                lambda names, rows: _by_group(stored, names, rows),
-                stored.metadata.num_rows,
-            )
+            batches = partial(_by_group, stored)
+            yield _source(stored.schema_arrow, batches, stored.metadata.num_rows, place, asked)
     except (FlareclustError, pa.ArrowMemoryError):
         raise
     except (pa.ArrowException, *_DAMAGED):
         raise UserError(f"{place} is not a parquet file, or it is damaged") from None
 
 
-def _by_group(stored: Any, names: list[str], rows: int) -> Iterator[Any]:
+def _by_group(stored: Any, names: Sequence[str], rows: int) -> Iterator[Any]:
     """Give the batches of one row group after the other: Arrow keeps what it has read of all groups that it is asked for."""
     for group in range(stored.num_row_groups):
-        yield from stored.iter_batches(batch_size=rows, row_groups=[group], columns=names)
+        yield from stored.iter_batches(batch_size=rows, row_groups=[group], columns=list(names))
 
 
 @contextmanager
-def stored_arrow(file: Path, place: str) -> Iterator[Stored]:
-    """Open an Arrow file (feather version 2 is one) or stream; UserError where it is none, also from reading its batches."""
+def open_arrow(file: Path, place: str, asked: Asked) -> Iterator[Source]:
+    """Open an Arrow file (feather version 2 is one) or stream; UserError where it is none, also from reading it."""
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as mapped:
@@ -80,14 +60,14 @@ def stored_arrow(file: Path, place: str) -> Iterator[Stored]:
                 mapped.seek(0)
                 stored = pa.ipc.open_stream(mapped)
                 batches = iter(stored)
-            yield Stored(stored.schema, lambda names, rows: _sliced(batches, names, rows))
+            yield _source(stored.schema, partial(_sliced, batches), None, place, asked)
         except (FlareclustError, pa.ArrowMemoryError):
             raise
         except (pa.ArrowException, *_DAMAGED):
             raise UserError(f"{place} is not an Arrow or feather (version 2) file, or it is damaged") from None
 
 
-def _sliced(batches: Iterator[Any], names: list[str], rows: int) -> Iterator[Any]:
+def _sliced(batches: Iterator[Any], names: Sequence[str], rows: int) -> Iterator[Any]:
     for batch in batches:
         for name in names:  # Arrow takes the file's word for where things lie, and reads elsewhere if it is wrong
             batch.column(name).validate(full=True)
@@ -95,12 +75,11 @@ def _sliced(batches: Iterator[Any], names: list[str], rows: int) -> Iterator[Any
             yield batch.slice(start, rows)
 
 
-def _source(stored: Stored, wanted: Names | None, id_name: str | None, place: str) -> Source:
-    schema, batches, n = stored
-    every = tuple(schema.names)
+def _source(schema: Any, batches: _Batches, n: int | None, place: str, asked: Asked) -> Source:
+    every, id_name = tuple(schema.names), asked.id_name
     own = id_place(every, id_name, place)
     index: list[str] = []
-    if wanted is None:
+    if asked.columns is None and asked.encoding is None:
         # pandas stores an index that is no plain range as one more column: row names, not a feature.
         index = _index_columns((schema.metadata or {}).get(b"pandas", b"{}"))
     names = tuple(name for j, name in enumerate(every) if j != own and name not in index)
@@ -113,10 +92,14 @@ def _source(stored: Stored, wanted: Names | None, id_name: str | None, place: st
             raise _not_numeric(text, schema.field(text).type, batches([text], step), place)
         for batch in batches(loaded, step):
             # Asking for "a" also brings a nested "a.b", so the columns are chosen once more.
-            columns = [batch.column(name) for name in loaded]
-            yield Piece(stack(columns[: len(chosen)]), None if id_name is None else id_values(columns[-1]))
+            cells = [batch.column(name) for name in loaded]
+            yield Piece(stack(cells[: len(chosen)]), None if id_name is None else id_values(cells[-1]))
 
-    return Source(names, read, n=n, width=len(names))
+    def columns(names: Sequence[str]) -> Iterator[list[Any]]:
+        for batch in batches(names, _ROWS):
+            yield [batch.column(name) for name in names]
+
+    return Source(names, read, columns, n=n, width=len(names))
 
 
 def _index_columns(pandas: bytes) -> list[str]:

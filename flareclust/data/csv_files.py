@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.data.file_formats import (
     CHOOSE_ADVICE,
     TEXT_ADVICE,
+    Asked,
     Names,
     Piece,
     Source,
@@ -31,9 +32,6 @@ from flareclust.data.file_formats import (
     no_id,
 )
 from flareclust.data.memory import RowStore, on_disk
-
-if TYPE_CHECKING:
-    from flareclust.data.arrow_files import Stored
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
 _BLOCK, _LONGER = 1 << 20, 4
@@ -97,16 +95,18 @@ def _opened(file: Path, encoding: str, errors: str = "strict") -> TextIO:
 
 
 @contextmanager
-def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
-    """Open a csv file; it has a header where columns are asked for by name, or its first row is no row of numbers."""
-    layout, first, second = _csv_head(file, place)
-    layout, names = replace(layout, advice=_ADVICE.format(TEXT_ADVICE)), None
-    if wanted is None and id_name is None and all(map(_is_number, first)):
-        layout = replace(layout, skip=0)
-    else:
-        names = tuple(cell.strip() for cell in first)
-        _refuse_data_as_header(names, second, wanted, id_name, place)
-        layout = replace(layout, names=names)
+def open_csv(file: Path, place: str, asked: Asked) -> Iterator[Source]:
+    """Open a csv file; of numbers it has a header where columns are asked for by name, or its first row is no row of numbers."""
+    wanted, id_name, encoding = asked
+    layout, first, second = _csv_head(file, place, encoding or "utf-8")
+    names: Names | None = (head := tuple(cell.strip() for cell in first))
+    if encoding is None:
+        layout = replace(layout, advice=_ADVICE.format(TEXT_ADVICE))
+        if wanted is None and id_name is None and all(map(_is_number, first)):
+            layout, names = replace(layout, skip=0), None
+        else:
+            _refuse_data_as_header(head, second, wanted, id_name, place)
+            layout = replace(layout, names=head)
     own = None if names is None else id_place(names, id_name, place)
     others = [j for j in range(len(first)) if j != own]
 
@@ -125,10 +125,13 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
         for columns in _columns(layout, chosen, [] if own is None else [own]):  # Arrow gives a block of text at a time
             yield Piece(stack(columns[: len(chosen)]), None if own is None else id_values(columns[-1]))
 
-    yield Source(None if names is None else tuple(names[j] for j in others), read)
+    def columns(names: Sequence[str]) -> Iterator[list[Any]]:
+        return _columns(layout, (), [head.index(name) for name in names])
+
+    yield Source(None if names is None else tuple(names[j] for j in others), read, columns)
 
 
-def _csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[_Layout, list[str], list[str]]:
+def _csv_head(file: Path, place: str, encoding: str) -> tuple[_Layout, list[str], list[str]]:
     """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows.
 
     Raises:
@@ -258,24 +261,6 @@ def _columns(layout: _Layout, numbers: Sequence[int], texts: Sequence[int]) -> I
             if not _is_number(cells[j]):
                 raise _no_number(layout, row, j, cells[j])
     raise layout.fault(f"it is not a plain table{' of numbers' if numbers else ''}")
-
-
-@contextmanager
-def stored_csv(file: Path, place: str, encoding: str) -> Iterator["Stored"]:
-    """Open a csv file with a header, whose cells are all texts; UserError where it is none, also from reading its batches."""
-    import pyarrow as pa
-
-    from flareclust.data.arrow_files import Stored
-
-    layout, first, _ = _csv_head(file, place, encoding)
-    names = [cell.strip() for cell in first]
-
-    def batches(columns: list[str], rows: int) -> Iterator[Any]:
-        del rows  # Arrow gives a block of text at a time
-        for cells in _columns(layout, (), [names.index(name) for name in columns]):
-            yield pa.record_batch(cells, columns)
-
-    yield Stored(pa.schema([(name, pa.string()) for name in names]), batches)
 
 
 @contextmanager

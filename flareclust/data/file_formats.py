@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import Refusal, UserError
@@ -65,6 +65,17 @@ class FileFingerprint:
             )
 
 
+class Asked(NamedTuple):
+    """What is asked of a file: columns by name (None for all) and the column with ids, of a table of numbers.
+
+    With an encoding, which is that of csv files, its columns may be of any type, and all of them are there.
+    """
+
+    columns: Names | None = None
+    id_name: str | None = None
+    encoding: str | None = None
+
+
 @dataclass(frozen=True)
 class Source:
     """An open file.
@@ -73,6 +84,8 @@ class Source:
         names: of the columns that may be features, the id not among them; None where there are no names.
         read: gives the rows for a store of rows: all at once if they fit there, else in pieces, and which of these columns, in
             this order (None: all).
+        columns: gives the cells of columns of any type by name, an Arrow array for each, a part of the rows at a time; None where
+            the format has none.
         mapped: the rows as they lie in the file, where they can be used from there.
         stamp: of that file.
         n: number of rows, where the file's header states it.
@@ -83,12 +96,20 @@ class Source:
 
     names: Names | None
     read: Callable[[Sequence[int] | None, RowStore], Iterator[Piece]]
+    columns: Callable[[Sequence[str]], Iterator[Sequence[Any]]] | None = None
     mapped: FloatArray | None = None
     stamp: FileFingerprint | None = None
     n: int | None = None
     width: int | None = None
     shape: tuple[int, int, int] | None = None
     repeats: int = 1
+
+    def cells(self, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Give the cells of columns, of which some may be the same, as `columns` does."""
+        assert self.columns is not None
+        for found in self.columns(different := list(dict.fromkeys(names))):
+            by_name = dict(zip(different, found, strict=True))
+            yield [by_name[name] for name in names]
 
 
 @contextmanager

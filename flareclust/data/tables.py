@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,16 +20,16 @@ from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
-from flareclust.data.arrow_files import Stored, open_numbers, stored_arrow, stored_parquet
+from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
-from flareclust.data.csv_files import open_csv, stored_csv
-from flareclust.data.file_formats import FileFingerprint, Names, Source, listed, system_errors, unmarked
+from flareclust.data.csv_files import open_csv
+from flareclust.data.file_formats import Asked, FileFingerprint, Names, Source, listed, system_errors, unmarked
 from flareclust.data.ids import Ids, as_texts
 from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
 
-_Opener = Callable[[Path, Names | None, str | None, str], AbstractContextManager[Source]]
+_Opener = Callable[[Path, str, Asked], AbstractContextManager[Source]]
 
 #: The formats that `read_table` knows.
 FORMATS = MappingProxyType[str, _Opener](
@@ -38,17 +37,14 @@ FORMATS = MappingProxyType[str, _Opener](
         "npy": open_numpy,
         "npz": open_numpy,
         "csv": open_csv,
-        "parquet": partial(open_numbers, stored_parquet),
-        "arrow": partial(open_numbers, stored_arrow),
-        "feather": partial(open_numbers, stored_arrow),
+        "parquet": open_parquet,
+        "arrow": open_arrow,
+        "feather": open_arrow,
     }
 )
 
 #: The formats whose columns have names and any type, as tables with a schema need them.
 COLUMN_FORMATS = ("csv", "parquet", "arrow", "feather")
-
-#: Rows of these that are read at a time; of csv it is a block of text.
-_ROWS = 65_536
 
 #: The suffixes that say a file's format.
 SUFFIXES: tuple[str, ...] = tuple(f".{name}" for name in FORMATS)
@@ -294,27 +290,13 @@ class Numbers(Reader):
             raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
         return table
 
-    @contextmanager
-    def _opened(self, file: File) -> Iterator[Source]:
-        path, place, kind, root, _ = file
+    def _opened(self, file: File) -> AbstractContextManager[Source]:
         if self._columns == ():
             raise UserError(
-                f"{place}: an empty list of columns was asked for; name at least one, or leave it out for all"
+                f"{file.place}: an empty list of columns was asked for; name at least one, or leave it out for all"
             )
-        _refuse_repeats(self._columns or (), f"{place}: the columns asked for")
-        with system_errors(place):
-            if path.is_dir():
-                opened: AbstractContextManager[Source] = open_images(path, place, root, self._id_name)
-            elif not path.is_file():
-                raise UserError(f"{place}: no such file")
-            elif (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:
-                raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
-            elif path.stat().st_size == 0:
-                raise UserError(f"{place} is empty; a table needs at least one row")
-            else:
-                opened = opener(path, self._columns, self._id_name, place)
-            with opened as source:
-                yield source
+        _refuse_repeats(self._columns or (), f"{file.place}: the columns asked for")
+        return _open(file, Asked(self._columns, self._id_name))
 
     def _chosen(self, names: Names | None, place: str) -> Names | None:
         wanted = self._columns
@@ -350,8 +332,7 @@ def read_table(
     return Numbers(columns, may_lack=may_lack, id_name=id_name, gaps=gaps).read_one(Path(path))
 
 
-@contextmanager
-def open_columns(file: File, encoding: str) -> Iterator[Stored]:
+def open_columns(file: File, encoding: str) -> AbstractContextManager[Source]:
     """Open a table whose columns have names and any type.
 
     Args:
@@ -361,24 +342,28 @@ def open_columns(file: File, encoding: str) -> Iterator[Stored]:
     Raises:
         UserError: it is of another format, is not there, is damaged, or is no text in this encoding; also from reading.
     """
-    form = (file.format or Path(file.place).suffix.lower()).removeprefix(".")
-    if form not in COLUMN_FORMATS:
-        raise UserError(f"{file.place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}")
-    if not file.path.is_file():
-        raise UserError(f"{file.place}: no such file")
-    opened: Callable[[Path, str], AbstractContextManager[Stored]] = (
-        stored_parquet if form == "parquet" else stored_arrow
-    )
-    if form == "csv":
-        opened = partial(stored_csv, encoding=encoding)
-    with system_errors(file.place), opened(file.path, file.place) as stored:
-        yield stored
+    return _open(file, Asked(encoding=encoding))
 
 
-def batches(stored: Stored, columns: Sequence[str]) -> Iterator[list[Any]]:
-    """Give the cells of some columns, an Arrow array for each, as many rows at a time as fit; UserError as `open_columns`."""
-    for batch in stored.batches(list(dict.fromkeys(columns)), _ROWS):
-        yield [batch.column(name) for name in columns]
+@contextmanager
+def _open(file: File, asked: Asked) -> Iterator[Source]:
+    path, place, kind, root, _ = file
+    form = (kind or Path(place).suffix.lower()).removeprefix(".")
+    if asked.encoding is not None and form not in COLUMN_FORMATS:
+        raise UserError(f"{place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}")
+    with system_errors(place):
+        if path.is_dir():
+            opened: AbstractContextManager[Source] = open_images(path, place, root, asked.id_name)
+        elif not path.is_file():
+            raise UserError(f"{place}: no such file")
+        elif (opener := FORMATS.get(form)) is None:
+            raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
+        elif path.stat().st_size == 0:
+            raise UserError(f"{place} is empty; a table needs at least one row")
+        else:
+            opened = opener(path, place, asked)
+        with opened as source:
+            yield source
 
 
 #: So many missing columns are named in a message.

@@ -16,7 +16,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.tables import File, batches, open_columns
+from flareclust.data.tables import File, open_columns
 from flareclust.schema.cells import MISSING, texts_of
 from flareclust.schema.columns import ISO_DATE, TableMapping
 
@@ -62,13 +62,13 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> _Draft:
         UserError: the file cannot be read, or none of its columns can be a feature.
     """
     file, own = File(Path(path), str(path)), mapping or TableMapping()
-    with open_columns(file, own.encoding) as stored:
-        names = tuple(stored.schema.names)
+    with open_columns(file, own.encoding) as source:
+        names = source.names or ()
         if doubled := [name for name, times in Counter(names).items() if times > 1]:
             raise UserError(f"{file.place}: the column {doubled[0]!r} is there more than once; every name must differ")
         spellings = MISSING | set(own.missing)
         columns: list[list[str | None]] = [[] for _ in names]
-        for cells in batches(stored, names):
+        for cells in source.cells(names):
             for column, part in zip(columns, cells, strict=True):
                 column += texts_of(part, spellings).to_pylist()
             if len(columns[0]) >= _MOST_ROWS:

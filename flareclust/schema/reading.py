@@ -16,7 +16,7 @@ from flareclust.data.cells import takes_numbers
 from flareclust.data.file_formats import Names, Piece, Source, listed
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.memory import RowStore
-from flareclust.data.tables import File, Reader, Table, batches, open_columns
+from flareclust.data.tables import File, Reader, Table, open_columns
 from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
 from flareclust.schema.columns import ColumnMapping, ColumnSchema, TableMapping, TableSchema
 
@@ -72,12 +72,12 @@ class Typed(Reader):
 
     @contextmanager
     def _opened(self, file: File) -> Iterator[Source]:
-        with open_columns(file, self._own.encoding) as stored:
-            names = tuple(stored.schema.names)
+        with open_columns(file, self._own.encoding) as source:
+            names = source.names or ()
             self._unread |= dict.fromkeys(name for name in names if name not in self._sources)
             faults = [f"{fault} ({file.place})" for fault in self._misnamed(names)]
             self._faults += faults
-            found = map(self._piece, () if faults else batches(stored, self._sources))
+            found = map(self._piece, () if faults else source.cells(self._sources))
             yield Source(self._schema.features, lambda positions, store: filter(None, found))
 
     def _chosen(self, names: Names | None, place: str) -> Names | None:

@@ -108,8 +108,8 @@ def _names(path: Path) -> tuple[str, ...]:
         raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(COLUMN_FORMATS)} files")
     mapping = mapping_of(path) or TableMapping()
     agreed = {own.from_: name for name, own in mapping.columns.items() if own.from_ is not None}
-    with open_columns(File(path, str(path)), mapping.encoding) as stored:
-        return tuple(agreed.get(name, name) for name in stored.schema.names)
+    with open_columns(File(path, str(path)), mapping.encoding) as source:
+        return tuple(agreed.get(name, name) for name in source.names or ())
 
 
 #: What to do with a table that is no file.

@@ -12,7 +12,8 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
 from flareclust.data import memory as rows_on_disk
-from flareclust.data.arrow_files import stored_parquet
+from flareclust.data.arrow_files import open_parquet
+from flareclust.data.file_formats import Asked
 from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
 from flareclust.data.tables import File
@@ -147,7 +148,7 @@ def test_rows_that_must_be_copied_keep_to_the_memory(tmp_path, suffix, dtype, or
     np.testing.assert_array_equal(X.astype(float), table.X)
     assert peak < 4 << 20
     for memory, whole in ((9 << 20, False), (17 << 20, True)):
-        with open_numpy(path, None, None, path.name) as source:
+        with open_numpy(path, path.name, Asked()) as source:
             found = [len(piece.rows) for piece in source.read(None, RowStore(memory, tmp_path))]
         assert sum(found) == len(X)
         assert (len(found) == 1) is whole
@@ -178,9 +179,9 @@ def test_parquet_is_held_one_row_group_at_a_time(tmp_path):
     path = tmp_path / "t.parquet"
     pa.parquet.write_table(pa.table(columns), path, row_group_size=10_000)
     before, most, n = pa.total_allocated_bytes(), 0, 0
-    with stored_parquet(path, "t.parquet") as stored:
-        for batch in stored.batches(list("abcd"), 5_000):
-            most, n = max(most, pa.total_allocated_bytes() - before), n + batch.num_rows
+    with open_parquet(path, "t.parquet", Asked(encoding="utf-8")) as source:
+        for cells in source.cells("abcd"):
+            most, n = max(most, pa.total_allocated_bytes() - before), n + len(cells[0])
     assert n == 600_000
     # Arrow's threads free what they have read a few groups later, on a busy machine.
     assert most < 4 * 8 * n / 6

@@ -12,7 +12,7 @@ from pyarrow import csv, feather, parquet
 from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
 from flareclust.data.memory import RowStore
-from flareclust.data.tables import File, batches, open_columns
+from flareclust.data.tables import File, open_columns
 from flareclust.schema.columns import TableMapping, TableSchema
 from flareclust.schema.reading import Typed
 
@@ -158,7 +158,7 @@ def test_missing_and_misnamed_columns_together(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "has no rows"),
+        ("", "is empty; a table needs at least one row"),
         ("patient,age,size,sex,stage,seen\n", "has no rows"),
         (PLAIN + "p3,1,2\n", "row 3 has 3 cells, the first has 6"),
     ],
@@ -281,8 +281,8 @@ def test_arrow_gets_utf8_and_calls_no_python_from_its_threads(tmp_path, monkeypa
     original = csv.open_csv
     monkeypatch.setattr(csv, "open_csv", watched)
     (tmp_path / "north.csv").write_text('size,note\n1,größer\n2,"klein,\r\nkleiner"\n', encoding="cp1252", newline="")
-    with open_columns(File(tmp_path / "north.csv", "north.csv"), "cp1252") as stored:
-        read_in = [column.to_pylist() for columns in batches(stored, ["note", "size"]) for column in columns]
+    with open_columns(File(tmp_path / "north.csv", "north.csv"), "cp1252") as source:
+        read_in = [column.to_pylist() for columns in source.cells(["note", "size"]) for column in columns]
     assert read_in == [["größer", "klein,\r\nkleiner"], ["1", "2"]]
     assert given == [(pa.OSFile, "utf8")]
 
