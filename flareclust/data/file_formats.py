@@ -125,6 +125,19 @@ def system_errors(place: str) -> Iterator[None]:
         raise UserError(f"{place} cannot be read: {error.strerror or 'the file is damaged'}") from None
 
 
+def real_path(file: Path, place: str, root: Path | None, advice: str) -> Path:
+    """Return a file's own path, without links, which is what is then opened; UserError where it is not under `root`, if there is one."""
+    try:
+        real = file.resolve()
+    except (OSError, RuntimeError):  # a ring of links
+        raise UserError(f"{place} cannot be found; its links lead nowhere") from None
+    if root is not None and not real.is_relative_to(root):
+        raise UserError(
+            f"{place} is not under the root of the site's configuration once links are followed; {advice}, or set `root`"
+        )
+    return real
+
+
 def listed(names: Sequence[str]) -> str:
     """Return the names in quotes, the first twelve of them where there are more."""
     first = ", ".join(map(shown, names[:12]))

@@ -22,7 +22,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.file_formats import Piece, Source, marked, no_id
+from flareclust.data.file_formats import Piece, Source, marked, no_id, real_path
 from flareclust.data.memory import RowStore
 
 if TYPE_CHECKING:
@@ -180,15 +180,7 @@ class _Images:
 
     def _file(self, name: str) -> Path:
         """Return an image's own path, without links, which is what is then opened."""
-        try:
-            file = (self._folder / name).resolve()
-        except (OSError, RuntimeError):  # a ring of links
-            raise UserError(f"{self.called(name)} cannot be found; its links lead nowhere") from None
-        if self._root is not None and not file.is_relative_to(self._root):
-            raise UserError(
-                f"{self.called(name)} is not under the root of the site's configuration once links are followed; put the "
-                "image itself there, or set `root`"
-            )
+        file = real_path(self._folder / name, self.called(name), self._root, "put the image itself there")
         if not file.is_file():
             raise UserError(f"{self.called(name)} is no file, or its link leads nowhere")
         return file

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.file_formats import marked
+from flareclust.data.file_formats import marked, real_path
 from flareclust.data.tables import File
 
 #: How Spark and Dask call the parts of a table, what Spark leaves while it writes, and the logs of Delta Lake and Hudi.
@@ -197,19 +197,7 @@ def _matches_several(path: Path) -> bool:
 
 
 def _inside(file: Path, place: str, root: Path | None) -> Path:
-    """Return a file's own path, without links, which is what is then opened."""
-    if root is None:
-        return file
-    try:
-        real = file.resolve()
-    except (OSError, RuntimeError):  # a ring of links
-        raise UserError(f"{place} cannot be found; its links lead nowhere") from None
-    if not real.is_relative_to(root):
-        raise UserError(
-            f"{place} is not under the root of the site's configuration once links are followed; name the file "
-            "where it lies, or set `root`"
-        )
-    return real
+    return file if root is None else real_path(file, place, root, "name the file where it lies")
 
 
 def _is_pattern(part: str) -> bool:
