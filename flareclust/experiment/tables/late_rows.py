@@ -58,11 +58,11 @@ def place_file(
         if schema is None:
             gaps = FILL in finished.arrays or about["params"].get("missing") == "drop-rows"
             names = _names(about, file, columns, partial=partial)
-            table, id_name = read_table(file, names, may_lack=partial, gaps=gaps), None
+            table, id_name = replace(read_table(file, names, may_lack=partial, gaps=gaps), salt=salt), None
         else:
             known = _agreed(schema, about, folder, partial=partial)
             table, id_name = typed_file(file, known, None), known.id
-        return place(folder, replace(table, salt=salt) if partial else table.X, site), table, id_name
+        return place(folder, table if partial else table.X, site), table, id_name
     except UserError as error:
         used = None if (schema or columns) is not None else _setting(about, "table_schema")
         if used is None:
