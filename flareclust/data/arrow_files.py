@@ -11,7 +11,7 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Asked, Piece, Source, called, id_place
+from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Piece, Selection, Source, called, id_place
 from flareclust.data.memory import RowStore
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
@@ -25,7 +25,7 @@ _Batches = Callable[[Sequence[str], int], Iterator[Any]]
 
 
 @contextmanager
-def open_parquet(file: Path, place: str, asked: Asked) -> Iterator[Source]:
+def open_parquet(file: Path, place: str, selection: Selection) -> Iterator[Source]:
     """Open a parquet file; UserError where it is none, also from reading it."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -33,7 +33,7 @@ def open_parquet(file: Path, place: str, asked: Asked) -> Iterator[Source]:
     try:
         with parquet.ParquetFile(file, buffer_size=1 << 20) as stored:
             batches = partial(_by_group, stored)
-            yield _source(stored.schema_arrow, batches, stored.metadata.num_rows, place, asked)
+            yield _source(stored.schema_arrow, batches, stored.metadata.num_rows, place, selection)
     except (FlareclustError, pa.ArrowMemoryError):
         raise
     except (pa.ArrowException, *_DAMAGED):
@@ -47,7 +47,7 @@ def _by_group(stored: Any, names: Sequence[str], rows: int) -> Iterator[Any]:
 
 
 @contextmanager
-def open_arrow(file: Path, place: str, asked: Asked) -> Iterator[Source]:
+def open_arrow(file: Path, place: str, selection: Selection) -> Iterator[Source]:
     """Open an Arrow file (feather version 2 is one) or stream; UserError where it is none, also from reading it."""
     import pyarrow as pa
 
@@ -60,7 +60,7 @@ def open_arrow(file: Path, place: str, asked: Asked) -> Iterator[Source]:
                 mapped.seek(0)
                 stored = pa.ipc.open_stream(mapped)
                 batches = iter(stored)
-            yield _source(stored.schema, partial(_sliced, batches), None, place, asked)
+            yield _source(stored.schema, partial(_sliced, batches), None, place, selection)
         except (FlareclustError, pa.ArrowMemoryError):
             raise
         except (pa.ArrowException, *_DAMAGED):
@@ -75,11 +75,11 @@ def _sliced(batches: Iterator[Any], names: Sequence[str], rows: int) -> Iterator
             yield batch.slice(start, rows)
 
 
-def _source(schema: Any, batches: _Batches, n: int | None, place: str, asked: Asked) -> Source:
-    every, id_name = tuple(schema.names), asked.id_name
+def _source(schema: Any, batches: _Batches, n: int | None, place: str, selection: Selection) -> Source:
+    every, id_name = tuple(schema.names), selection.id_name
     own = id_place(every, id_name, place)
     index: list[str] = []
-    if asked.columns is None and asked.encoding is None:
+    if selection.columns is None and selection.encoding is None:
         # pandas stores an index that is no plain range as one more column: row names, not a feature.
         index = _index_columns((schema.metadata or {}).get(b"pandas", b"{}"))
     names = tuple(name for j, name in enumerate(every) if j != own and name not in index)

@@ -22,9 +22,9 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.data.file_formats import (
     CHOOSE_ADVICE,
     TEXT_ADVICE,
-    Asked,
     Names,
     Piece,
+    Selection,
     Source,
     called,
     id_place,
@@ -95,9 +95,9 @@ def _opened(file: Path, encoding: str, errors: str = "strict") -> TextIO:
 
 
 @contextmanager
-def open_csv(file: Path, place: str, asked: Asked) -> Iterator[Source]:
+def open_csv(file: Path, place: str, selection: Selection) -> Iterator[Source]:
     """Open a csv file; of numbers it has a header where columns are asked for by name, or its first row is no row of numbers."""
-    wanted, id_name, encoding = asked
+    wanted, id_name, encoding = selection
     layout, first, second = _csv_head(file, place, encoding or "utf-8")
     names: Names | None = (head := tuple(cell.strip() for cell in first))
     if encoding is None:

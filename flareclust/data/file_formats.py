@@ -65,8 +65,8 @@ class FileFingerprint:
             )
 
 
-class Asked(NamedTuple):
-    """What is asked of a file: columns by name (None for all) and the column with ids, of a table of numbers.
+class Selection(NamedTuple):
+    """What to read of a file: columns by name (None for all) and the column with ids, of a table of numbers.
 
     With an encoding, which is that of csv files, its columns may be of any type, and all of them are there.
     """

@@ -16,7 +16,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
-from flareclust.data.file_formats import REPEATS, Asked, FileFingerprint, Names, Piece, Source, listed, no_id
+from flareclust.data.file_formats import REPEATS, FileFingerprint, Names, Piece, Selection, Source, listed, no_id
 from flareclust.data.memory import RowStore, check_fits, on_disk
 
 _ZIP = b"PK"
@@ -66,16 +66,16 @@ def _numpy_errors(place: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_numpy(file: Path, place: str, asked: Asked) -> Iterator[Source]:
+def open_numpy(file: Path, place: str, selection: Selection) -> Iterator[Source]:
     """Open an npy or npz file; what is in it says which."""
     with file.open("rb") as stream:
         zipped = stream.read(2) == _ZIP
     if zipped:
         with _numpy_errors(place), zipfile.ZipFile(file) as stored:
-            yield _npz_source(stored, asked.id_name, place)
+            yield _npz_source(stored, selection.id_name, place)
         return
     with _numpy_errors(place):
-        if asked.id_name is not None:
+        if selection.id_name is not None:
             raise no_id(place)
         stamp = FileFingerprint.of(file)
         rows = _mapped(file)

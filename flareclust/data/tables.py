@@ -23,13 +23,13 @@ from flareclust.core.chunks import pieces
 from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
-from flareclust.data.file_formats import Asked, FileFingerprint, Names, Source, listed, system_errors, unmarked
+from flareclust.data.file_formats import FileFingerprint, Names, Selection, Source, listed, system_errors, unmarked
 from flareclust.data.ids import Ids, as_texts
 from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
 
-_Opener = Callable[[Path, str, Asked], AbstractContextManager[Source]]
+_Opener = Callable[[Path, str, Selection], AbstractContextManager[Source]]
 
 #: The formats that `read_table` knows.
 FORMATS = MappingProxyType[str, _Opener](
@@ -296,7 +296,7 @@ class Numbers(Reader):
                 f"{file.place}: an empty list of columns was asked for; name at least one, or leave it out for all"
             )
         _refuse_repeats(self._columns or (), f"{file.place}: the columns asked for")
-        return _open(file, Asked(self._columns, self._id_name))
+        return _open(file, Selection(self._columns, self._id_name))
 
     def _chosen(self, names: Names | None, place: str) -> Names | None:
         wanted = self._columns
@@ -342,18 +342,18 @@ def open_columns(file: File, encoding: str) -> AbstractContextManager[Source]:
     Raises:
         UserError: it is of another format, is not there, is damaged, or is no text in this encoding; also from reading.
     """
-    return _open(file, Asked(encoding=encoding))
+    return _open(file, Selection(encoding=encoding))
 
 
 @contextmanager
-def _open(file: File, asked: Asked) -> Iterator[Source]:
+def _open(file: File, selection: Selection) -> Iterator[Source]:
     path, place, kind, root, _ = file
     form = (kind or Path(place).suffix.lower()).removeprefix(".")
-    if asked.encoding is not None and form not in COLUMN_FORMATS:
+    if selection.encoding is not None and form not in COLUMN_FORMATS:
         raise UserError(f"{place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}")
     with system_errors(place):
         if path.is_dir():
-            opened: AbstractContextManager[Source] = open_images(path, place, root, asked.id_name)
+            opened: AbstractContextManager[Source] = open_images(path, place, root, selection.id_name)
         elif not path.is_file():
             raise UserError(f"{place}: no such file")
         elif (opener := FORMATS.get(form)) is None:
@@ -361,7 +361,7 @@ def _open(file: File, asked: Asked) -> Iterator[Source]:
         elif path.stat().st_size == 0:
             raise UserError(f"{place} is empty; a table needs at least one row")
         else:
-            opened = opener(path, place, asked)
+            opened = opener(path, place, selection)
         with opened as source:
             yield source
 
