@@ -22,8 +22,8 @@ from flareclust._foundation.typing import IntArray
 from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.odd_columns import odd_between_sites
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
-from flareclust.data.tables import Table
 from flareclust.data.cells import DAYS
+from flareclust.data.tables import Table
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells
 from flareclust.evaluation.criteria import USUAL, current_rule
