@@ -145,7 +145,7 @@ def _train(settings: Mapping[str, Any], out: Path | None, track: bool) -> "Perso
 
 
 def _read(finished: list[Path], out: Path | None) -> "PersonalResult":
-    from flareclust.personal.finished import read_jobs
+    from flareclust.personal.jobs import read_jobs
     from flareclust.personal.result import default_folder, save
 
     with redirect_stdout(sys.stderr):
@@ -154,7 +154,7 @@ def _read(finished: list[Path], out: Path | None) -> "PersonalResult":
 
 
 def _export(folder: Path, settings: Mapping[str, Any], as_json: bool) -> None:
-    from flareclust.personal.export import export_jobs
+    from flareclust.personal.jobs import export_jobs
     from flareclust.personal.settings import ExportSettings
 
     with redirect_stdout(sys.stderr):

@@ -16,7 +16,7 @@ Readings where the papers are open:
 4. A client whose clusters are not known, because it came after the one-shot clustering, counts as a cluster of its own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,19 @@ class Selection:
                 f"candidates is {self.candidates}, fewer than the {self.m} clients that are to train; ask at least as many"
             )
 
+    def choose(
+        self, rows: Mapping[str, float], round_: int, losses: Callable[[list[str]], Mapping[str, float]]
+    ) -> tuple[list[str], int]:
+        """Return the clients that train in a round where losses are at hand, and how many were asked for theirs before.
+
+        Args:
+            rows: as of `drawn`.
+            round_: as of `drawn`.
+            losses: returns those that are known of some clients, in the order of these.
+        """
+        drawn = self.drawn(rows, round_)
+        return (self.chosen(losses(drawn)), len(drawn)) if self.asks(len(rows)) else (drawn, 0)
+
     def asks(self, count: int) -> bool:
         """Return whether some of so many clients are asked for their loss before others train."""
         return self.method != RANDOM and self.m < count
@@ -93,11 +106,9 @@ class Selection:
         Args:
             losses: of the candidates whose loss is known, by name, in the order of the draw.
         """
-        names, values, m = list(losses), list(losses.values()), min(self.m, len(losses))
-        if self.method == POW_D_KFED:
-            own = self.clusters or {}
-            return [names[place] for place in pow_d_kfed(values, [own.get(name, ()) for name in names], m)]
-        return [names[place] for place in pow_d(values, m)]
+        names, own = list(losses), self.clusters if self.method == POW_D_KFED and self.clusters else {}
+        clusters = [own.get(name, ()) for name in names]
+        return [names[place] for place in pow_d_kfed([*losses.values()], clusters, min(self.m, len(names)))]
 
 
 def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:

@@ -97,9 +97,7 @@ class ClientSelection(BaseFedAvg):
             self.info(f"all {len(names)} clients train")
             return names
         selection = Selection(self.method, m, self.candidates, self.clusters, self.seed)
-        chosen = selection.drawn(self._weights(names), self.current_round or 0)
-        if selection.asks(len(names)):
-            chosen = self._by_losses(self._losses(chosen), selection, chosen)
+        chosen, _ = selection.choose(self._weights(names), self.current_round or 0, self._losses)
         self.info(f"{self.method} chose {', '.join(chosen)}")
         return chosen
 
@@ -110,18 +108,8 @@ class ClientSelection(BaseFedAvg):
             raise UserError(f"rows has no number for {', '.join(unknown)}; give one for each client of the job")
         return {name: self.rows[name] for name in names}
 
-    def _by_losses(self, losses: Mapping[str, float], selection: Selection, asked: Sequence[str]) -> list[str]:
-        if self.abort_signal.triggered:
-            return list(asked[: selection.m])  # the controller looks at the signal next
-        if not losses:
-            raise JobFailed(
-                f"none of the {len(asked)} candidates of round {self.current_round} has sent a finite loss, by the job's "
-                "loss_metric, in answer to its loss_task; the log says why"
-            )
-        return selection.chosen({name: losses[name] for name in asked if name in losses})
-
     def _losses(self, asked: Sequence[str]) -> dict[str, float]:
-        """Ask clients for the loss of the current model on their rows; return those that are known, by client."""
+        """Ask clients for the loss of the current model on their rows; return those that are known, in the clients' order."""
         losses: dict[str, float] = {}
 
         def receive(client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -138,7 +126,14 @@ class ClientSelection(BaseFedAvg):
         self.broadcast_and_wait(
             task, self.fl_ctx, targets=list(asked), min_responses=len(asked), abort_signal=self.abort_signal
         )
-        return losses
+        if self.abort_signal.triggered:
+            return dict.fromkeys(asked, 0.0)  # the controller looks at the signal next
+        if not losses:
+            raise JobFailed(
+                f"none of the {len(asked)} candidates of round {self.current_round} has sent a finite loss, by the job's "
+                "loss_metric, in answer to its loss_task; the log says why"
+            )
+        return {name: losses[name] for name in asked if name in losses}
 
     def _shareable(self) -> Any:
         given = getattr(self, "model", None)  # FedAvg's argument, which goes before a model that it would load

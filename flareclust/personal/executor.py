@@ -16,7 +16,6 @@ Readings and deviations:
    them by model, and secure sums mask the choice.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
@@ -52,6 +51,7 @@ from flareclust.personal.rows import CLASS_COLUMN, Labelled, drawn
 from flareclust.personal.selection import ALL, NO_ONE_LOSS, SELECTS, check_select
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.enforcement import against_classes
+from flareclust.privacy.secure_aggregation.server import of_other_width
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
 from flareclust.protocol.steps import Step
@@ -68,13 +68,7 @@ class _Sizes(Schema):
 
     def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
         """Return the sites that have another number of columns than most."""
-        own = {site: int(reply["columns"]) for site, reply in replies.items()}
-        if len(set(own.values())) < 2:
-            return {}
-        usual, sharing = Counter(own.values()).most_common(1)[0]
-        return {
-            site: f"has {d} columns where {sharing} other sites have {usual}" for site, d in own.items() if d != usual
-        }
+        return of_other_width(replies, None) if replies else {}
 
 
 class _Tested(Schema):

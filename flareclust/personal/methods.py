@@ -1,10 +1,12 @@
 """The methods that are compared: k-FED's personalised models, IFCA, one model for all, a model per device.
 
-Sources: Dennis, Li, Smith (2021), section 4.2.2 (k-FED, then federated averaging per cluster); Ghosh et al., "An
-Efficient Framework for Clustered Federated Learning" (2020), Algorithm 1 (IFCA); McMahan et al. (2017) (averaging).
+Sources: Dennis, Li, Smith, "Heterogeneity for the Win: One-Shot Federated Clustering" (2021), section 4.2.2 (k-FED, then federated
+averaging per cluster); Ghosh et al., "An Efficient Framework for Clustered Federated Learning" (2020), Algorithm 1 (IFCA); McMahan
+et al. (2017) (averaging).
 
 All four are the same loop over parts, which are the devices' rows by cluster: each part trains a copy of one of the
-models, and each model becomes the mean of its copies. They differ in the parts and in who chooses the model.
+models, and each model becomes the mean of its copies. They differ in the parts and in who chooses the model. The clustering is
+flareclust's own algorithm "kfed"; nothing of it is repeated here.
 
 Readings where the papers are open:
 1. All devices take part in every round, unless they are selected; means are weighted by rows, as in federated averaging. IFCA's paper has plain means.
@@ -14,6 +16,9 @@ Readings where the papers are open:
 4. Bytes are those of the weights, of k-FED also those of the one-shot clustering, counted before the first round. With
    client selection a candidate gets the weights and sends a number of 8 bytes, and gets them again to train.
 5. With client selection each model's devices are selected among themselves; those of IFCA among all.
+6. Rows held out are placed in k-FED's clusters as Definition 3.3 places a device's rows: with the nearest of its local centers.
+7. A device with several local clusters (k' > 1) takes part in the training of each one's model with the rows of that
+   cluster, and each row is predicted by the model of its cluster. Classes are not used for the clustering.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +30,14 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.core.client_selection import POW_D_KFED, Selection
-from flareclust.personal.clusters import Clustering, Parts, Run, clustered, whole, whole_with_clusters
+from flareclust.core.client_selection import POW_D_KFED, Selection, clusters_by_client
+from flareclust.data.tables import Rows
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.learners import (
     LARGEST,
     NOT_FINITE,
@@ -41,10 +50,18 @@ from flareclust.personal.learners import (
     moved,
     picked,
 )
-from flareclust.personal.rows import Split
-from flareclust.personal.selection import SelectionSettings, check_fewer, check_method, take
+from flareclust.personal.rows import Labelled, Split
+from flareclust.personal.selection import SelectionSettings, check_fewer, check_method
+from flareclust.privacy.context import SiteContext, SiteRows
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome, names_of_sites
+from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.schema import nbytes
+from flareclust.protocol.task import ASSESS, CLUSTER, Task
 
-METHODS = ("kfed", "ifca", "global", "local")
+KFED = "kfed"
+
+METHODS = (KFED, "ifca", "global", "local")
 AVERAGING = ("models", "gradients")
 
 #: All devices train in every round.
@@ -55,6 +72,34 @@ _LOSS_BYTES = 8
 
 #: Called after each round with its number from 1, the accuracy of each device (m,) and the bytes up and down so far.
 OnRound = Callable[[int, FloatArray, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The rows of devices, cut up by cluster; without clusters a device is one part.
+
+    Attributes:
+        device: (p,) position of the device whose rows they are.
+        train: rows to train with.
+        test: rows held out.
+        group: (p,) the cluster; 0 where there are none.
+        left_out: why devices took no part in the clustering, a sentence each; they are placed by what the others found.
+    """
+
+    device: IntArray
+    train: list[Labelled]
+    test: list[Labelled]
+    group: IntArray
+    left_out: Sequence[str] = ()
+
+    @property
+    def rows(self) -> IntArray:
+        """Return the number of rows that each part trains with, (p,)."""
+        return np.array([len(one) for one in self.train])
+
+
+#: An engine: runs an algorithm with its parameters on the sites' rows.
+Run = Callable[[Algorithm, Mapping[str, object], Mapping[str, Rows], JobOptions], Outcome]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +166,7 @@ def train_models(
     check_choice("method", method, METHODS)
     check_choice("averaging", averaging, AVERAGING)
     check_int("rounds", rounds, minimum=1)
-    (parts, spent), selection = divided(method, split, k, k_local, seed, selecting)
+    parts, spent, selection = divided(method, split, k, k_local, seed, selecting)
     names = [split.names[i] for i in parts.device]
     loop = _Loop(method, learner, parts, names, averaging == "gradients", seed, selection)
     return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()])
@@ -129,8 +174,9 @@ def train_models(
 
 def divided(
     method: str, split: Split, k: int, k_local: int, seed: int, selecting: SelectionSettings, run: Run | None = None
-) -> tuple[Clustering, Selection | None]:
-    """Return the devices' rows as a method trains with them, and how devices are chosen for a round, None for all of them.
+) -> tuple[Parts, tuple[int, int], Selection | None]:
+    """Return the devices' rows as a method trains with them, the bytes that the clustering took, up and down, and how devices are
+    chosen for a round, None for all of them.
 
     Args:
         method: one of `METHODS`.
@@ -142,32 +188,86 @@ def divided(
         run: the engine to run k-FED in; None for this process.
 
     Raises:
-        UserError: there are more clusters than the devices can have, the method does not select devices in this way, or as many
-            of them are to train in a round as there are.
+        UserError: there are more clusters than the devices can have, a device has too few rows for k-FED, the method does not
+            select devices in this way, or as many of them are to train in a round as there are.
         JobFailed: the rows cannot be clustered.
     """
     check_method(method, selecting.select)
     by_clusters = selecting.select == POW_D_KFED
     _check_clusters(method, split, k, k_local, by_clusters=by_clusters)
     check_fewer(selecting.per_round, selecting.candidates, [len(split.train)])
-    found, clusters = (whole(split), (0, 0)), None
-    if method == "kfed":
-        found = clustered(split, k, k_local, seed, run)
-        sizes = np.bincount(found[0].group[found[0].rows > 0])
-        check_fewer(selecting.per_round, selecting.candidates, sizes[sizes > 0].tolist())
-    elif by_clusters:
-        found, clusters = whole_with_clusters(split, k, k_local, seed, run)
-    return found, selecting.selection(clusters, seed)
+    if method != KFED and not by_clusters:
+        return _whole(split), (0, 0), selecting.selection(None, seed)
+    algorithm, params = registry.get(KFED), {"k_local": k_local}
+    rows = {name: one.X for name, one in split.train.items()}
+    executor, _ = algorithm.build(k, seed, params)
+    _check_enough(rows, executor.min_count, placing=method == KFED)
+    outcome = (run or run_inprocess)(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
+    spent = outcome.bytes_up, outcome.bytes_down
+    if method != KFED:
+        return _whole(split, outcome), spent, selecting.selection(clusters_of_sites(outcome), seed)
+    arrays = executor.placing(outcome.arrays)
+    parts = _by_cluster(split, executor, outcome, arrays, seed)
+    sizes = np.bincount(parts.group[parts.rows > 0])
+    check_fewer(selecting.per_round, selecting.candidates, sizes[sizes > 0].tolist())
+    placing = len(rows) * nbytes(arrays)  # the result goes to all devices, which place their rows by it
+    return parts, (spent[0], spent[1] + placing), selecting.selection(None, seed)
 
 
 def _check_clusters(method: str, split: Split, k: int, k_local: int, *, by_clusters: bool) -> None:
-    if method in ("kfed", "ifca") or by_clusters:
+    if method in (KFED, "ifca") or by_clusters:
         check_int("k", k, minimum=1)
         most = len(split.train) * (check_int("k_local", k_local, minimum=1) if method != "ifca" else 1)
         if k > most:
             raise UserError(
                 f"k is {k}, more clusters than {len(split.train)} devices can have; use a smaller k, or more devices"
             )
+
+
+def _check_enough(rows: Mapping[str, FloatArray], needed: int, *, placing: bool) -> None:
+    """Raise UserError where k-FED would lack so many devices that it ends, or one whose rows are to be placed by its own clusters."""
+    few = [name for name, X in rows.items() if len(X) < needed]
+    if 2 * len(few) >= len(rows):
+        raise UserError(
+            f"kfed needs {needed} rows to train with at more than half of the devices, and {len(few)} of {len(rows)} have fewer, "
+            f"such as {few[0]}; use fewer devices, or a smaller test_share"
+        )
+    if few and placing:
+        raise UserError(
+            f"{few[0]} has {len(rows[few[0]])} of the {needed} rows to train with that kfed needs at every device, and "
+            f"{len(few)} of {len(rows)} devices have fewer; use fewer devices, or a smaller test_share"
+        )
+
+
+def _whole(split: Split, clustering: Outcome | None = None) -> Parts:
+    """Return each device as one part."""
+    m = len(split.train)
+    left_out = () if clustering is None else refusal_texts(clustering.refused)
+    whole = list(split.train.values()), list(split.test.values())
+    return Parts(np.arange(m), *whole, np.zeros(m, dtype=np.int64), left_out)
+
+
+def _by_cluster(split: Split, executor: ClusteringExecutor, outcome: Outcome, arrays: Message, seed: int) -> Parts:
+    """Return the rows of each device by their cluster in k-FED's result, of which `arrays` place them."""
+    context = SiteContext(executor.min_count)
+    device, train, test, group = [], [], [], []
+    for i, name in enumerate(split.names):
+        seen = split.train[name].X
+        every = np.concatenate([seen, split.test[name].X])
+        rows = SiteRows(Table(every), stream(seed, 0, name), context=context, computed=seen)
+        own, held = np.split(executor.labels(Task(ASSESS, 1, arrays, name), rows), [len(seen)])
+        for cluster in np.unique(np.concatenate([own, held])):
+            device.append(i)
+            group.append(int(cluster))
+            train.append(split.train[name].take(own == cluster))
+            test.append(split.test[name].take(held == cluster))
+    return Parts(np.array(device), train, test, np.array(group), refusal_texts(outcome.refused))
+
+
+def clusters_of_sites(outcome: Outcome) -> dict[str, list[int]]:
+    """Return the clusters that each site has rows of, from a result of k-FED."""
+    senders = names_of_sites(outcome, CLUSTER)
+    return clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], senders)
 
 
 @dataclass(frozen=True)
@@ -208,11 +308,11 @@ class _Loop:
         taken, asked = list[int](), 0
         for j in np.unique(self.parts.group):
             place = {self.names[p]: int(p) for p in np.flatnonzero(self.parts.group == j)}
-            rows = {name: int(self.parts.rows[p]) for name, p in place.items()}
+            rows = {name: int(self.parts.rows[p]) for name, p in place.items() if self.parts.rows[p]}
             losses = partial(self._losses, picked(models, np.array([j])), place, index)
-            found = take(self.selection, rows, index, losses)
-            taken += [place[name] for name in found.names]
-            asked += found.asked
+            chosen, candidates = self.selection.choose(rows, index, losses)
+            taken += [place[name] for name in chosen]
+            asked += candidates
         return np.sort(np.array(taken, dtype=np.int64)), asked
 
     def _start(self, k: int) -> Weights:
@@ -222,12 +322,12 @@ class _Loop:
         count = {"global": 1, "local": len(self.parts.device)}.get(self.method, int(self.parts.group.max()) + 1)
         return {name: np.repeat(value, count, axis=0) for name, value in self.learner.start(1, rng).items()}
 
-    def _losses(self, model: Weights, place: Mapping[str, int], index: int, names: Sequence[str]) -> list[float]:
+    def _losses(self, model: Weights, place: Mapping[str, int], index: int, names: Sequence[str]) -> dict[str, float]:
         """Return the loss of a model (1, ...) on the rows to train with of each of these parts."""
         found = self.learner.losses(model, self.learner.hold([self.parts.train[place[name]] for name in names]))[0]
         if not np.isfinite(found).all():
             raise JobFailed(f"round {index + 1}: the loss of {names[int(np.isfinite(found).argmin())]} {NOT_FINITE}")
-        return [float(loss) for loss in found]
+        return dict(zip(names, map(float, found), strict=True))
 
     def _after(self, models: Weights, group: IntArray, train: Any, at: IntArray, rng: np.random.Generator) -> Weights:
         """Return the models after a round in which the parts `at` train."""

@@ -3,8 +3,7 @@
 How they are chosen is `flareclust.core.client_selection`, the same in one process, in jobs, and in NVFlare's own controllers.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -117,38 +116,3 @@ def check_fewer(per_round: int | None, candidates: int | None, sizes: Sequence[i
         )
     if candidates is not None and candidates > most:
         raise UserError(f"candidates is {candidates}, and {among}; ask at most {most}")
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """The devices that train in a round.
-
-    Attributes:
-        names: in the order of their names.
-        asked: how many were asked for their loss before.
-    """
-
-    names: list[str]
-    asked: int = 0
-
-
-def take(
-    selection: Selection,
-    rows: Mapping[str, int],
-    round_: int,
-    losses: Callable[[Sequence[str]], Sequence[float]],
-) -> _Taken:
-    """Return the devices that train a model in a round, where their losses are at hand.
-
-    Args:
-        selection: how they are chosen.
-        rows: to train with, by device; those without any cannot train.
-        round_: its number, from 0.
-        losses: returns the loss of the model on the rows of devices.
-    """
-    able = {name: count for name, count in rows.items() if count}
-    drawn = selection.drawn(able, round_)
-    if not selection.asks(len(able)):
-        return _Taken(sorted(drawn))
-    found = dict(zip(drawn, losses(drawn), strict=True))
-    return _Taken(sorted(selection.chosen(found)), len(drawn))

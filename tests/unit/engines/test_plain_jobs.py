@@ -14,7 +14,7 @@ from flareclust.engines.admission import packed_problem
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.experiment.tables.typed_rows import exported_settings
-from flareclust.personal.export import export_jobs
+from flareclust.personal.jobs import export_jobs
 from flareclust.personal.settings import ExportSettings
 from flareclust.protocol.registry import BUILT_IN, get
 from flareclust.sites.job_settings import DEEPEST, braced, folder_problem

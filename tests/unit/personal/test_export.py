@@ -11,9 +11,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.executor import FedAvgExecutor
-from flareclust.personal.export import export_jobs
-from flareclust.personal.finished import read_jobs
-from flareclust.personal.jobs import FEDAVG, IFCA
+from flareclust.personal.jobs import FEDAVG, IFCA, export_jobs, read_jobs
 from flareclust.personal.settings import ExportSettings
 from flareclust.protocol.outcome import write
 from flareclust.protocol.registry import Algorithm

@@ -10,8 +10,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.aggregator import FedAvgAggregator
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
-from flareclust.personal.prepare import prepare_devices
-from flareclust.personal.run import run_personal
+from flareclust.personal.run import prepare_devices, run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.personal import clusters
+from flareclust.personal import methods
 from flareclust.personal.methods import METHODS, Course, train_models
 from flareclust.personal.models import Linear
 from flareclust.personal.rows import Labelled, Split, hold_out
@@ -67,13 +67,13 @@ def test_kfed_of_the_devices_rows_is_the_registered_algorithm(monkeypatch):
     from flareclust.executors.kfed import KFedExecutor
 
     seen = []
-    run_inprocess = clusters.run_inprocess
+    run_inprocess = methods.run_inprocess
 
     def watched(algorithm, *args):
         seen.append(algorithm)
         return run_inprocess(algorithm, *args)
 
-    monkeypatch.setattr(clusters, "run_inprocess", watched)
+    monkeypatch.setattr(methods, "run_inprocess", watched)
     run("kfed", planted()[0], rounds=1)
     assert [type(side) for side in seen[0].build(2, 0, {})] == [KFedExecutor, KFedAggregator]
 

@@ -7,7 +7,7 @@ import pytest
 
 import flareclust
 from flareclust.cli.main import main
-from flareclust.personal.prepare import prepare_devices
+from flareclust.personal.run import prepare_devices
 from flareclust.personal.settings import PersonalSettings
 
 FAST = {"model": "linear", "rounds": 3, "devices": 4}

@@ -14,9 +14,8 @@ from flareclust.federation.checkpoint import Checkpoint, Progress, read, write
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.methods import train_models
 from flareclust.personal.models import Linear
-from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.result import save
-from flareclust.personal.run import run_personal
+from flareclust.personal.run import prepare_devices, run_personal
 from flareclust.personal.selection import SelectionSettings
 from flareclust.personal.settings import PersonalSettings
 from flareclust.protocol.task import LOSSES, ROWS, TEST, TRAIN
