@@ -11,11 +11,11 @@ from flareclust._foundation.typing import BoolArray, FloatArray, Message
 from flareclust.evaluation.scores import check_candidates
 from flareclust.privacy.job_sums import SecureSums, check_members
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.secure_aggregation.fixed_point import Words
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
 from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_in
 from flareclust.privacy.stages import SiteExchange, Stage
-from flareclust.protocol.schema import Schema
 from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.steps import COUNTED, REPORTED, Step
 
@@ -31,12 +31,12 @@ class SiteSums:
         self._identity: Identity | None = None
         self._job_id = ""
         self._folder: Path | None = None
-        self._job: SecureSums | None = None
+        self.job: SecureSums | None = None
         self._ended: set[str] = set()
 
     def hold_to(self, job: SecureSums | None) -> None:
         """Mask sums in this job as its configuration says, whatever the server requests; None for a job without secure sums."""
-        self._job = job
+        self.job = job
 
     def is_at(self, startup: Path, job_id: str, folder: Path) -> None:
         """Take identity, job and folder of a process at a real site.
@@ -48,14 +48,9 @@ class SiteSums:
         """
         self._identity, self._job_id, self._folder = Identity.of(startup), job_id, folder
 
-    @property
-    def promised(self) -> bool:
-        """Whether the job's configuration says that sums leave masked only."""
-        return self._job is not None
-
     def secure(self, site: str) -> bool:
         """Return whether the site's sums leave it masked in this job: the job says so, or the site has given a key."""
-        return self._job is not None or site in self._masks
+        return self.job is not None or site in self._masks
 
     def key(self, site: str, data: FloatArray, *, private: bool = False) -> Message:
         """Return a new public key and the number of columns.
@@ -94,48 +89,17 @@ class SiteSums:
         except OSError as error:
             raise Refusal(f"cannot write to the folder of the job ({error.strerror}), as secure sums need") from None
 
-    def taken(
-        self, site: str, step: str, arrays: Message, *, sums: bool, always: bool, policy: Policy | None = None
-    ) -> tuple[Message, KeyTable | None]:
-        """Return a task's arrays without the keys of the sites, and the keys; None where none came.
+    def check_asked(self, site: str, arrays: Message) -> None:
+        """Raise Refusal where a site has no key for masked sums, or is asked about values beyond a public bound, and for all sums after these.
 
-        Args:
-            site: whose task it is.
-            step: what it asks for.
-            arrays: what came.
-            sums: whether the step asks for sums.
-            always: whether sums leave this site in no other way.
-            policy: the site's, if it has one.
-
-        Raises:
-            Refusal: sums are to leave without a mask, or to be added up with those of too few or of other sites, or
-                about values beyond `LARGEST_SENT`.
-            BadMessage: the keys are none, or came with a step that is no sum, or the site has no key.
+        Sums about such values leave the range of fixed point, by an amount that depends on how many rows there are. A
+        server that tries one after the other would find that number.
         """
-        table = KeyTable.of(arrays)
-        arrays = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
-        if table is None:
-            if sums and (always or self.secure(site)):
-                why = "lets out sums only masked" if always else "takes part in a job with secure sums"
-                raise Refusal(f"{why}, and was asked for those of the step {step} without; submit with secure_sums")
-            return arrays, None
-        if not sums:
-            raise BadMessage(f"was sent keys with the step {step}, whose numbers do not add up")
         if site not in self._masks:
             raise Refusal(
                 "has no key for this job's secure sums: its process was started anew since it gave one, and the key is "
                 "kept nowhere else; submit the job again"
             )
-        self._check_sent(site, arrays)
-        check_members(table.keys, self._job, policy)
-        return arrays, table
-
-    def _check_sent(self, site: str, arrays: Message) -> None:
-        """Refuse values beyond a public bound, and all sums after them.
-
-        Sums about such values leave the range of fixed point, by an amount that depends on how many rows there are. A
-        server that tries one after the other would find that number.
-        """
         floats = [value for value in arrays.values() if value.dtype == np.float64 and value.size]
         # NaN stands for what is unknown where columns differ, and compares as not larger.
         if any((np.abs(value) > LARGEST_SENT).any() for value in floats):
@@ -146,23 +110,9 @@ class SiteSums:
                 "in this job; give the columns in a larger unit"
             )
 
-    def hidden(
-        self, site: str, question: tuple[str, int, Message], table: KeyTable, schema: Schema, reply: Message
-    ) -> Message:
-        """Return a checked reply's sums under masks, in place of the reply.
-
-        Args:
-            site: whose it is.
-            question: step, round and arrays of the task, without the keys.
-            table: the keys that came with it.
-            schema: of the reply.
-            reply: what would leave the site without secure sums.
-        """
-        step, round_, arrays = question
-        d = reply["centroids"].shape[1] if "centroids" in reply else 0
-        words = Layout(schema, {**total_sizes(arrays, d), **sizes_in(schema, reply)}).words(reply)
-        masked = self._masks[site].hide(words, step, round_, arrays, table)
-        return MASKED.pack({"masked": masked.view(np.int64)})
+    def hide(self, site: str, words: Words, step: str, round_: int, asked: Message, table: KeyTable) -> Words:
+        """Return a site's numbers (4, w) under its masks; see `SiteMasks.hide`."""
+        return self._masks[site].hide(words, step, round_, asked, table)
 
 
 def _reported_groups(step: Step, arrays: Message) -> BoolArray | None:
@@ -205,26 +155,42 @@ class MaskingStage(Stage):
     alike: Message = field(default_factory=dict)
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Split the task into arrays and keys; refuse sums that would leave without a mask."""
-        task, step = exchange.task, exchange.step
-        secure = self.sums.secure(task.site)
+        """Split the task into arrays and keys.
+
+        Raises:
+            Refusal: sums are to leave without a mask, or to be added up with those of too few or of other sites, or
+                about values beyond `LARGEST_SENT`; or the step is not one of jobs with secure sums.
+            BadMessage: the keys are none, or came with a step that is no sum, or the site has no key.
+        """
+        task, step, sums = exchange.task, exchange.step, self.sums
+        secure = sums.secure(task.site)
         if secure and step.jobs == "plain":
             raise Refusal(f"takes part in a job with secure sums, which does without the step {task.step}")
-        always = step.jobs == "secure" or (self.policy is not None and self.policy.secure_sums)
-        arrays, keys = self.sums.taken(
-            task.site, task.step, task.arrays, sums=step.maskable, always=always, policy=self.policy
-        )
-        if keys is None and not secure:
-            return exchange
-        reported = None if keys is None else _reported_groups(step, arrays)
-        sites = len(keys.keys) if keys is not None and self.sums.promised else 0
-        context = replace(exchange.context, secure=secure, reported=reported, sum_sites=sites)
+        keys = KeyTable.of(task.arrays)
+        if keys is None:
+            always = step.jobs == "secure" or (self.policy is not None and self.policy.secure_sums)
+            if step.maskable and (always or secure):
+                why = "lets out sums only masked" if always else "takes part in a job with secure sums"
+                raise Refusal(
+                    f"{why}, and was asked for those of the step {task.step} without; submit with secure_sums"
+                )
+            return replace(exchange, context=replace(exchange.context, secure=True)) if secure else exchange
+        if not step.maskable:
+            raise BadMessage(f"was sent keys with the step {task.step}, whose numbers do not add up")
+        arrays = {name: value for name, value in task.arrays.items() if name != KEYS_ARRAY}
+        sums.check_asked(task.site, arrays)
+        check_members(keys.keys, sums.job, self.policy)
+        sites = len(keys.keys) if sums.job is not None else 0
+        context = replace(exchange.context, secure=secure, reported=_reported_groups(step, arrays), sum_sites=sites)
         return replace(exchange, task=replace(task, arrays=arrays), keys=keys, context=context)
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
-        """Mask the reply where keys came."""
+        """Return a checked reply's sums under masks, in its place, where keys came."""
         if exchange.keys is None:
             return reply
-        task = exchange.task
-        question = (task.step, task.round, {**task.arrays, **self.alike})
-        return self.sums.hidden(task.site, question, exchange.keys, exchange.step.schema, reply)
+        task, schema = exchange.task, exchange.step.schema
+        asked = {**task.arrays, **self.alike}
+        d = reply["centroids"].shape[1] if "centroids" in reply else 0
+        words = Layout(schema, {**total_sizes(asked, d), **sizes_in(schema, reply)}).words(reply)
+        masked = self.sums.hide(task.site, words, task.step, task.round, asked, exchange.keys)
+        return MASKED.pack({"masked": masked.view(np.int64)})
