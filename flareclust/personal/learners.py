@@ -1,8 +1,9 @@
 """What a kind of model must be able to do to be trained at devices and averaged on a server."""
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -28,15 +29,18 @@ Among = tuple[Sequence[int], int]
 D = TypeVar("D")
 
 
-class Learner(Protocol, Generic[D]):
+class Learner(ABC, Generic[D]):
     """One kind of model. Weights are stacked: of p parts (p, ...), of k models (k, ...)."""
 
+    @abstractmethod
     def start(self, count: int, rng: np.random.Generator) -> Weights:
         """Return the weights of `count` different models before any training."""
 
+    @abstractmethod
     def hold(self, rows: Sequence[Labelled]) -> D:
         """Return the rows of several parts as the other methods take them; a part may be empty."""
 
+    @abstractmethod
     def train(self, weights: Weights, data: D, rng: np.random.Generator, among: Among | None = None) -> Weights:
         """Return the weights of each part (p, ...) after its local updates.
 
@@ -52,14 +56,21 @@ class Learner(Protocol, Generic[D]):
         rng: np.random.Generator,
         among: Among | None = None,
     ) -> Weights:
-        """Return the models (k, ...) after a round of federated averaging: `train` of the parts, then `_averaged`."""
+        """Return the models (k, ...) after a round of federated averaging: `train` of the parts, then their means.
 
+        Learners that know a shorter way override it.
+        """
+        return _averaged(models, self.train(picked(models, group), data, rng, among), group, rows)
+
+    @abstractmethod
     def losses(self, models: Weights, data: D) -> FloatArray:
         """Return the mean loss of each of k models on the rows of each of p parts, (k, p)."""
 
+    @abstractmethod
     def correct(self, models: Weights, group: IntArray, data: D) -> IntArray:
         """Return how many rows of each part get their class from the model `group[p]`, (p,)."""
 
+    @abstractmethod
     def full_gradient(self) -> "Learner[D]":
         """Return a learner whose `train` is a single update by all rows of a part.
 
@@ -123,19 +134,6 @@ def by_rows(weights: Array, rows: int) -> FloatArray:
 def in_order(parts: Iterable[FloatArray]) -> FloatArray:
     """Return the sum of arrays, added one after the other, so that a server that adds them up gets the same bits."""
     return functools.reduce(np.add, parts)
-
-
-def trained_means(
-    learner: Learner[D],
-    models: Weights,
-    group: IntArray,
-    data: D,
-    rows: IntArray,
-    rng: np.random.Generator,
-    among: Among | None = None,
-) -> Weights:
-    """Return the models after a round in its two steps; learners that know no shorter way call it from `round`."""
-    return _averaged(models, learner.train(picked(models, group), data, rng, among), group, rows)
 
 
 def moved(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:

@@ -10,7 +10,7 @@ from sklearn.linear_model import SGDClassifier
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.personal.learners import Among, Learner, Weights, trained_means
+from flareclust.personal.learners import Among, Learner, Weights
 from flareclust.personal.rows import Labelled
 
 MODELS = ("mlp", "linear")
@@ -20,7 +20,7 @@ NEEDED_BY = "the model mlp (model=linear needs no extra)"
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Learner[Sequence[Labelled]]):
     """A learner: logistic regression, one class against the others, by scikit-learn's `SGDClassifier`.
 
     Attributes:
@@ -67,18 +67,6 @@ class Linear:
             if len(rows):
                 trained["coef"][p], trained["intercept"][p] = self._fitted(weights, p, rows, int(seeds[p]))
         return trained
-
-    def round(
-        self,
-        models: Weights,
-        group: IntArray,
-        data: Sequence[Labelled],
-        rows: IntArray,
-        rng: np.random.Generator,
-        among: Among | None = None,
-    ) -> Weights:
-        """Return the models after a round of federated averaging."""
-        return trained_means(self, models, group, data, rows, rng, among)
 
     def losses(self, models: Weights, data: Sequence[Labelled]) -> FloatArray:
         """Return the mean logistic loss, summed over the separating planes, of each model on each part's rows (k, p)."""

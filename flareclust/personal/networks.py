@@ -11,7 +11,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.deep.devices import Devices, make_devices
 from flareclust.deep.local_training import averaged_round, correct, losses, train
 from flareclust.deep.threads import one_torch_thread, seeded
-from flareclust.personal.learners import Among, Weights, picked, trained_means
+from flareclust.personal.learners import Among, Learner, Weights, picked
 from flareclust.personal.rows import Labelled
 
 
@@ -22,7 +22,7 @@ def _perceptron(columns: int, hidden: int, classes: int, seed: int = 0) -> nn.Mo
 
 
 @dataclass(frozen=True)
-class Perceptron:
+class Perceptron(Learner[Devices]):
     """A learner: a network with one hidden layer, trained by stochastic gradient descent.
 
     Attributes:
@@ -58,15 +58,14 @@ class Perceptron:
 
     def train(self, weights: Weights, data: Devices, rng: np.random.Generator, among: Among | None = None) -> Weights:
         """Return the weights of each part after its local updates."""
-        updates, lr, batch = self.updates, self.lr, self.batch
         with one_torch_thread():
             trained = train(
                 self._network(),
                 _tensors(weights),
                 data,
-                updates=updates,
-                lr=lr,
-                batch=batch,
+                updates=self.updates,
+                lr=self.lr,
+                batch=self.batch,
                 generator=_generator(rng),
                 among=among,
             )
@@ -83,16 +82,15 @@ class Perceptron:
     ) -> Weights:
         """Return the models after a round of federated averaging."""
         if self.batch is None:
-            return trained_means(self, models, group, data, rows, rng, among)
-        updates, lr, batch, chosen = self.updates, self.lr, self.batch, torch.from_numpy(group)
+            return super().round(models, group, data, rows, rng, among)
         with one_torch_thread():
             after = averaged_round(
                 _tensors(models),
-                chosen,
+                torch.from_numpy(group),
                 data,
-                updates=updates,
-                lr=lr,
-                batch=batch,
+                updates=self.updates,
+                lr=self.lr,
+                batch=self.batch,
                 generator=_generator(rng),
                 among=among,
             )

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra deep")
 
-from flareclust.personal.learners import trained_means
+from flareclust.personal.learners import Learner
 from flareclust.personal.methods import train_models
 from flareclust.personal.networks import Perceptron
 from tests.unit.personal.planted import planted, without_place
@@ -83,7 +83,7 @@ def test_the_short_way_of_a_round_gives_the_same_means(groups):
     data, counts, group = learner.hold(rows), np.array([len(one) for one in rows]), np.array(groups)
     models = learner.start(4, np.random.default_rng(0))
     short = learner.round(models, group, data, counts, np.random.default_rng(1))
-    long = trained_means(learner, models, group, data, counts, np.random.default_rng(1))
+    long = Learner.round(learner, models, group, data, counts, np.random.default_rng(1))
     for name, value in long.items():
         np.testing.assert_allclose(short[name], value, atol=2e-6)
         assert not np.allclose(value[groups[0]], models[name][groups[0]], atol=1e-4)
