@@ -24,7 +24,6 @@ __all__ = [
     "checks_for",
     "constructors",
     "differential_privacy",
-    "groups",
     "iid_sites",
     "policies",
     "promised",

@@ -24,8 +24,7 @@ from flareclust.protocol.schema import nbytes
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import ASSESS, CLUSTER, SCORING, Task
 from flareclust.testing.constructors import check_constructors_do_nothing
-from flareclust.testing.groups import check_answers_follow_the_groups
-from flareclust.testing.policies import check_policies_hold
+from flareclust.testing.policies import check_answers_follow_the_groups, check_policies_hold
 from flareclust.testing.purity import check_local_is_pure
 from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by
 

@@ -18,7 +18,7 @@ from flareclust.sites.class_list import of_server, of_sites
 from flareclust.testing import ContractViolation
 from flareclust.testing.always import check_nvflare_calls_ours
 from flareclust.testing.constructors import check_constructors_do_nothing, effects_of
-from flareclust.testing.groups import check_answers_follow_the_groups
+from flareclust.testing.policies import check_answers_follow_the_groups
 from flareclust.testing.purity import check_local_is_pure
 from tests.paths import TESTS
 
