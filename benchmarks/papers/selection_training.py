@@ -18,8 +18,7 @@ from benchmarks.papers.selection_settings import Settings
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.client_selection import POW_D_KFED, RANDOM, clusters_by_client, draw, pow_d, pow_d_kfed
-from flareclust.deep.devices import make_devices
-from flareclust.deep.local_training import average, train
+from flareclust.personal.local_training import average, make_devices, train
 from flareclust.protocol.outcome import names_of_sites
 from flareclust.protocol.task import CLUSTER
 

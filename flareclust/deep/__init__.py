@@ -1,3 +1,3 @@
 """Networks of deep clustering: images, networks, weights as arrays, training. The modules need the extra `deep`."""
 
-__all__ = ["devices", "images", "local_training", "networks", "threads", "training"]
+__all__ = ["images", "networks", "threads", "training"]

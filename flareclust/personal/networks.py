@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.deep.devices import Devices, make_devices
-from flareclust.deep.local_training import averaged_round, correct, losses, train
 from flareclust.deep.threads import one_torch_thread, seeded
 from flareclust.personal.learners import Among, Learner, Weights, picked
+from flareclust.personal.local_training import Devices, averaged_round, correct, losses, make_devices, train
 from flareclust.personal.rows import Labelled
 
 
