@@ -29,7 +29,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.masking import KEY
 from flareclust.privacy.session import SiteSession
-from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, Stage, UnitStage
+from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, Stage
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.steps import COUNTED, Step, with_counts
@@ -270,8 +270,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
             policy,
             MaskingStage(self._sums, site.policy, self.alike()),
             rows,
-            GroupingStage(site, self.private),
-            UnitStage(site, self.used_per_id),
+            GroupingStage(site, self.private, self.used_per_id),
             schema,
         ]
 

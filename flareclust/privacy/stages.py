@@ -16,20 +16,8 @@ from flareclust.data.tables import Table
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.masking import KeyTable
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
-
-
-def _rounded_reply(arrays: Message, schema: Schema, multiple: int, floor: int) -> Message:
-    """Return a reply with all its numbers of rows rounded; weights that are no integers know no floor."""
-    if multiple == 1:
-        return arrays
-    fields = schema.fields
-    return {
-        name: rounded(value, multiple, floor if value.dtype == np.int64 else 1) if fields[name].rows else value
-        for name, value in arrays.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -100,51 +88,46 @@ class PolicyStage(Stage):
 
 
 @dataclass(frozen=True)
-class UnitStage(Stage):
-    """Lets an algorithm that protects ids see a bounded number of rows of each.
-
-    Attributes:
-        session: the job at this site.
-        most: rows of an id; None where no ids are protected.
-    """
-
-    session: SiteSession
-    most: int | None
-
-    def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Return the exchange with the first rows of each id; refuse rows without ids, whatever they hold."""
-        if self.most is None:
-            return exchange
-        if exchange.table.ids is None:
-            raise Refusal(
-                "has rows without ids, which the job protects (unit=id); name the column with ids in its configuration (id), or the "
-                "federation's schema with a column of type id, or submit with unit=row"
-            )
-        return replace(exchange, seen=self.session.bounded(exchange.table, self.most))
-
-
-@dataclass(frozen=True)
 class GroupingStage(Stage):
     """Puts groups of similar rows in the place of rows, and multiples in the place of numbers of rows.
 
+    An algorithm whose messages are differentially private sees the rows, of each id that it protects a bounded number, and its
+    numbers stay.
+
     Attributes:
         session: the job at this site.
-        private: whether all that the executor sends is differentially private; it then sees the rows, and its numbers stay.
+        private: whether all that the executor sends is differentially private.
+        most: rows of an id that the algorithm may see; None where no ids are protected.
     """
 
     session: SiteSession
     private: bool
+    most: int | None = None
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Return the exchange with the microaggregated rows."""
+        """Return the exchange with what the algorithm sees; refuse too few rows, and rows without ids, whatever they hold."""
         table = exchange.table
         if len(table.X) < self.session.policy.least_rows(private=self.private):
             raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
-        return exchange if self.private else replace(exchange, seen=self.session.microaggregated(table))
+        if not self.private:
+            return replace(exchange, seen=self.session.microaggregated(table))
+        if self.most is None:
+            return exchange
+        if table.ids is None:
+            raise Refusal(
+                "has rows without ids, which the job protects (unit=id); name the column with ids in its configuration (id), or the "
+                "federation's schema with a column of type id, or submit with unit=row"
+            )
+        return replace(exchange, seen=self.session.bounded(table, self.most))
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
-        """Round the numbers of rows."""
-        if self.private:
+        """Return the reply with its numbers of rows as multiples; weights that are no integers know no floor."""
+        context, fields = exchange.context, exchange.step.schema.fields
+        if self.private or context.round_counts == 1:
             return reply
-        context = exchange.context
-        return _rounded_reply(reply, exchange.step.schema, context.round_counts, context.min_count)
+        return {
+            name: rounded(value, context.round_counts, context.min_count if value.dtype == np.int64 else 1)
+            if fields[name].rows
+            else value
+            for name, value in reply.items()
+        }

@@ -175,7 +175,7 @@ def does_not_count(self, step, round_, arrays):
         (
             "kfed",
             "counts that are not rounded",
-            {"_rounded_reply": lambda arrays, *_: arrays, "check_reply": does_not_check},
+            {"rounded": lambda value, *_: value, "check_reply": does_not_check},
         ),
         ("mavg", "centroids", {"check_reply": does_not_check}),
         ("lloyd", "answered", {"check_request": does_not_count}),
