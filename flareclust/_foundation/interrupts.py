@@ -1,9 +1,9 @@
-"""Signals that end a program, such as Ctrl-C: put off while something is being cleaned up."""
+"""What the whole process has one of, changed for a while: signals that end it, such as Ctrl-C, and what its threads share."""
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 
 #: What ends a program from outside, and lets it clean up.
@@ -29,3 +29,29 @@ def deferred_signals() -> Iterator[None]:
             signal.signal(number, handler)
         if came:
             signal.raise_signal(came[0])
+
+
+class SharedChange:
+    """A change of what all threads share: the first thread inside makes it, the last one out takes it back.
+
+    Args:
+        change: makes it where it is entered, and takes it back where it is left.
+    """
+
+    def __init__(self, change: Callable[[], AbstractContextManager[object]]) -> None:
+        self._change, self._lock, self._inside, self._made = change, threading.Lock(), 0, ExitStack()
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Keep the change made; several threads may be inside at once."""
+        with self._lock:
+            if not self._inside:
+                self._made.enter_context(self._change())
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._made.close()

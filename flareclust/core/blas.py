@@ -2,31 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 
 from threadpoolctl import OpenBLASController, get_cached_controller
 
-
-class _SharedLimit:
-    """The limit of BLAS, which holds for the whole process: the first thread inside sets it, the last one out lifts it."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
-
-    def enter(self) -> None:
-        with self._lock:
-            if not self._inside:
-                _take_control()
-                self._limit = get_cached_controller().select(user_api="blas").limit(limits=1)
-            self._inside += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                _take_control()
-                self._limit.restore_original_limits()
-                OpenBLASController.clear_controlling_thread()
+from flareclust._foundation.interrupts import SharedChange
 
 
 def _take_control() -> None:
@@ -34,16 +13,25 @@ def _take_control() -> None:
     OpenBLASController.clear_controlling_thread(force=True)
 
 
-_SHARED = _SharedLimit()
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Limit BLAS, for the whole process."""
+    _take_control()
+    limit = get_cached_controller().select(user_api="blas").limit(limits=1)
+    try:
+        yield
+    finally:
+        _take_control()
+        limit.restore_original_limits()
+        OpenBLASController.clear_controlling_thread()
+
+
+_SHARED = SharedChange(_limited)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Limit BLAS, and scikit-learn's OpenMP, to one thread; several threads may be inside at once, each on its own."""
-    _SHARED.enter()
-    try:
-        # Pools that count by calling thread, such as OpenMP's, are limited in each.
-        with get_cached_controller().limit(limits=1):
-            yield
-    finally:
-        _SHARED.leave()
+    # Pools that count by calling thread, such as OpenMP's, are limited in each.
+    with _SHARED.inside(), get_cached_controller().limit(limits=1):
+        yield

@@ -6,28 +6,19 @@ from threading import Lock
 
 import torch
 
-
-class _OneThread:
-    """Counts running computations; the last one to end restores the number of torch's threads."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._threads = Lock(), 0, 1
-
-    def enter(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._threads = torch.get_num_threads()
-            self._inside += 1
-            torch.set_num_threads(1)  # each time: OpenMP counts by calling thread
-
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                torch.set_num_threads(self._threads)
+from flareclust._foundation.interrupts import SharedChange
 
 
-_ONE = _OneThread()
+@contextmanager
+def _number_kept() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+_KEPT = SharedChange(_number_kept)
 
 
 @contextmanager
@@ -36,11 +27,9 @@ def one_torch_thread() -> Iterator[None]:
 
     Several threads may be inside at once, each on its own.
     """
-    _ONE.enter()
-    try:
+    with _KEPT.inside():
+        torch.set_num_threads(1)  # in each: OpenMP counts by calling thread
         yield
-    finally:
-        _ONE.leave()
 
 
 # Random numbers of libraries that draw from torch's own state: from a seed, and the state comes back afterwards.

@@ -7,12 +7,10 @@ import json
 import re
 import shutil
 import socket
-import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from threading import Lock
 from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
@@ -21,6 +19,7 @@ from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
 from flareclust._foundation.certificates import certificate_problem
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.interrupts import SharedChange
 from flareclust.privacy import file_guard
 
 #: Where a kit says whose it is and where the server is.
@@ -116,34 +115,13 @@ def _connected(session: Session, timeout: float) -> Session:
     return session
 
 
-class _Quiet:
-    """Standard output of the process, taken away while at least one thread is within."""
-
-    def __init__(self) -> None:
-        self._lock, self._within = Lock(), 0
-
-    @contextmanager
-    def within(self) -> Iterator[None]:
-        with self._lock:
-            if self._within == 0:
-                self._kept, sys.stdout = sys.stdout, StringIO()
-            self._within += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._within -= 1
-                if self._within == 0:
-                    sys.stdout = self._kept
-
-
-#: One for the process, whose standard output all threads share: the first one in takes it, the last one out gives it back.
-_QUIET = _Quiet()
+#: One for the process, whose standard output all threads share.
+_QUIET = SharedChange(lambda: redirect_stdout(StringIO()))
 
 
 def quiet() -> AbstractContextManager[None]:
     """Keep what NVFlare's API prints, such as greetings, out of the output; of other threads, too, so let it be short."""
-    return _QUIET.within()
+    return _QUIET.inside()
 
 
 def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:
