@@ -11,6 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import check_bool, check_int, did_you_mean
@@ -44,10 +45,10 @@ def _checked_bounds(bounds: object) -> Bounds:
     if isinstance(bounds, Mapping):
         if len(names := set(map(str, bounds))) < len(bounds) or not names:
             raise UserError("bounds by column need names, each once")
-        return {str(name): _pair(pair, f"bounds of {_short(str(name))}") for name, pair in bounds.items()}
+        return {str(name): _pair(pair, f"bounds of {shown(str(name))}") for name, pair in bounds.items()}
     if not isinstance(bounds, list | tuple) or not len(bounds):
         raise UserError(
-            f"bounds are a pair [low, high], a list of pairs, pairs by column, or a ball with norm and center; got {_short(bounds)}"
+            f"bounds are a pair [low, high], a list of pairs, pairs by column, or a ball with norm and center; got {shown(bounds)}"
         )
     if all(isinstance(value, Real) for value in bounds):
         return _pair(bounds, "bounds")
@@ -55,17 +56,13 @@ def _checked_bounds(bounds: object) -> Bounds:
 
 
 def _ball(settings: Mapping[Any, Any]) -> Ball:
-    for key in settings:
-        if key not in ("norm", "center"):
-            raise UserError(
-                f"bounds with a norm have no {_short(key)}{did_you_mean(str(key), ('norm', 'center'))}; they have norm, center"
-            )
+    _check_keys(settings, ("norm", "center"), "bounds with a norm have", "they have")
     norm, center = _number(settings["norm"]), settings.get("center", 0.0)
     _check_positive("bounds: norm", norm)
     values = list(center.values()) if isinstance(center, Mapping) else center
     values = values if isinstance(values, list | tuple) else [values]
     if not values or not all(_is_number(value) for value in values):
-        raise UserError(f"bounds: center must be a finite number, or one for each column; got {_short(center)}")
+        raise UserError(f"bounds: center must be a finite number, or one for each column; got {shown(center)}")
     if isinstance(center, Mapping):
         return Ball(float(norm), {str(name): float(value) for name, value in center.items()})
     return Ball(float(norm), tuple(map(float, center)) if isinstance(center, list | tuple) else float(center))
@@ -74,10 +71,10 @@ def _ball(settings: Mapping[Any, Any]) -> Ball:
 def _pair(pair: Any, what: str) -> tuple[float, float]:
     good = isinstance(pair, list | tuple) and len(pair) == 2 and all(_is_number(value) for value in pair)
     if not good:
-        raise UserError(f"{what}: expected a pair of finite numbers [low, high], got {_short(pair)}")
+        raise UserError(f"{what}: expected a pair of finite numbers [low, high], got {shown(pair)}")
     low, high = float(pair[0]), float(pair[1])
     if low >= high:
-        raise UserError(f"{what}: expected low below high, got {_short(pair)}")
+        raise UserError(f"{what}: expected low below high, got {shown(pair)}")
     return low, high
 
 
@@ -92,7 +89,7 @@ def _number(value: Any) -> Any:
 def _check_positive(name: str, value: object) -> None:
     """Raise UserError unless `value` is a finite number above 0."""
     if not _is_number(value) or value <= 0:  # type: ignore[operator]
-        raise UserError(f"{name} must be a finite number above 0, got {_short(value)}")
+        raise UserError(f"{name} must be a finite number above 0, got {shown(value)}")
 
 
 def _is_number(value: object) -> bool:
@@ -104,10 +101,11 @@ def _is_number(value: object) -> bool:
         return False
 
 
-def _short(value: object) -> str:
-    """Return a value for a message, not longer than a line."""
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else f"{str(value)[:30]}..."
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _check_keys(settings: Mapping[Any, Any], known: Sequence[str], what: str, they: str = "it has") -> None:
+    """Raise UserError where a key is none of those known, with the nearest of these."""
+    for key in settings:
+        if key not in known:
+            raise UserError(f"{what} no {shown(key)}{did_you_mean(key, known)}; {they} {', '.join(known)}")
 
 
 def _plain_bounds(bounds: Bounds) -> Any:
@@ -242,9 +240,7 @@ class Policy:
         if not isinstance(settings, Mapping):
             raise UserError(f"a policy is a mapping of settings, got {type(settings).__name__}")
         known = [DP if field.name == "dp" else field.name for field in fields(cls)]
-        for key in settings:
-            if key not in known:
-                raise UserError(f"a policy has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
+        _check_keys(settings, known, "a policy has")
         values = {key: value for key, value in settings.items() if key != DP and value is not None}
         return cls(**values, dp=None if settings.get(DP) is None else _private(settings[DP]))
 
@@ -363,9 +359,7 @@ def _private(settings: Any) -> DifferentialPrivacy:
         raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(settings).__name__}")
     needed = ("bounds", *_NUMBERS)
     known = (*needed, "colluding", "unit")
-    for key in settings:
-        if key not in known:
-            raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
+    _check_keys(settings, known, f"{DP} has")
     if missing := [key for key in needed if settings.get(key) is None]:
         advice = "; bounds are never computed from the rows" if "bounds" in missing else ""
         raise UserError(f"{DP} needs {', '.join(missing)}{advice}")

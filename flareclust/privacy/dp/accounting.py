@@ -24,20 +24,18 @@ WHOLE = 1 - 1e-12
 
 def check_epsilon(name: str, value: object) -> float:
     """Return `value` as a float; raise UserError unless it is a number in the range of useful epsilons."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not LEAST_EPSILON <= value <= MOST_EPSILON:  # type: ignore[operator]
-        raise UserError(f"{name} must be a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+    return _check_range(name, value, LEAST_EPSILON, MOST_EPSILON)
 
 
 def check_delta(name: str, value: object) -> float:
     """Return `value` as a float, or raise UserError unless it is a probability that is small."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not LEAST_DELTA <= value <= LARGEST_DELTA:  # type: ignore[operator]
-        raise UserError(
-            f"{name} must be a number from {LEAST_DELTA:g} to {LARGEST_DELTA:g}, well below 1 / number of rows, got {value!r}"
-        )
-    return float(value)  # type: ignore[arg-type]
+    return _check_range(name, value, LEAST_DELTA, LARGEST_DELTA, ", well below 1 / number of rows")
+
+
+def _check_range(name: str, value: object, least: float, most: float, hint: str = "") -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise UserError(f"{name} must be a number from {least:g} to {most:g}{hint}, got {value!r}")
+    return float(value)
 
 
 def epsilon_of(rho: float, delta: float) -> float:
