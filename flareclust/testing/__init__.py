@@ -22,12 +22,11 @@ __all__ = [
     "blobs",
     "check_algorithm",
     "checks_for",
-    "constructors",
     "differential_privacy",
     "iid_sites",
     "policies",
+    "processes",
     "promised",
-    "purity",
     "tools",
 ]
 

@@ -23,9 +23,8 @@ from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import nbytes
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import ASSESS, CLUSTER, SCORING, Task
-from flareclust.testing.constructors import check_constructors_do_nothing
 from flareclust.testing.policies import check_answers_follow_the_groups, check_policies_hold
-from flareclust.testing.purity import check_local_is_pure
+from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure
 from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by
 
 # The promise that what NVFlare calls, and what holds a job to a site's policy, is ours in every algorithm.

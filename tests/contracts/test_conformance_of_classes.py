@@ -17,9 +17,8 @@ from flareclust.protocol.task import ASSESS
 from flareclust.sites.class_list import of_server, of_sites
 from flareclust.testing import ContractViolation
 from flareclust.testing.always import check_nvflare_calls_ours
-from flareclust.testing.constructors import check_constructors_do_nothing, effects_of
 from flareclust.testing.policies import check_answers_follow_the_groups
-from flareclust.testing.purity import check_local_is_pure
+from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure, effects_of
 from tests.paths import TESTS
 
 #: What an executor has seen in an earlier task.

@@ -1,11 +1,15 @@
-"""The promise that lets a class stand in a kit's list: its constructor keeps its arguments and does nothing else.
+"""The promises that take processes of their own: a constructor does nothing but keep its arguments, and a site's computation is pure.
 
 NVFlare calls the constructors of the classes that a job names, with whatever JSON the job has as arguments, before any
 policy of the site is in force. So a constructor that opens a file, imports a module or starts something does that for
 the submitter. An audit hook records what the interpreter does, in a process of its own, because a hook cannot be removed.
 Reading the environment and the attributes of files raises no audit event; there the module `os` is watched.
+
+A site's reply follows from task, rows and settings, and from nothing else: fresh processes that get the tasks in other orders send
+the same.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -17,8 +21,13 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
+from flareclust._foundation.typing import never_abort
 from flareclust.protocol.registry import Algorithm
-from flareclust.testing.tools import ensure
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import Task
+from flareclust.testing.tools import ensure, exchanges, iid_sites
 
 #: The interpreter's events (docs.python.org/3/library/audit_events.html) that a constructor may not cause, by their beginnings.
 _EFFECTS = (
@@ -57,7 +66,38 @@ _LOOKS = ("stat", "lstat", "access", "readlink", "getcwd", "statvfs")
 _GENERAL = frozenset({"k", "seed", "min_count"})
 _BLANK = (None, "", Parameter.empty)
 
-_SECONDS = 120
+#: Seconds that a process has, and where it writes its answer.
+_SECONDS, _ANSWERS = 120, "answers.json"
+
+
+def _apart(function: str, folder: str, *arguments: str) -> Any:
+    """Return what a function of this module leaves in `answers.json` of a folder, called with these arguments in a fresh process.
+
+    Raises:
+        RuntimeError: it left nothing; the text is the end of what the process said.
+    """
+    answers = Path(folder) / _ANSWERS
+    answers.unlink(missing_ok=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; from {__name__} import {function}; {function}(*sys.argv[1:])",
+            folder,
+            *arguments,
+        ],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    if done.returncode or not answers.is_file():
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(answers.read_text(encoding="utf-8"))
+
+
+# ---- constructors ----
 
 
 def check_constructors_do_nothing(algorithm: Algorithm) -> None:
@@ -70,31 +110,21 @@ def check_constructors_do_nothing(algorithm: Algorithm) -> None:
 def effects_of(paths: Sequence[str]) -> list[str]:
     """Return what the constructors of the classes with these import paths do beside keeping arguments, a line each."""
     with tempfile.TemporaryDirectory() as folder:
-        answers, odd = Path(folder, "answers.json"), Path(folder, "odd")
-        odd.mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", f"from {__name__} import main; main()"],
-            input=json.dumps({"paths": list(paths), "folder": str(odd), "answers": str(answers)}),
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-        if done.returncode or not answers.is_file():
-            return [f"ends the process that constructs it: {done.stderr[-300:]}"]
-        return list(json.loads(answers.read_text(encoding="utf-8")))
+        try:
+            return list(_apart("_construct_all", folder, *paths))
+        except RuntimeError as error:
+            return [f"ends the process that constructs it: {str(error)[-300:]}"]
 
 
-def main() -> None:
-    """Construct the classes that stdin names, and write down what their constructors did in the file that it names."""
-    request = json.load(sys.stdin)
-    sides = [_load(path) for path in request["paths"]]
-    watch = _Watch()
-    for path, side in zip(request["paths"], sides, strict=True):
+def _construct_all(folder: str, *paths: str) -> None:
+    """Construct the classes with these import paths, and write down what their constructors did."""
+    sides = [_load(path) for path in paths]
+    odd, watch = Path(folder) / "odd", _Watch()
+    odd.mkdir()
+    for path, side in zip(paths, sides, strict=True):
         watch.path, watch.side = path, side
-        _construct(watch, signature(side).parameters, _odd(request["folder"]))
-    Path(request["answers"]).write_text(json.dumps(list(watch.found)), encoding="utf-8")
+        _construct(watch, signature(side).parameters, _odd(str(odd)))
+    (Path(folder) / _ANSWERS).write_text(json.dumps(list(watch.found)), encoding="utf-8")
 
 
 class _Watch:
@@ -211,3 +241,48 @@ def _odd(folder: str) -> list[Any]:
     ]
     nested = [{"path": "os.getcwd", "args": {}}, {"class_path": "xml.dom.minidom.parse"}, {"site-1": __file__}]
     return [*texts, *nested, [__file__], [nested[0]], {}, [], "", None, True, -1, 1.5, 10**30]
+
+
+# ---- purity ----
+
+_CLUSTERS = 4
+
+
+def check_local_is_pure(algorithm: Algorithm) -> None:
+    """Replies are the same in two fresh processes that get the tasks in opposite orders: nothing is remembered."""
+    sites, _ = iid_sites(m=2)
+    tasks = [one.task for one in exchanges(algorithm, sites, _CLUSTERS)]
+    with tempfile.TemporaryDirectory(prefix="flareclust-") as folder:
+        for number, task in enumerate(tasks):
+            np.savez(Path(folder) / f"{number}.npz", allow_pickle=False, **task.arrays)
+        np.savez(Path(folder) / "rows.npz", allow_pickle=False, **sites)
+        about = {"executor": algorithm.executor, "tasks": [(task.step, task.round, task.site) for task in tasks]}
+        (Path(folder) / "tasks.json").write_text(json.dumps(about))
+        first, second = (_apart("_answer_all", folder, order) for order in ("1", "-1"))
+    for number, task in enumerate(tasks):
+        same = first[str(number)] == second[str(number)]
+        ensure(same, algorithm, f"step {task.step}, round {task.round}: the reply depends on more than its arguments")
+
+
+def _answer_all(folder: str, order: str) -> None:
+    """Write down a digest of the reply to each task in a folder, which is answered in this order: 1, or -1 for backwards."""
+    about = json.loads((Path(folder) / "tasks.json").read_text())
+    executor, rows = _load(about["executor"])(k=_CLUSTERS, seed=0), _arrays(Path(folder) / "rows.npz")
+    found = {}
+    for number, (step, round_, site) in list(enumerate(about["tasks"]))[:: int(order)]:
+        task = Task(step, round_, _arrays(Path(folder) / f"{number}.npz"), site)
+        found[number] = _digest(executor.answer(task, rows[site], never_abort).arrays)
+    (Path(folder) / _ANSWERS).write_text(json.dumps(found), encoding="utf-8")
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _digest(arrays: Mapping[str, Any]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(set(arrays) - {SECONDS}):
+        value = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {value.dtype.str} {value.shape}".encode() + value.tobytes())
+    return found.hexdigest()
