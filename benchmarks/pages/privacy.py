@@ -18,10 +18,10 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.profiles import ClusterProfiles
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.reply_specs import ReplySpec, replies_of
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Field, Schema
-from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE, SCORING
 
 PAGE = DOCS / "privacy.md"
 
@@ -55,17 +55,14 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
             lines.setdefault(("not federated", "the rows themselves", *4 * ["cannot be used"]), []).append(name)
             continue
         executor = algorithm.executor_class()
-        sent = replies_of(executor)
-        for step in executor.own_steps():
-            lines.setdefault((f"`{step}`", *_cells(step, sent[step])), []).append(name)
+        for step, line in executor.own_steps().items():
+            lines.setdefault((f"`{step}`", *_cells(step, line, private=executor.private)), []).append(name)
     rows = [[", ".join(names), *cells] for cells, names in lines.items()]
-    of_all = replies_of(ClusteringExecutor)
     for step, words in OF_ALL.items():
-        *cells, _ = _cells(step, of_all[step])
+        *cells, _ = _cells(step, ClusteringExecutor.steps[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
-    of_lloyd = replies_of(LloydExecutor)  # which has all steps of profiles
     for step, line in ClusterProfiles.steps.items():
-        *cells, masked, _ = _cells(step, of_lloyd[step])
+        *cells, masked, _ = _cells(step, LloydExecutor.steps[step])  # which has all of them
         rows.append(
             [with_profiles(line), f"`{step}`", *cells, masked if line.jobs == "secure" else "refused", "refused"]
         )
@@ -74,12 +71,12 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
     return table(["algorithm", "step", *columns], rows)
 
 
-def _cells(step: str, sent: ReplySpec) -> list[str]:
+def _cells(step: str, sent: Step, *, private: bool = False) -> list[str]:
     """Return what is sent without a policy, and what each policy makes of it."""
     words = _words(sent.schema)
-    if sent.private:
+    if private:
         return [*4 * ["refused"], f"{words}: with noise, or not from rows"]
-    if sent.sums is None:
+    if sent.jobs == "secure":
         return [*3 * ["nothing"], f"masked: {words}", "refused"]
     default = _floored(step, sent, Policy())
     return [words, default, _rounded(sent, default), _masked(step, sent), "refused"]
@@ -112,7 +109,7 @@ def _grouped(schema: Schema) -> bool:
     return any(len(field.axes) == 2 and field.axes[-1] == "d" for field in schema.fields.values())
 
 
-def _floored(step: str, sent: ReplySpec, policy: Policy) -> str:
+def _floored(step: str, sent: Step, policy: Policy) -> str:
     """Return what the floor of a policy does to a message."""
     if _grouped(sent.schema) or step == ASSESS:
         return f"groups of {policy.min_count} rows or more"
@@ -120,14 +117,14 @@ def _floored(step: str, sent: ReplySpec, policy: Policy) -> str:
     return f"{', '.join(whole)} 0 or at least {policy.min_count}" if whole else "as without"
 
 
-def _rounded(sent: ReplySpec, default: str) -> str:
+def _rounded(sent: Step, default: str) -> str:
     counted = [f"`{name}`" for name, field in sent.schema.fields.items() if field.rows]
     return f"{default}; {', '.join(counted)} in multiples of {ROUNDED.round_counts}" if counted else default
 
 
-def _masked(step: str, sent: ReplySpec) -> str:
-    if sent.sums:
-        return "masked: totals only" if sent.maskable else "refused"
+def _masked(step: str, sent: Step) -> str:
+    if sent.summed or step in SCORING:
+        return "masked: totals only" if sent.summed else "refused"
     return "as by default, without `mean` and `m2`" if step == DESCRIBE else "as by default"
 
 

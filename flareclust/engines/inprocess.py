@@ -19,10 +19,9 @@ from flareclust.federation.exchanges import Sampling
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.reply_specs import registered_replies, replies_of
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.outcome import Outcome
-from flareclust.protocol.registry import Algorithm, name_of
+from flareclust.protocol.registry import Algorithm, executors, name_of
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import ASSESS, Answer, Task
 from flareclust.sites.rows import SiteData
@@ -155,7 +154,7 @@ class SimulatedSite:
     def of(cls, policy: Policy, algorithm: Algorithm) -> "SimulatedSite":
         """Return a site for a job of an algorithm, registered or not; what it spends is forgotten with the run."""
         executor = algorithm.executor_class()
-        known = {**registered_replies(), algorithm.name: replies_of(executor)}
+        known = {**executors(), algorithm.name: executor}
         enforcer = PolicyEnforcer(policy, RequestLog(), known)
         if policy.dp is None or not executor.private:
             return cls(SiteSession(policy, _JOB), enforcer, algorithm)

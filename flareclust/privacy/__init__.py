@@ -9,7 +9,6 @@ __all__ = [
     "job_folder",
     "job_sums",
     "policy",
-    "reply_specs",
     "secure_aggregation",
     "session",
     "stages",

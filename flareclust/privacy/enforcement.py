@@ -7,7 +7,7 @@ the in-process engine calls them itself. They look at messages only, never at ro
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,28 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, Message
 from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.reply_specs import OF_ALL, ReplySpec, ReplySpecs, registered_replies
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
+from flareclust.protocol.registry import executors
 from flareclust.protocol.schema import SECONDS, Field
 from flareclust.protocol.sizes import policy_sizes
-from flareclust.protocol.task import ASSESS, DESCRIBE, KNOWN_MOMENTS, OF_CLASSES, PLACE, PROFILING
+from flareclust.protocol.task import (
+    ASSESS,
+    DESCRIBE,
+    KEYS,
+    KNOWN_MOMENTS,
+    OF_CLASSES,
+    PLACE,
+    PROFILE,
+    PROFILE_BINS,
+    PROFILE_KNOWN,
+    PROFILE_KNOWN_BINS,
+    PROFILING,
+    SCORING,
+)
+
+if TYPE_CHECKING:
+    from flareclust.executors.base import ClusteringExecutor
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -30,6 +46,9 @@ _EDGES = "edges"
 
 #: Kinds of arrays that a task may bring: numbers, and names of columns with a finished result.
 _KINDS = "fibU"
+
+#: The steps that executors of all algorithms answer.
+_OF_ALL = (ASSESS, PLACE, KEYS, PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS)
 
 #: The steps after which a job has nothing more to ask, but for profiles after the assessment, and so many of these.
 _LAST = (ASSESS, PLACE, *PROFILING)
@@ -60,12 +79,12 @@ class PolicyEnforcer:
     Attributes:
         policy: the site's.
         asked: what the job has asked so far.
-        known: what algorithms send, by their names and by step.
+        known: the executors of algorithms by name, whose steps say what they send.
     """
 
     policy: Policy
     asked: RequestLog = field(default_factory=RequestLog)
-    known: ReplySpecs = field(default_factory=registered_replies)
+    known: "Mapping[str, type[ClusteringExecutor]]" = field(default_factory=executors)
 
     def check_request(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Request:
         """Return what the job asks for, written down as asked.
@@ -78,7 +97,7 @@ class PolicyEnforcer:
         Raises:
             Refusal: it may not be asked.
         """
-        if not any(step in steps for steps in self.known.values()):
+        if not any(step in sender.steps for sender in self.known.values()):
             if step in OF_CLASSES and self.policy.dp is None:
                 raise against_classes(f"was asked for the step {step} of federated averaging (fedavg, ifca)")
             raise _against("was asked for a step that no algorithm has which is registered there")
@@ -118,33 +137,35 @@ class PolicyEnforcer:
         if self.policy.dp is not None and not private:
             raise _against("lets out differentially private numbers only")
         message = {name: value for name, value in arrays.items() if name != SECONDS}
-        spec = self.known.get(algorithm, {}).get(question.step)
-        if spec is None:
+        sender = self.known.get(algorithm)
+        if sender is None or question.step not in sender.steps:
             raise _against(
                 f"kept back a reply to the step {question.step} of an algorithm that is not registered there"
             )
+        step, secure = sender.steps[question.step], self.policy.secure_sums
+        fields = step.schema.fields
         allowed = self.policy.arrays
         # Other names than the algorithm's stay unsaid: they could be anything.
-        if allowed is not None and (
-            kept := [name for name in message if name in spec.schema.fields and name not in allowed]
-        ):
+        if allowed is not None and (kept := [name for name in message if name in fields and name not in allowed]):
             raise _against(f"does not let out {', '.join(sorted(kept))}", "arrays")
         if not all(type(value) is np.ndarray for value in arrays.values()):
             raise _against("lets out plain arrays only")
         if question.masked:
             return _masked(message) | {SECONDS: _seconds(arrays.get(SECONDS))}
-        _check_form(question, algorithm, spec, message, private)
-        if self.policy.secure_sums and spec.sums and not spec.maskable:
+        _check_form(question, algorithm, sender, message, private)
+        if (
+            secure and question.step in SCORING and not (step.summed or sender.private)
+        ):  # sums that do not add up over sites
             what = f"lets out sums masked only, and those that this algorithm asks for in the step {question.step} cannot be masked"
             raise _against(what, "secure_sums")
-        if spec.sums is None or (self.policy.secure_sums and (spec.sums or _sums_of_columns(question, message))):
+        if step.jobs == "secure" or (secure and (step.summed or _sums_of_columns(question, message))):
             raise _against("lets out sums masked only; submit with secure_sums", "secure_sums")
-        for name, form in spec.schema.fields.items():
+        for name, form in fields.items():
             self._check_size(question.step, name, form, message[name])
             if form.rows and not private:
                 self._check_rows(name, message[name])
         seconds = _seconds(arrays.get(SECONDS))
-        return {name: np.array(message[name], order="C") for name in spec.schema.fields} | {SECONDS: seconds}
+        return {name: np.array(message[name], order="C") for name in fields} | {SECONDS: seconds}
 
     def _stated(self, made_under: object) -> tuple[str, bool]:
         if not isinstance(made_under, str):
@@ -185,14 +206,17 @@ def against_classes(what: str) -> Refusal:
     )
 
 
-def _check_form(question: Request, algorithm: str, spec: ReplySpec, message: Message, private: bool) -> None:
+def _check_form(
+    question: Request, algorithm: str, sender: "type[ClusteringExecutor]", message: Message, private: bool
+) -> None:
     """Raise Refusal unless a reply is what the algorithm sends in the step."""
-    form = "other arrays" if set(message) != set(spec.schema.fields) else ""
+    schema = sender.steps[question.step].schema
+    form = "other arrays" if set(message) != set(schema.fields) else ""
     try:
-        spec.schema.check(message, question.sizes)
+        schema.check(message, question.sizes)
     except BadMessage:
         form = form or "another form"
-    if form or (spec.private != private and not (private is False and question.step in OF_ALL)):
+    if form or (sender.private != private and (private or question.step not in _OF_ALL)):
         raise _against(
             f"kept back a reply to the step {question.step}, which has {form or 'another form'} than {algorithm} sends"
         )

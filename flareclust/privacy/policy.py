@@ -17,6 +17,7 @@ from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import check_bool, check_int, did_you_mean
 from flareclust.privacy.dp.accounting import check_delta, check_epsilon
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
+from flareclust.protocol.registry import executors
 
 
 @dataclass(frozen=True)
@@ -324,10 +325,8 @@ def unknown_arrays(policy: Policy) -> list[str]:
     """Return which names of arrays in a policy no algorithm sends that is registered here, each with the nearest known one."""
     if policy.arrays is None:
         return []
-    from flareclust.privacy.reply_specs import registered_replies  # imports all algorithms
-
-    specs = (spec for steps in registered_replies().values() for spec in steps.values())
-    known = sorted({name for spec in specs for name in spec.schema.fields})
+    steps = (step for executor in executors().values() for step in executor.steps.values())
+    known = sorted({name for step in steps for name in step.schema.fields})
     return [f"{name!r}{did_you_mean(name, known)}" for name in policy.arrays if name not in known]
 
 

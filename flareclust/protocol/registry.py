@@ -4,9 +4,12 @@ Other packages add lines through the entry point group `flareclust.algorithms`: 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.errors import UserError
@@ -333,7 +336,7 @@ BUILT_IN = (
 )
 
 
-__all__ = ["BUILT_IN", "Algorithm", "algorithms", "get", "name_of"]
+__all__ = ["BUILT_IN", "Algorithm", "algorithms", "executors", "get", "name_of"]
 
 _BUILT_IN_BY_NAME = {algorithm.name: algorithm for algorithm in BUILT_IN}
 
@@ -370,3 +373,13 @@ def name_of(executor: type) -> str | None:
     builtin = (algorithm.name for algorithm in BUILT_IN if algorithm.executor == path)
     name = next(builtin, None)
     return name or next((added.name for added in algorithms().values() if added.executor == path), None)
+
+
+@lru_cache(maxsize=1)
+def executors() -> "Mapping[str, type[ClusteringExecutor]]":
+    """Return the executors of all algorithms that are registered here, by name; without those whose package is not installed."""
+    found: dict[str, type[ClusteringExecutor]] = {}
+    for algorithm in algorithms().values():
+        with suppress(UserError):  # no job can run it here either
+            found |= {algorithm.name: algorithm.executor_class()} if algorithm.federated else {}
+    return MappingProxyType(found)

@@ -18,9 +18,8 @@ from flareclust.privacy import session
 from flareclust.privacy.enforcement import LONGEST_REASON, PolicyEnforcer, Request
 from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
-from flareclust.privacy.reply_specs import registered_replies
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol.registry import get
+from flareclust.protocol.registry import executors, get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, OF_CLASSES, PLACE, SCORE, Task
 from flareclust.testing import iid_sites
@@ -39,7 +38,7 @@ def statement(policy, private=False, algorithm="kfed"):
 
 def sender(step, arrays):
     """Return an algorithm that sends these arrays in a step, or has such a step at least."""
-    able = {name: steps[step] for name, steps in registered_replies().items() if step in steps}
+    able = {name: kind.steps[step] for name, kind in executors().items() if step in kind.steps}
     alike = (name for name, spec in able.items() if set(spec.schema.fields) == set(arrays) - {SECONDS})
     return next(alike, next(iter(able), None))
 
