@@ -9,7 +9,7 @@ its folder `local`, which a renewal keeps: a job is refused where that account i
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -147,7 +147,14 @@ def _open_account(local: Path, site: str) -> Ledger:
     """
     account = _Account.of(local, site)
     try:
-        ledger = _opened(account)
+        _check_account(account)
+        ledger = account.ledger()
+        ledger.make()
+        _sign(account)
+        _remember(account, ledger.id)
+        ledger.note(account.place, str(account.kit))
+        if account.stated:
+            _point(account)
     except _Trouble as trouble:
         _log.warning("the privacy account cannot be used: %s", trouble.here)
         raise
@@ -175,18 +182,6 @@ def _check_account(account: _Account) -> None:
         _check_is_the_only_one(account)
 
 
-def _opened(account: _Account) -> Ledger:
-    _check_account(account)
-    ledger = account.ledger()
-    ledger.make()
-    _sign(account)
-    _remember(account, ledger.id)
-    ledger.note(account.place, str(account.kit))
-    if account.stated:
-        _point(account)
-    return ledger
-
-
 def _check_may_begin(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> None:
     """Raise Trouble where a fresh account would take the place of one that was spent from."""
     if (account.folder / _SIGN).exists() or str(account.folder.resolve()) in {
@@ -208,8 +203,10 @@ def _check_may_begin(account: _Account, remembered: Mapping[str, Mapping[str, st
 
 def _check_is_the_only_one(account: _Account) -> None:
     """Raise Trouble where a file of the table belongs to a table with another account."""
-    own = _files(account.place)
-    for folder in _others(account):
+    own, others = _files(account.place), set[Path]()
+    with suppress(OSError):  # this machine's account may have none
+        others = {one.resolve() for one in accounts().iterdir() if (one / _LEDGER).exists()}
+    for folder in sorted(others - {account.folder.resolve()}):
         places = []
         with suppress(Refusal):  # what is broken there is that site's affair
             places = [user.place for user in Ledger(folder / _LEDGER, must_exist=True).users()]
@@ -221,14 +218,6 @@ def _check_is_the_only_one(account: _Account) -> None:
                     f"files of {account.place} are among those of {place}, whose account is {folder}; name that folder as "
                     f"`account` in local/{CONFIG_FILE}",
                 )
-
-
-def _others(account: _Account) -> Iterator[Path]:
-    """Yield the folders of the other accounts of this machine's account."""
-    own = account.folder.resolve()
-    with suppress(OSError):
-        found = {one.resolve() for one in accounts().iterdir() if (one / _LEDGER).exists()}
-        yield from sorted(found - {own})
 
 
 def _files(place: str) -> frozenset[tuple[int, int]]:
@@ -369,11 +358,33 @@ def budget_of(local: Path, site: str | None = None) -> Budget:
         raise UserError(
             f"the policy of {local.absolute().parent} has no differential_privacy, so there is no budget: flareclust site policy"
         )
-    name = site or local.absolute().parent.name
+    name, trouble = site or local.absolute().parent.name, None
     try:
-        return _budget(local, name, policy)
+        account = _Account.of(local, name)
+        try:
+            _check_account(account)
+        except _Trouble as found:
+            trouble = found.here
+        entries = account.ledger().entries() if account.begun else []
+        others = _users_beside(account)
+    except OSError as error:
+        raise UserError(
+            f"{name} cannot read its privacy account ({error.strerror}); use the account that runs NVFlare"
+        ) from None
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
+    lines = _lines(entries, policy.dp.delta)
+    return Budget(
+        place=account.place,
+        file=account.folder.resolve() / _LEDGER,
+        others=others,
+        lines=lines,
+        spent=lines[-1].total if lines else 0.0,
+        budget=policy.dp.budget,
+        delta=policy.dp.delta,
+        unit=policy.dp.unit,
+        trouble=trouble,
+    )
 
 
 def facts(local: Path, policy: Policy, site: str | None = None) -> dict[str, str]:
@@ -405,32 +416,6 @@ def existing(local: Path) -> str | None:
     if not account.begun:
         return None
     return f"these rows have a budget already, in {account.folder.resolve() / _LEDGER}; used by {'; '.join(users) or 'nobody yet'}"
-
-
-def _budget(local: Path, site: str, policy: Policy) -> Budget:
-    assert policy.dp is not None
-    account = _Account.of(local, site)
-    trouble = None
-    try:
-        _check_account(account)
-    except _Trouble as found:
-        trouble = found.here
-    except OSError as error:
-        raise Refusal(
-            f"cannot read its privacy account ({error.strerror}); use the account that runs NVFlare"
-        ) from None
-    lines = _lines(account.ledger().entries() if account.begun else [], policy.dp.delta)
-    return Budget(
-        place=account.place,
-        file=account.folder.resolve() / _LEDGER,
-        others=_users_beside(account),
-        lines=lines,
-        spent=lines[-1].total if lines else 0.0,
-        budget=policy.dp.budget,
-        delta=policy.dp.delta,
-        unit=policy.dp.unit,
-        trouble=trouble,
-    )
 
 
 def _lines(entries: Sequence[Entry], delta: float) -> list[_Line]:
