@@ -13,6 +13,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
+from flareclust.protocol.registry import BUILT_IN, algorithms
 from flareclust.protocol.schema import plain
 
 #: NVFlare's names in a kit's resources, and what they mean there.
@@ -46,15 +47,11 @@ _ADVICE = "flareclust site allow KIT"
 
 def of_sites() -> tuple[str, ...]:
     """Return the classes of ours that jobs have at sites."""
-    from flareclust.protocol.registry import BUILT_IN  # which needs the executors, and these this module
-
     return (*_SITE, *(algorithm.executor for algorithm in BUILT_IN if algorithm.executor is not None))
 
 
 def of_server() -> tuple[str, ...]:
     """Return the classes of ours that jobs name at the server."""
-    from flareclust.protocol.registry import BUILT_IN
-
     return (*_SERVER, *(algorithm.aggregator for algorithm in BUILT_IN if algorithm.federated))
 
 
@@ -69,15 +66,11 @@ def of_plugins(names: Collection[str]) -> tuple[str, ...]:
 
 def installed_plugins() -> list[str]:
     """Return the names of the federated algorithms that other packages have registered here."""
-    from flareclust.protocol.registry import BUILT_IN, algorithms
-
     built_in = {algorithm.name for algorithm in BUILT_IN}
     return [name for name, algorithm in algorithms().items() if algorithm.federated and name not in built_in]
 
 
 def _of_plugin(name: str) -> tuple[str, ...]:
-    from flareclust.protocol.registry import BUILT_IN, algorithms
-
     plugins = installed_plugins()
     if name in {algorithm.name for algorithm in BUILT_IN}:
         raise UserError(f"{name} is an algorithm of flareclust, whose classes are allowed without --plugin")
