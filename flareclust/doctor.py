@@ -24,7 +24,7 @@ from flareclust._foundation.version import __version__
 from flareclust.engines.scratch import leftovers, scratch_base
 from flareclust.sites import class_list
 from flareclust.sites.check import local_of
-from flareclust.sites.permissions import problems
+from flareclust.sites.permissions import KitFiles
 from flareclust.tracking import store
 
 _State = Literal["ok", "note", "warn", "fail"]
@@ -233,7 +233,7 @@ def _data() -> Iterator[_Finding]:
 
 def _kit(kit: Path) -> Iterator[_Finding]:
     local = local_of(kit)
-    found = problems(local, kit.name)
+    found = KitFiles(local).problems(kit.name)
     for problem in found:
         yield _Finding("kit", "fail", problem, f"flareclust site check {kit}")
     if not found:

@@ -113,7 +113,7 @@ def _site_allow(
     """
     from flareclust.sites.check import local_of
     from flareclust.sites.kit import Settings, prepare_site
-    from flareclust.sites.permissions import chosen
+    from flareclust.sites.permissions import KitFiles
     from flareclust.sites.running import guard_scripts, owner_without_jobs
 
     local = local_of(kit)
@@ -128,7 +128,7 @@ def _site_allow(
     say(file)
     for change in changes or ["nothing to change"]:
         say(f"  {change}")
-    for choice in chosen(local):
+    for choice in KitFiles(local).chosen():
         say(f"  kept: {choice}")
 
 

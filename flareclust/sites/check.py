@@ -19,8 +19,8 @@ from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.sites import account
-from flareclust.sites import permissions as site_policy
 from flareclust.sites.cluster import POLICED
+from flareclust.sites.permissions import KitFiles, versions
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rows import SiteData, check_places
 from flareclust.sites.running import owner_without_jobs, protection, unguarded_scripts
@@ -123,13 +123,13 @@ def check(kit: Path, site: str | None = None) -> Checked:
     local, name = local_of(kit), site or kit.absolute().name
     running, unprotected = protection(kit)
     if (owner := owner_without_jobs(kit)) is not None:
-        about = {"messages": running, "versions": site_policy.versions()}
+        about = {"messages": running, "versions": versions()}
         errors = [*unguarded_scripts(kit), *unprotected]
         return Checked(name, about, errors, _certificates(kit), None, owner)
-    facts, hints = site_policy.policies(local) | {"messages": running}, _certificates(kit)
-    errors = [*site_policy.problems(local, name), *unprotected]
-    rows, table, server = None, None, site_policy.is_server(local)
-    if not server:
+    files = KitFiles(local)
+    facts, hints = files.facts() | {"messages": running}, _certificates(kit)
+    errors, rows, table = [*files.problems(name), *unprotected], None, None
+    if not files.of_server:
         try:
             data = SiteData.of(local, name, reader_owns_them=True)
             hints += check_places(data, kit)
@@ -144,14 +144,14 @@ def check(kit: Path, site: str | None = None) -> Checked:
             errors.append(f"{name} {reason}")
         except UserError as error:
             errors.append(f"{name} cannot use its rows: {error}")
-    hints += site_policy.hints(local)
+    hints += files.hints()
     if table is not None and rows is not None:
         hints += [*_odd_ids(table.ids, weighted=table.repeats > 1), *_odd(table, rows.columns)]
-        problems, beside_bounds, budget = _under_policy(local, name, table)
+        problems, beside_bounds, budget = _under_policy(files, name, table)
         hints += [*beside_ranges(data.schema, table), *beside_bounds]
         errors, facts = [*errors, *problems], facts | budget
-    about = facts | {"versions": site_policy.versions()}
-    return Checked(name, about, errors, hints, rows, "a server" if server else None)
+    about = facts | {"versions": versions()}
+    return Checked(name, about, errors, hints, rows, "a server" if files.of_server else None)
 
 
 def _certificates(kit: Path) -> list[str]:
@@ -188,14 +188,11 @@ def _on_cluster(data: SiteData, local: Path) -> tuple[Rows, dict[str, str]]:
         table.parts.close()
 
 
-def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], list[str], dict[str, str]]:
+def _under_policy(files: KitFiles, name: str, table: Table) -> tuple[list[str], list[str], dict[str, str]]:
     """Return why the site's policy keeps its own rows out of every job, which columns do not fit its bounds, a sentence each, and
     whose budget jobs spend.
     """
-    try:
-        policy = policy_of(local)
-    except UserError:  # which `site_policy.problems` reports
-        return [], [], {}
+    local, policy = files.local, files.policy
     if policy is None:
         return [], [], {}
     errors, hints, minimum = [], [], policy.least_rows(private=policy.dp is not None)

@@ -11,6 +11,7 @@ import platform
 import pwd
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
@@ -18,7 +19,7 @@ from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
-from flareclust.privacy.policy import summary, unknown_arrays
+from flareclust.privacy.policy import Policy, summary, unknown_arrays
 from flareclust.sites import class_list as classes
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.kit import (
@@ -47,183 +48,157 @@ def versions() -> str:
 _LEAST_FLOOR = 6
 
 
-def is_server(local: Path) -> bool:
-    """Return whether this is the folder `local` of a server's kit, which has neither rows nor a policy."""
-    return (local.parent / "startup" / "fed_server.json").exists() or "servers" in (_json(resources_of(local)) or {})
-
-
-def policies(local: Path) -> dict[str, str]:
-    """Return what a kit's folder `local` says jobs may do, a line for each subject."""
-    resources = _json(resources_of(local))
-    found = {"classes": _classes(resources, local), "code in jobs": _byoc(local)}
-    if is_server(local):
-        return found
-    return {
-        "classes": found["classes"],
-        "error texts": _streaming(resources),
-        "code in jobs": found["code in jobs"],
-        "policy": _policy_line(local),
-        "other filters": _other_filters(local),
-    }
-
-
-def problems(local: Path, name: str) -> list[str]:
-    """Return why no job is run under a kit's files, a sentence each; with none of them a job may be.
+class KitFiles:
+    """What the files in a kit's folder `local` say, each read once; what cannot be read is a problem, and says nothing else.
 
     Args:
-        local: the folder of that name in the kit.
-        name: of its site or server.
+        local: the folder of that name in the kit of a site or a server.
     """
-    found = []
-    try:
-        found.append(classes_problem(local))
-    except UserError as error:
-        found.append(f"has a file that cannot be read: {error}")
-    found.append(rights_problem(local))
-    texts = [f"{name} {problem}" for problem in found if problem is not None]
-    try:
-        if not is_server(local):
-            policy_of(local)
-    except UserError as error:
-        texts.append(f"{name} has a policy that no job can be held to: {error}")
-    return texts
 
+    def __init__(self, local: Path) -> None:
+        self.local = local
+        self._resources, self._rights = _json(resources_of(local)), _json(rights_of(local)) or {}
+        found = self._rights.get("permissions")
+        self._permissions: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+        #: Whether it is a server's, which has neither rows nor a policy.
+        self.of_server = (local.parent / "startup" / "fed_server.json").exists() or "servers" in (self._resources or {})
+        self._wanted = classes.of_server() if self.of_server else classes.of_sites()
+        self._listed = [str(entry) for entry in (self._resources or {}).get(classes.CLASSES, ())]
+        #: The site's policy; None where it has none, or one that no job can be held to.
+        self.policy: Policy | None = None
+        self._scopes, self._no_policy = None, None
+        if not self.of_server:
+            with suppress(UserError):
+                self._scopes = scopes_of(local)
+            try:
+                self.policy = policy_of(local)
+            except UserError as error:
+                self._no_policy = str(error)
 
-def _streaming(resources: Mapping[str, Any] | None) -> str:
-    if resources is None:
-        return "unknown"
-    return "may go to the server" if resources.get("allow_log_streaming", True) is not False else "stay here"
+    def facts(self) -> dict[str, str]:
+        """Return what jobs may do, a line for each subject."""
+        found = {"classes": self._classes(), "code in jobs": self._byoc()}
+        if self.of_server:
+            return found
+        streams = None if self._resources is None else self._resources.get("allow_log_streaming", True) is not False
+        texts = "unknown" if streams is None else "may go to the server" if streams else "stay here"
+        others = "unknown" if self._scopes is None else ", ".join(self._scopes.other_filters) or "none"
+        return {
+            "classes": found["classes"],
+            "error texts": texts,
+            "code in jobs": found["code in jobs"],
+            "policy": self._policy_line(),
+            "other filters": others,
+        }
 
+    def problems(self, name: str) -> list[str]:
+        """Return why no job is run under these files, a sentence each; with none of them a job may be.
 
-def _classes(resources: Mapping[str, Any] | None, local: Path) -> str:
-    if resources is None:
-        return f"unknown ({resources_of(local).name} cannot be read)"
-    if classes.open_entries(resources):
-        return "every function of flareclust"
-    listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
-    wanted = _wanted(local)
-    found, others = len({*wanted} & {*listed}), len({*listed} - {*wanted})
-    return f"{found} of {len(wanted)} of flareclust, {others} others"
+        Args:
+            name: of the site or server.
+        """
+        try:
+            found = [classes_problem(self.local)]
+        except UserError as error:
+            found = [f"has a file that cannot be read: {error}"]
+        found.append(rights_problem(self.local))
+        found.append(None if self._no_policy is None else f"has a policy that no job can be held to: {self._no_policy}")
+        return [f"{name} {problem}" for problem in found if problem is not None]
 
+    def hints(self) -> list[str]:
+        """Return what its operator may want to change in the kit, a sentence each."""
+        found, local = self._classes_hints(), self.local
+        if passes_on_everything(self._resources or {}):
+            found.append(
+                "the processes of jobs get all environment variables of the one that starts them: flareclust site allow"
+            )
+        if code_from(self._permissions):
+            rights = rights_of(local)
+            remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"
+            found.append(f"jobs may bring code {self._byoc()} ({rights.name}), whatever classes are allowed: {remedy}")
+        found += self._policy_hints()
+        own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
+        if open_ := [path for path in own if path.exists() and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)]:
+            names = ", ".join(str(path.relative_to(local.parent)) for path in open_)
+            found.append(f"other accounts of this machine can read {names}: chmod 600")
+        return found
 
-def _wanted(local: Path) -> tuple[str, ...]:
-    return classes.of_server() if is_server(local) else classes.of_sites()
+    def chosen(self) -> list[str]:
+        """Return what an operator's own files say where `site allow` would say something else, a sentence each."""
+        found, resources = [], self._resources or {}
+        own = resources_of(self.local).name == RESOURCES
+        if own and resources.get("allow_log_streaming") is True and "servers" not in resources:
+            found.append(f"allow_log_streaming: true in {RESOURCES}, the site's error texts may go to the server")
+        if rights_of(self.local).name == RIGHTS:
+            found.append(f"byoc in {RIGHTS}: code in jobs {self._byoc()}")
+        return found
 
+    def _classes(self) -> str:
+        if self._resources is None:
+            return f"unknown ({resources_of(self.local).name} cannot be read)"
+        if classes.open_entries(self._resources):
+            return "every function of flareclust"
+        wanted, listed = {*self._wanted}, {*self._listed}
+        return f"{len(wanted & listed)} of {len(self._wanted)} of flareclust, {len(listed - wanted)} others"
 
-def _policy_line(local: Path) -> str:
-    try:
-        policy = policy_of(local)
-    except UserError:
-        return "broken"
-    if policy is None:
-        return "none"
-    lines = summary(policy)
-    line = f"clusters {lines['small clusters']}; numbers of rows {lines['numbers of rows']}"
-    if policy.dp is not None:
-        line = f"differentially private numbers only, {lines['differential privacy']}"
-    return f"{line}; sums masked only, {lines['masked sums']}" if policy.secure_sums else line
+    def _classes_hints(self) -> list[str]:
+        if self._resources is None or classes.open_entries(self._resources):  # which `problems` reports
+            return []
+        found, file = [], resources_of(self.local).name
+        if missing := {*self._wanted} - {*self._listed}:
+            found.append(f"{len(missing)} classes of flareclust's jobs are not listed in {file}: flareclust site allow")
+        if wide := [entry for entry in self._listed if entry.endswith(".")]:
+            found.append(f"jobs may call every function of {', '.join(wide)} ({file}): name classes, not packages")
+        return found
 
+    def _byoc(self) -> str:
+        """Return which roles may submit jobs that bring code of their own."""
+        if not self._permissions:
+            return f"unknown (no local/{RIGHTS})"
+        roles = [f"{role} ({right})" for role, right in code_from(self._permissions).items()]
+        return f"from {', '.join(roles)}" if roles else "from nobody"
 
-def _other_filters(local: Path) -> str:
-    try:
-        return ", ".join(scopes_of(local).other_filters) or "none"
-    except UserError:
-        return "unknown"
+    def _policy_line(self) -> str:
+        policy = self.policy
+        if policy is None:
+            return "none" if self._no_policy is None else "broken"
+        lines = summary(policy)
+        line = f"clusters {lines['small clusters']}; numbers of rows {lines['numbers of rows']}"
+        if policy.dp is not None:
+            line = f"differentially private numbers only, {lines['differential privacy']}"
+        return f"{line}; sums masked only, {lines['masked sums']}" if policy.secure_sums else line
 
-
-def _policy_hints(local: Path) -> list[str]:
-    try:
-        policy, scopes = policy_of(local), scopes_of(local)
-    except UserError:  # which `problems` reports
-        return []
-    if policy is None:
-        return [
-            f"no policy: each job says what leaves the site (min_count {_MIN_COUNT}, or what it says): flareclust site policy"
-        ]
-    found = []
-    if policy.dp is None and policy.min_count < _LEAST_FLOOR:
-        found.append(
-            f"min_count is {policy.min_count}: means of fewer than {_LEAST_FLOOR} rows hide little; 10 is recommended "
-            "(flareclust site policy --min-count)"
-        )
-    if policy.dp is not None and policy.secure_sums and policy.secure_sites is None:
-        found.append(
-            "the policy asks for masked sums with differential privacy and names no sites, so jobs of dp-lloyd are refused: name the "
-            "sites of the federation (flareclust site policy --secure-sites)"
-        )
-    found += [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
-    names = ", ".join(scopes.names)
-    if scopes.default not in (None, *scopes.names):
-        found.append(
-            f"local/{PRIVACY} has the default_scope {scopes.default!r} and no scope of that name, so that NVFlare cannot apply one: "
-            f"name one of {names}"
-        )
-    if len(scopes.names) > 1:
-        found.append(
-            f"local/{PRIVACY} has the scopes {names}; the policy holds in all, but other filters may not, and a job chooses"
-        )
-    return found
-
-
-def _classes_hints(file: Path) -> list[str]:
-    resources = _json(file)
-    if resources is None or classes.open_entries(resources):  # which `problems` reports
-        return []
-    found = []
-    listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
-    if missing := {*_wanted(file.parent)} - {*listed}:
-        found.append(
-            f"{len(missing)} classes of flareclust's jobs are not listed in {file.name}: flareclust site allow"
-        )
-    if wide := [entry for entry in listed if entry.endswith(".")]:
-        found.append(f"jobs may call every function of {', '.join(wide)} ({file.name}): name classes, not packages")
-    return found
-
-
-def hints(local: Path) -> list[str]:
-    """Return what its operator may want to change in the kit with this folder `local`, a sentence each."""
-    found = []
-    found += _classes_hints(resources_of(local))
-    if passes_on_everything(_json(resources_of(local)) or {}):
-        found.append(
-            "the processes of jobs get all environment variables of the one that starts them: flareclust site allow"
-        )
-    if code_from(_permissions(local)):
-        rights = rights_of(local)
-        remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"
-        found.append(f"jobs may bring code {_byoc(local)} ({rights.name}), whatever classes are allowed: {remedy}")
-    found += [] if is_server(local) else _policy_hints(local)
-    own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
-    if open_ := [path for path in own if path.exists() and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)]:
-        names = ", ".join(str(path.relative_to(local.parent)) for path in open_)
-        found.append(f"other accounts of this machine can read {names}: chmod 600")
-    return found
-
-
-def chosen(local: Path) -> list[str]:
-    """Return what an operator's own files say where `site allow` would say something else, a sentence each."""
-    found = []
-    own = resources_of(local)
-    resources = _json(own) or {}
-    if own.name == RESOURCES and resources.get("allow_log_streaming") is True and "servers" not in resources:
-        found.append(f"allow_log_streaming: true in {RESOURCES}, the site's error texts may go to the server")
-    if rights_of(local).name == RIGHTS:
-        found.append(f"byoc in {RIGHTS}: code in jobs {_byoc(local)}")
-    return found
-
-
-def _byoc(local: Path) -> str:
-    """Return which roles may submit jobs that bring code of their own."""
-    permissions = _permissions(local)
-    if not permissions:
-        return f"unknown (no local/{RIGHTS})"
-    roles = [f"{role} ({right})" for role, right in code_from(permissions).items()]
-    return f"from {', '.join(roles)}" if roles else "from nobody"
-
-
-def _permissions(local: Path) -> Mapping[str, Any]:
-    found = (_json(rights_of(local)) or {}).get("permissions")
-    return found if isinstance(found, Mapping) else {}
+    def _policy_hints(self) -> list[str]:
+        policy, scopes = self.policy, self._scopes
+        if scopes is None or self._no_policy is not None:  # a server's, or broken, which `problems` reports
+            return []
+        if policy is None:
+            return [
+                f"no policy: each job says what leaves the site (min_count {_MIN_COUNT}, or what it says): flareclust site policy"
+            ]
+        found = []
+        if policy.dp is None and policy.min_count < _LEAST_FLOOR:
+            found.append(
+                f"min_count is {policy.min_count}: means of fewer than {_LEAST_FLOOR} rows hide little; 10 is recommended "
+                "(flareclust site policy --min-count)"
+            )
+        if policy.dp is not None and policy.secure_sums and policy.secure_sites is None:
+            found.append(
+                "the policy asks for masked sums with differential privacy and names no sites, so jobs of dp-lloyd are refused: name the "
+                "sites of the federation (flareclust site policy --secure-sites)"
+            )
+        found += [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
+        names = ", ".join(scopes.names)
+        if scopes.default not in (None, *scopes.names):
+            found.append(
+                f"local/{PRIVACY} has the default_scope {scopes.default!r} and no scope of that name, so that NVFlare cannot apply one: "
+                f"name one of {names}"
+            )
+        if len(scopes.names) > 1:
+            found.append(
+                f"local/{PRIVACY} has the scopes {names}; the policy holds in all, but other filters may not, and a job chooses"
+            )
+        return found
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
-from flareclust.sites import permissions as site_policy
+from flareclust.sites.permissions import KitFiles
 from tests.command_line import call
 from tests.patience import PATIENCE
 
@@ -111,7 +111,7 @@ def test_a_lock_that_a_killed_process_left_holds_nobody_up_and_one_that_is_held_
 def test_no_kit_of_a_poc_lets_jobs_bring_code(tmp_path):
     kits = poc_kits.provision(tmp_path, ["site-1", "site-2"], 20000)
     for name in ("localhost", "site-1", "site-2"):
-        assert site_policy.policies(kits / name / "local")["code in jobs"] == "from nobody"
+        assert KitFiles(kits / name / "local").facts()["code in jobs"] == "from nobody"
 
 
 def test_a_taken_port_is_refused(tmp_path, capsys):

@@ -202,7 +202,7 @@ def test_plugins_are_named_and_one_that_cannot_be_used_fails(healthy, monkeypatc
 def test_the_files_of_a_kit_are_as_they_should_be_or_each_fault_is_named(healthy, monkeypatch, tmp_path):
     faults = []
     monkeypatch.setattr(doctor, "local_of", lambda kit: kit / "local")
-    monkeypatch.setattr(doctor, "problems", lambda local, site: faults)
+    monkeypatch.setattr(doctor.KitFiles, "problems", lambda files, site: faults)
     assert ("kit", "ok") in states(doctor.examine(tmp_path / "north"))
     faults += ["the allow-list is missing", "others can read the kit"]
     found = [one for one in doctor.examine(tmp_path / "north") if one.check == "kit"]

@@ -7,9 +7,9 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from flareclust.privacy.policy import Policy
 from flareclust.provision import SiteDefaults
-from flareclust.sites import permissions as site_policy
 from flareclust.sites.class_list import of_server, of_sites
 from flareclust.sites.kit import code_from
+from flareclust.sites.permissions import KitFiles
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.running import unguarded_scripts
 from tests.unit.engines.provision_cases import OURS, SITES, allowed, changed, component, provisioned, resources, rights
@@ -80,7 +80,7 @@ def test_sites_have_the_recommended_policy_and_the_server_none(kits):
     """The protection that a site has without doing anything; who wants another says so."""
     for name in SITES:
         assert policy_of(kits / name / "local") == Policy()
-        assert "policy" not in " ".join(site_policy.hints(kits / name / "local"))
+        assert "policy" not in " ".join(KitFiles(kits / name / "local").hints())
     assert not (kits / "localhost" / "local" / "privacy.json").exists()
 
 

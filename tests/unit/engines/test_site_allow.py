@@ -10,8 +10,8 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
-from flareclust.sites import permissions as site_policy
 from flareclust.sites.kit import Settings, code_from, prepare_site, with_code, without_code
+from flareclust.sites.permissions import KitFiles
 from tests.unit.engines.provision_cases import SITES, allowed, component, resources, rights
 
 
@@ -36,7 +36,7 @@ def test_an_existing_kit_is_brought_to_what_the_builder_makes(plain, kits, capsy
 
 def test_code_in_jobs_can_be_asked_for_and_is_then_for_those_who_submit_jobs(kits, tmp_path, capsys):
     kit = Path(shutil.copytree(kits / "clinic-a", tmp_path / "clinic-a"))
-    assert site_policy.hints(kit / "local") == []
+    assert KitFiles(kit / "local").hints() == []
     before = allowed(rights(kit))
     assert allow(kit, "--byoc") == 0
     assert "byoc: code in jobs from project_admin (any), lead (any)" in capsys.readouterr().out
@@ -44,7 +44,7 @@ def test_code_in_jobs_can_be_asked_for_and_is_then_for_those_who_submit_jobs(kit
     assert {(user, right) for user, right, _ in added} == {
         (f"{role}@{org}", "byoc") for role in ("lead", "project_admin") for org in ("a", "b")
     }
-    (hint,) = site_policy.hints(kit / "local")
+    (hint,) = KitFiles(kit / "local").hints()
     assert hint.startswith("jobs may bring code from project_admin (any), lead (any)")
     assert hint.endswith("flareclust site allow")
 
@@ -60,7 +60,7 @@ def test_a_sites_own_rights_are_kept_and_reported(plain, capsys):
         assert "kept: byoc in authorization.json: code in jobs from lead (o:site, n:x)" in printed
         assert "until now" not in printed
     assert (own.read_bytes(), rights(kit)) == before
-    assert any('"byoc": "none" there' in hint for hint in site_policy.hints(kit / "local"))
+    assert any('"byoc": "none" there' in hint for hint in KitFiles(kit / "local").hints())
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_sites_own_file_goes_first_and_its_own_choices_are_kept(plain):
 @pytest.mark.parametrize("name", ["localhost", "clinic-a"])
 def test_a_kit_with_nvflares_launcher_is_hinted_at_and_one_with_more_variables_keeps_them(plain, name):
     def hinted() -> bool:
-        return any("get all environment variables" in hint for hint in site_policy.hints(plain / name / "local"))
+        return any("get all environment variables" in hint for hint in KitFiles(plain / name / "local").hints())
 
     assert hinted()
     assert allow(plain / name) == 0

@@ -17,7 +17,7 @@ from flareclust.privacy import file_guard
 from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.sites.check import check
-from flareclust.sites.permissions import hints, policies, problems
+from flareclust.sites.permissions import KitFiles
 from flareclust.sites.policy_file import PRIVACY, policy_of, remove_policy, scopes_of, write_policy
 from tests.paths import ROOT
 from tests.unit.privacy.policy_cases import executor, refusal
@@ -49,8 +49,8 @@ def test_a_file_that_does_not_impose_one_policy_on_all_jobs_is_reported_and_stop
     file.write_text(json.dumps(said))
     with pytest.raises(UserError, match="flareclust site policy KIT --remove"):
         policy_of(kit / "local")
-    assert policies(kit / "local")["policy"] == "broken"
-    (error,) = problems(kit / "local", "north")
+    assert KitFiles(kit / "local").facts()["policy"] == "broken"
+    (error,) = KitFiles(kit / "local").problems("north")
     assert error.startswith(f"north has a policy that no job can be held to: {file}")
     assert "does not impose one policy" in refusal(ask(executor()))
 
@@ -64,7 +64,7 @@ def test_filters_and_scopes_of_the_operator_stay(kit):
     write_policy(kit / "local", Policy(min_count=8))
     assert policy_of(kit / "local") == Policy(min_count=8)
     assert scopes_of(kit / "local").other_filters == [FOREIGN["path"]]
-    assert any("the scopes a, b" in hint for hint in hints(kit / "local"))
+    assert any("the scopes a, b" in hint for hint in KitFiles(kit / "local").hints())
     assert remove_policy(kit / "local")
     after = json.loads(file.read_text())
     assert after["components"] == own["components"]
@@ -237,7 +237,11 @@ def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, c
     assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
     assert call(kit, "--show") == 0
     assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
-    assert policies(kit / "local")["policy"].endswith("sums masked only, of at least 4 sites, of a, b, c, d, e only")
+    assert (
+        KitFiles(kit / "local")
+        .facts()["policy"]
+        .endswith("sums masked only, of at least 4 sites, of a, b, c, d, e only")
+    )
     for wrong, reported in (
         (("--secure-min-sites", 2), "secure_min_sites must be an integer of at least 3, got 2"),
         (("--secure-min-sites", 6), "secure_sites has 5 names where secure_min_sites asks for 6 sites"),
