@@ -30,10 +30,10 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.client_selection import POW_D_KFED, Selection, clusters_by_client
-from flareclust.data.tables import Rows
+from flareclust.data.tables import Rows, Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
