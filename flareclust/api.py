@@ -24,7 +24,6 @@ from flareclust.experiment.submit import Kept, submit, submit_again
 from flareclust.experiment.tables.in_memory import in_memory, of_named_sites
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
-from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
 from flareclust.tracking.load import reference_of, with_numbers_of
 
@@ -41,6 +40,9 @@ _DEFAULT_DATA = _Default("digits")
 
 #: The engines that run on this machine, where their checkpoints are; with others the server has them.
 LOCAL = ("inprocess", "simulator")
+
+#: The arguments of `run` that are no fields of an experiment, or not as they are.
+_OF_THE_CALL = ("data", "schema", "track", "out", "progress", "on_round", "resume")
 
 
 def run(
@@ -120,38 +122,19 @@ def run(
         >>> result.centroids.shape
         (3, 4)
     """
+    asked = {name: value for name, value in locals().items() if name not in _OF_THE_CALL}
     if progress and on_round is not None:
         raise UserError("progress and on_round both follow the rounds; leave out one of them")
     if isinstance(data, Mapping):
-        partition, n_sites = of_named_sites(data, partition, n_sites)
+        asked["partition"], asked["n_sites"] = of_named_sites(data, partition, n_sites)
     ranged = isinstance(k, str | range | tuple) and parse_k(k)[1] is not None
     if not ranged and criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
         params["criterion"] = criterion  # the algorithm selects k by itself
-    name = str(data) if isinstance(data, str | Path) else "own data"
-    experiment = make_experiment(
-        algorithm=algorithm,
-        data=None if data is _DEFAULT_DATA else name,
-        k=k,
-        partition=partition,
-        n_sites=n_sites,
-        seed=seed,
-        kit=None if kit is None else str(kit),
-        criterion=criterion,
-        engine=engine,
-        columns=None if columns is None else tuple(columns),
-        table_schema=None if schema is None else str(check_path("schema", schema).absolute()),
-        id_column=id_column,
-        truth=truth,
-        params=params,
-        min_sites=min_sites,
-        task_timeout=task_timeout,
-        secure_sums=secure_sums,
-        policy=None if policy is None else read_policy(policy).to_json(),
-        profile=profile,
-        match_to=None if match_to is None else str(match_to),
-        cohort=cohort,
-        dropout=dropout,
-    )
+    if data is not _DEFAULT_DATA:
+        asked["data"] = str(data) if isinstance(data, str | Path) else "own data"
+    if schema is not None:
+        asked["table_schema"] = str(check_path("schema", schema).absolute())
+    experiment = make_experiment(**asked)
     loaded = in_memory(experiment, data)
     folder = None if out is None else Path(out)
     again = None if resume is None else str(resume)

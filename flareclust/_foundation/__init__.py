@@ -7,6 +7,7 @@ __all__ = [
     "errors",
     "extras",
     "interrupts",
+    "options",
     "own_files",
     "seeding",
     "settings",

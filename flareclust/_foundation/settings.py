@@ -7,12 +7,13 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.options import Option
 from flareclust._foundation.validation import did_you_mean
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", list: "a list", dict: "a table"}
@@ -27,6 +28,11 @@ class OneOf:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Return a schema that takes the names only."""
         return core_schema.literal_schema(list(self.names))
+
+
+def setting(option: Option, default: Any = ..., **limits: Any) -> Any:
+    """Declare a field with the meaning of a setting, and its default unless another is given; `limits` are those of `pydantic.Field`."""
+    return Field(option.default if default is ... else default, description=option.help, **limits)
 
 
 class Settings(BaseModel):

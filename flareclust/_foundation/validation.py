@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.options import SYNONYMS
 
 #: What NVFlare takes in its command lines and folders.
 _SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -19,22 +20,6 @@ LARGEST = 1e140
 #: Between these a site's largest value must lie, unless all are 0. Above, sums of squared distances could go beyond
 #: `LARGEST`: twice the value squared, for a million columns and 2**46 rows. Below, squares lose their digits.
 LEAST_VALUE, LARGEST_VALUE = 1e-100, 1e59
-
-
-#: What scikit-learn, NVFlare, Flower and flareclust call the same setting.
-_SYNONYMS = (
-    ("k", "n_clusters", "num_clusters", "n_components"),
-    ("seed", "random_state", "random_seed"),
-    ("n_sites", "sites", "clients", "n_clients", "num_clients", "num_partitions", "num_supernodes"),
-    ("min_sites", "min_clients", "min_fit_clients", "min_available_clients", "min_responses"),
-    ("rounds", "max_iter", "num_rounds", "n_rounds", "max_rounds"),
-    ("partition", "partitions", "split", "partitioner"),
-    ("start", "init"),
-    ("trim_rows", "outlier_share", "contamination", "n_outliers"),
-    ("task_timeout", "train_timeout", "timeout", "round_timeout"),
-    ("engine", "env", "backend"),
-    ("out", "workspace", "output"),
-)
 
 
 def check_int(name: str, value: object, minimum: int) -> int:
@@ -83,7 +68,7 @@ def _near(word: str, known: list[str]) -> list[str]:
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" with the known word nearest to `word`, or nothing."""
     known = list(known)
-    same = [name for names in _SYNONYMS if word in names for name in names if name in known]
+    same = [name for names in SYNONYMS if word in names for name in names if name in known]
     near = same or (_near(str(word), known) if len(known) <= _MOST_COMPARED else [])
     return f" (did you mean {shown(near[0])}?)" if near else ""
 

@@ -10,12 +10,13 @@ import socket
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
+from flareclust._foundation.options import JOB, split_names
 from flareclust._foundation.version import __version__
 from flareclust.cli.entry import PlainFormatter, quieten, run_app, say
 from flareclust.cli.init import init
@@ -23,7 +24,7 @@ from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
 from flareclust.cli.run import run
 from flareclust.cli.schema import schema_app
-from flareclust.cli.settings import AsJson, InExperiment, OfJob, Seed, parse_settings, split_names, with_tables
+from flareclust.cli.settings import AlgorithmName, AsJson, InExperiment, parse_settings, takes
 from flareclust.cli.site import site_app
 from flareclust.cli.stability import stability
 from flareclust.cli.sweep import sweep
@@ -145,23 +146,15 @@ def data_get(
 
 
 @_jobs_app.command("export")
-@with_tables
+@takes(JOB)
 def jobs_export(
     *,
-    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
+    algorithm: AlgorithmName,
     folder: Annotated[Path, typer.Argument(help="The job folder to write.")],
-    k: Annotated[int, typer.Option("--k", help="Number of clusters.")],
-    seed: Seed = 0,
-    of_job: OfJob,
-    secure_sites: Annotated[
-        str | None,
-        typer.Option(help="With --secure-sums: the names of all sites whose sums are added up, with commas."),
-    ] = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="The schema by which all sites must have read their tables; others take no part."),
-    ] = None,
-    byoc: Annotated[bool, typer.Option(help="Copy the code into the job, for sites without flareclust.")] = False,
+    params: list[str],
+    schema: Path | None,
+    byoc: bool,
+    **asked: Any,
 ) -> None:
     """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
     from flareclust.engines.job import build_job, export_job
@@ -169,11 +162,10 @@ def jobs_export(
     from flareclust.experiment.tables.typed_rows import exported_settings
     from flareclust.protocol import registry
 
-    options = JobOptions(k=k, seed=seed, secure_sites=split_names(secure_sites), **of_job.options())
-    params = parse_settings(of_job.settings)
+    options, own = JobOptions(**asked), parse_settings(params)
     if schema is not None:
-        params = exported_settings(algorithm, params, schema, secure_sums=of_job.secure_sums) | params
-    job = build_job(registry.get(algorithm), params, options, packaged=not byoc)
+        own = exported_settings(algorithm, own, schema, secure_sums=options.secure_sums) | own
+    job = build_job(registry.get(algorithm), own, options, packaged=not byoc)
     with redirect_stdout(sys.stderr):
         path = export_job(job, folder)
     say(path)

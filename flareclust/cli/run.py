@@ -4,25 +4,13 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli.settings import (
-    AlgorithmName,
-    AsJson,
-    InExperiment,
-    K,
-    OfJob,
-    Overwrite,
-    PolicyFile,
-    Reading,
-    Seed,
-    no_data,
-    parse_settings,
-    with_tables,
-)
+from flareclust._foundation.options import RUN
+from flareclust.cli.settings import AlgorithmName, no_data, parse_settings, takes
 from flareclust.cli.sweep import Interrupted
 
 if TYPE_CHECKING:
@@ -33,122 +21,41 @@ if TYPE_CHECKING:
 _OWN_DATA = ("inprocess", "devices", "simulator")
 
 
-class _Rows(NamedTuple):
-    """The rows of a run, their sites, and the number of clusters to look for."""
-
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder. Not for sites that have their own."
-        ),
-    ] = None
-    k: K = None
-    criterion: Annotated[
-        str | None,
-        typer.Option(
-            "--criterion",
-            "--choose-by",
-            help="What selects k from a range: calinski-harabasz, silhouette, davies-bouldin, elbow or separation; by default calinski-harabasz.",
-        ),
-    ] = None
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            help="iid (the default), dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --n-sites is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file, or a folder of images, per site."
-        ),
-    ] = None
-    n_sites: Annotated[int | None, typer.Option("--n-sites", "--clients", help="Number of sites; 10 by default.")] = (
-        None
-    )
-
-
-class _Also(NamedTuple):
-    """What a run has beside its job."""
-
-    profile: Annotated[
-        bool | None,
-        typer.Option(
-            "--profile/--no-profile",
-            help="Describe the clusters column by column; by default where up to 60 columns have names.",
-        ),
-    ] = None
-    match_to: Annotated[
-        str | None,
-        typer.Option(
-            help="Earlier result whose cluster numbers are kept: a folder, runs:/ID, or models:/NAME@champion."
-        ),
-    ] = None
-    cohort: Annotated[
-        int | None,
-        typer.Option(help="Sites drawn for each round, with the engines inprocess and devices; all by default."),
-    ] = None
-    dropout: Annotated[float, typer.Option(help="Probability that a site of these engines drops out of a round.")] = 0.0
-
-
-@with_tables
+@takes(RUN)
 def run(
     *,
     algorithm: AlgorithmName,
-    rows: _Rows,
-    reading: Reading,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read all tables, say what they hold or what is wrong, and train nothing.")
-    ] = False,
-    seed: Seed = 0,
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="simulator (NVFlare; the default), inprocess, devices (many small sites), poc (see `flareclust poc`), or production."
-        ),
-    ] = "",
-    kit: Annotated[
-        str | None, typer.Option(help="For production: the kit of the admin who submits the job. For poc: its folder.")
-    ] = None,
-    job: OfJob,
-    policy: PolicyFile = None,
-    also: _Also,
-    out: Annotated[
-        Path | None, typer.Option(help="A new folder for the files; by default one in flareclust-runs.")
-    ] = None,
-    overwrite: Overwrite = False,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            help="Go on with an interrupted run: its folder, with the same settings; for poc and production the id of its job."
-        ),
-    ] = None,
-    track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
-    register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
-    in_experiment: InExperiment = None,
-    as_json: AsJson = False,
+    engine: str,
+    params: list[str],
+    register_as: str | None,
+    mlflow_experiment: str | None,
+    dry_run: bool,
+    out: Path | None,
+    overwrite: bool,
+    resume: str | None,
+    track: bool,
+    as_json: bool,
+    **asked: Any,
 ) -> None:
     """Cluster data that are spread over sites, and say how well it went."""
     from flareclust.experiment.config import make_experiment
     from flareclust.experiment.reports import terminal
-    from flareclust.privacy.policy import read_policy
     from flareclust.protocol import registry
 
-    for option, value in (("--register", register), ("--experiment", in_experiment)):
+    for option, value in (("--register", register_as), ("--experiment", mlflow_experiment)):
         if value is not None and not track:
             raise UserError(f"{option} needs tracking; leave out --no-track")
-    chosen = engine or ("simulator" if registry.get(algorithm).federated else "inprocess")
     experiment = make_experiment(
         algorithm=algorithm,
-        seed=seed,
-        engine=chosen,
-        kit=kit,
-        params=parse_settings(job.settings),
-        policy=None if policy is None else read_policy(policy).to_json(),
-        register_as=register,
-        mlflow_experiment=in_experiment,
-        **rows._asdict(),
-        **reading.fields(),
-        **job.options(),
-        **also._asdict(),
+        engine=engine or ("simulator" if registry.get(algorithm).federated else "inprocess"),
+        params=parse_settings(params),
+        register_as=register_as,
+        mlflow_experiment=mlflow_experiment,
+        **asked,
     )
-    if rows.criterion is not None and experiment.k_range is None:
+    if asked["criterion"] is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
-    if rows.data is None and experiment.engine in _OWN_DATA:
+    if asked["data"] is None and experiment.engine in _OWN_DATA:
         raise UserError(no_data("run"))
     if dry_run:
         from flareclust.experiment.reports.tables import print_tables

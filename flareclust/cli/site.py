@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from flareclust._foundation.options import SITE_POLICY, split_names
 from flareclust.cli.entry import say
+from flareclust.cli.settings import takes
 
 site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: its rows, its permission.")
 
@@ -45,7 +47,6 @@ def _site_init(
     ] = None,
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
-    from flareclust.cli.settings import split_names
     from flareclust.sites.account import existing
     from flareclust.sites.check import local_of
     from flareclust.sites.config import write_site
@@ -133,63 +134,22 @@ def _site_allow(
 
 
 @site_app.command("policy")
+@takes(SITE_POLICY)
 def _site_policy(
+    *,
     kit: _Kit,
     file: Annotated[Path | None, typer.Argument(help="YAML or JSON with the policy's settings.")] = None,
-    min_rows: Annotated[int | None, typer.Option(help="With fewer rows the site takes no part.")] = None,
-    min_count: Annotated[int | None, typer.Option(help="Clusters of fewer rows never leave the site.")] = None,
-    round_counts: Annotated[int | None, typer.Option(help="Numbers of rows leave as multiples of this.")] = None,
-    max_centroids: Annotated[int | None, typer.Option(help="Most centroids in one message.")] = None,
-    max_rounds: Annotated[int | None, typer.Option(help="Most exchanges of one job.")] = None,
-    arrays: Annotated[
-        str | None, typer.Option(help="Arrays that may leave, with commas; else any of an algorithm.")
-    ] = None,
-    secure_sums: Annotated[
-        bool | None, typer.Option("--secure-sums/--no-secure-sums", help="Sums leave masked only.")
-    ] = None,
-    secure_min_sites: Annotated[int | None, typer.Option(help="Masked sums are of at least so many sites.")] = None,
-    secure_sites: Annotated[
-        str | None, typer.Option(help="The sites whose masked sums are added up, with commas; else any.")
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Differential privacy: the most that one job may spend.")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="Of epsilon and budget; below 1 / number of rows.")] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="The most that all jobs together may spend, as an epsilon.")
-    ] = None,
-    bounds: Annotated[
-        str | None, typer.Option(help="Low and high of all columns, with a comma; or a ball, norm=1,center=0.")
-    ] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="Whose presence is protected: that of a row, or of an id with all of its rows.")
-    ] = None,
-    colluding: Annotated[
-        int | None,
-        typer.Option(help="So many sites of a masked sum may tell the server their shares of its noise; else a third."),
-    ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
-    sure: Annotated[bool, typer.Option("--yes", help="Change min_count without a question.")] = False,
+    show: bool,
+    remove: bool,
+    sure: bool,
+    **asked: Any,
 ) -> None:
     """Hold all jobs to a policy of the site, from the next job on. Without settings it shows what holds, and writes the recommended
     policy where there is none; FILE replaces the whole policy, options change single settings."""
-    from flareclust.cli.site_policy import DP_SETTINGS, change, print_policy
+    from flareclust.cli.site_policy import change, print_policy
     from flareclust.sites.check import local_of
 
-    given: dict[str, object] = {
-        "min_rows": min_rows,
-        "min_count": min_count,
-        "round_counts": round_counts,
-        "max_centroids": max_centroids,
-        "max_rounds": max_rounds,
-        "arrays": arrays,
-        "secure_sums": secure_sums,
-        "secure_min_sites": secure_min_sites,
-        "secure_sites": secure_sites,
-    }
-    given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget, unit, colluding), strict=True))
     local = local_of(kit)
-    settings = {name: value for name, value in given.items() if value is not None}
+    settings = {name: value for name, value in asked.items() if value is not None}
     change(local, file, settings, show=show, remove=remove, sure=sure)
     print_policy(local)

@@ -8,16 +8,12 @@ from typing import Any
 import typer
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.options import NOISE, POLICY
 from flareclust.cli.entry import say
-from flareclust.cli.settings import split_names
 from flareclust.core.microaggregation import SMALLEST_GROUP
 from flareclust.privacy.policy import DP, Policy, read_policy, summary
 from flareclust.sites.account import facts
 from flareclust.sites.policy_file import PRIVACY, policy_of, remove_policy, write_policy
-
-#: The settings of differential privacy, in the order of the command's options.
-DP_SETTINGS = ("bounds", "epsilon", "delta", "budget", "unit", "colluding")
-
 
 #: Printed before a floor is changed; the figures are those of `python -m benchmarks.two_floors`.
 _OTHER_GROUPS = """\
@@ -95,11 +91,8 @@ def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:
 
 def _with(current: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a policy's mapping with those of the command line."""
-    changed = current | {name: value for name, value in given.items() if name not in DP_SETTINGS}
-    for name in ("arrays", "secure_sites"):
-        if name in given:
-            changed[name] = list(split_names(given[name]) or ())
-    private = {name: value for name, value in given.items() if name in DP_SETTINGS}
+    changed = current | {name: value for name, value in given.items() if name in POLICY}
+    private = {name: value for name, value in given.items() if name in NOISE}
     if "bounds" in private:
         private["bounds"] = _pair(private["bounds"])
     return changed | ({DP: (current.get(DP) or {}) | private} if private else {})

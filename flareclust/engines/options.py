@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.settings import Settings
+from flareclust._foundation.options import RUN
+from flareclust._foundation.settings import Settings, setting
 from flareclust.federation import quorum
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, check_number_of_sites
@@ -19,16 +20,10 @@ MIN_SITES = 2
 class RunSettings(Settings):
     """The settings that a run has in Python, on the command line, in a job and in a recipe."""
 
-    seed: int = Field(
-        default=0, ge=0, lt=2**32, description="Seed of the partition and of every random choice of the job."
-    )
-    min_sites: int | None = Field(
-        default=None, ge=1, description="Sites that a round needs; None for more than half of them."
-    )
-    task_timeout: int = Field(default=600, ge=1, description="Seconds that a site has for one task.")
-    secure_sums: bool = Field(
-        default=False, description="Secure aggregation: sites mask their sums, and the server learns their total only."
-    )
+    seed: int = setting(RUN["seed"], ge=0, lt=2**32)
+    min_sites: int | None = setting(RUN["min_sites"], ge=1)
+    task_timeout: int = setting(RUN["task_timeout"], ge=1)
+    secure_sums: bool = setting(RUN["secure_sums"])
 
     def for_sites(self, m: int) -> dict[str, int]:
         """Return which of these settings change with m sites, at most all of which a round needs."""
@@ -53,7 +48,9 @@ class JobOptions(RunSettings):
         default=None, ge=1, description="Masked sums are of at least so many sites; None for min_sites."
     )
     secure_sites: tuple[str, ...] | None = Field(
-        default=None, description="Names of the sites that may be among masked sums; None for any of the federation."
+        default=None,
+        strict=False,
+        description="Names of the sites that may be among masked sums; None for any of the federation.",
     )
 
     @model_validator(mode="after")

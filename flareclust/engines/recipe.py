@@ -90,16 +90,8 @@ def recipe(
     Raises:
         UserError: for an unknown algorithm or setting, with the nearest known one, or a value out of range.
     """
-    options = JobOptions(
-        k=k,
-        seed=seed,
-        min_sites=min_sites,
-        task_timeout=task_timeout,
-        assess=assess,
-        profile=profile,
-        secure_sums=secure_sums,
-        secure_sites=None if secure_sites is None else tuple(secure_sites),
-    )
+    asked = locals()
+    options = JobOptions(**{name: value for name, value in asked.items() if name in JobOptions.model_fields})
     line = registry.get(algorithm)
     job = build_job(line, params, options, packaged=packaged)
     return _ClusteringRecipe(job, line.executor_class(), rows, installed_plugin(line) if packaged else ())

@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.options import RUN, flag
+from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.selection import parse_k
-from flareclust.privacy.policy import DP, PER_ID, Policy
+from flareclust.privacy.policy import DP, PER_ID, Policy, read_policy
 from flareclust.protocol import registry
 
 Engine = Literal["inprocess", "devices", "simulator", "poc", "production"]
@@ -30,12 +32,6 @@ _PRIVATE = "differentially-private"
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
 
-#: The settings of a run that have a name of their own in Python and on the command line.
-_OPTIONS = (
-    *("k", "data", "partition", "n_sites", "columns", "schema", "truth", "criterion", "engine", "kit", "policy"),
-    *("profile", "match_to", "out", "track", "cohort", "dropout", *RunSettings.model_fields),
-)
-
 
 class Experiment(RunSettings):
     """One federated clustering of one data set."""
@@ -43,59 +39,26 @@ class Experiment(RunSettings):
     renamed: ClassVar[Mapping[str, str]] = {"schema": "table_schema"}  # pydantic keeps `schema` for itself
 
     algorithm: str = Field(description="A name of the registry.")
-    data: str = Field(
-        default="digits",
-        description='A data set\'s name, a table file, or with partition "none" a folder with one file per site.',
-    )
-    k: int | None = Field(default=None, ge=1, description="Number of clusters; None for the known one of a data set.")
+    data: str = setting(RUN["data"], "digits")
+    k: int | None = setting(RUN["k"], ge=1)
     k_range: tuple[int, int] | None = Field(
         default=None, strict=False, description="The smallest and the largest k to try, in place of k."
     )
-    criterion: str = Field(default=USUAL, description=f"Criterion that selects k: {', '.join(RULES)}.")
-    partition: str = Field(default="iid", description="How rows are assigned to sites (`flareclust.data.partition`).")
-    n_sites: int = Field(default=10, ge=1, description="Number of sites.")
-    engine: Engine = Field(
-        default="simulator",
-        description="inprocess, devices (many small sites), simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
-        "with their own rows, so that data, partition, n_sites and columns do not apply).",
-    )
-    kit: str | None = Field(
-        default=None, description="For production the kit of the admin who submits; for poc its folder."
-    )
-    columns: tuple[str, ...] | None = Field(
-        default=None,
-        min_length=1,
-        strict=False,
-        description="Names of the columns to use, in this order, of data in files; None for all.",
-    )
-    table_schema: str | None = Field(
-        default=None, description="File with the schema by which tables of one's own are read (`flareclust.schema`)."
-    )
-    id_column: str | None = Field(default=None, description="The column with ids, where no schema says it; no feature.")
-    truth: str | None = Field(
-        default=None, description="The column with known classes, to compare the clusters with; no feature."
-    )
-    profile: bool | None = Field(
-        default=None,
-        description="Whether the clusters are described, column by column; None for where the columns have names and are few.",
-    )
-    cohort: int | None = Field(
-        default=None,
-        ge=1,
-        description="Sites that are drawn for each round, of the engines inprocess and devices; None for all.",
-    )
-    dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="Probability that a site of these engines drops out of a round."
-    )
+    criterion: str = setting(RUN["criterion"], USUAL)
+    partition: str = setting(RUN["partition"], "iid")
+    n_sites: int = setting(RUN["n_sites"], 10, ge=1)
+    engine: Engine = setting(RUN["engine"], "simulator")
+    kit: str | None = setting(RUN["kit"])
+    columns: tuple[str, ...] | None = setting(RUN["columns"], min_length=1, strict=False)
+    table_schema: str | None = setting(RUN["table_schema"])
+    id_column: str | None = setting(RUN["id_column"])
+    truth: str | None = setting(RUN["truth"])
+    profile: bool | None = setting(RUN["profile"])
+    cohort: int | None = setting(RUN["cohort"], ge=1)
+    dropout: float = setting(RUN["dropout"], ge=0, lt=1)
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
-    policy: dict[str, Any] | None = Field(
-        default=None, description="Policy of simulated sites (`flareclust.privacy.policy`); real sites have their own."
-    )
-    match_to: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Earlier result whose numbers the clusters get: folder, runs:/ID or models:/NAME@ALIAS.",
-    )
+    policy: dict[str, Any] | None = setting(RUN["policy"])
+    match_to: str | None = setting(RUN["match_to"], min_length=1)
     retries: int = Field(
         default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
     )
@@ -103,13 +66,9 @@ class Experiment(RunSettings):
         default=None, description="MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db."
     )
     mlflow_experiment: str = Field(
-        default_factory=lambda: usual_experiment(),
-        min_length=1,
-        description="Name of the MLflow experiment; by default MLFLOW_EXPERIMENT_NAME or flareclust.",
+        default_factory=lambda: usual_experiment(), min_length=1, description=RUN["mlflow_experiment"].help
     )
-    register_as: str | None = Field(
-        default=None, description="Name under which the model is registered; None for not at all."
-    )
+    register_as: str | None = setting(RUN["register_as"])
 
     @model_validator(mode="before")
     @classmethod
@@ -174,7 +133,8 @@ class Experiment(RunSettings):
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
         algorithm = registry.get(self.algorithm)
-        algorithm.check_names(self.params, _OPTIONS)
+        own = (name for name in RUN if name in type(self).model_fields and flag(name) == f"--{name.replace('_', '-')}")
+        algorithm.check_names(self.params, ("schema", "out", "track", *own))
         for conflict in _CONFLICTS:
             if problem := conflict(self, algorithm):
                 raise ValueError(problem)
@@ -325,13 +285,18 @@ def folder_name(experiment: Experiment, stamp: str) -> Path:
 
 
 def make_experiment(**settings: Any) -> Experiment:
-    """Return the Experiment, or raise UserError with what is wrong in plain words.
+    """Return the Experiment of settings as users give them, or raise UserError with what is wrong in plain words.
 
-    k may be a range "5..25"; None for data, partition, n_sites, columns, kit, criterion or mlflow_experiment leaves them out.
+    k may be a range "5..25", the policy a file, kit and match_to paths; None stands for what is left out.
     """
-    for name in ("data", "partition", "n_sites", "columns", "kit", "criterion", "mlflow_experiment"):
-        if settings.get(name, "") is None:
-            del settings[name]
+    may_lack = {name for name, option in RUN.items() if option.default is None}
+    settings = {name: value for name, value in settings.items() if value is not None or name not in may_lack}
+    for name in settings.keys() & {"kit", "match_to"}:
+        settings[name] = str(settings[name])
+    if "columns" in settings:
+        settings["columns"] = tuple(settings["columns"])
+    if "policy" in settings:
+        settings["policy"] = read_policy(settings["policy"]).to_json()
     if settings.get("engine") == "poc":
         settings |= _of_poc(settings)
     if isinstance(settings.get("k"), str | tuple | list | range):

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli.settings import parse_settings, split_names
+from flareclust._foundation.options import split_names
+from flareclust.cli.settings import parse_settings
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment

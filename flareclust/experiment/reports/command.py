@@ -7,37 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.options import STABILITY, flag
 from flareclust._foundation.settings import as_text
-from flareclust.experiment.config import Experiment
+from flareclust.engines.options import RunSettings
+from flareclust.experiment.config import OWN_ROWS, Experiment
 from flareclust.experiment.tables.typed_rows import settled_settings
 
-#: Options of `flareclust run` by the fields of an experiment, and what they are where they need not be given.
-_OPTIONS = {
-    "data": ("--data", ("sites",)),
-    "partition": ("--partition", ("iid",)),
-    "n_sites": ("--n-sites", (10,)),
-    "seed": ("--seed", (0,)),
-    "engine": ("--engine", ("simulator",)),
-    "kit": ("--kit", ()),
-    "criterion": ("--criterion", ("calinski-harabasz",)),
-    "id_column": ("--id", ()),
-    "truth": ("--truth", ()),
-    "table_schema": ("--schema", ()),
-    "min_sites": ("--min-sites", ()),
-    "task_timeout": ("--task-timeout", (600,)),
-    "match_to": ("--match-to", ()),
-    "cohort": ("--cohort", ()),
-    "dropout": ("--dropout", (0.0,)),
-}
+#: The settings that a command has with their values, in this order.
+_VALUED = (
+    *("data", "partition", "n_sites", "seed", "engine", "kit", "criterion", "id_column", "truth", "table_schema"),
+    *(name for name in RunSettings.model_fields if name not in ("seed", "secure_sums")),
+    *("match_to", "cohort", "dropout"),
+)
 
 
 #: Those that `flareclust stability` does not have: it runs in one process, and describes no clusters.
-_NOT_OF_STUDIES = ("engine", "kit", "min_sites", "task_timeout", "match_to", "cohort", "dropout", "profile")
+_NOT_OF_STUDIES = tuple(name for name in (*_VALUED, "profile") if name not in STABILITY)
 
 
 def study_command(experiment: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """Return the command line that repeats a study of stability with the settings asked for; empty where there is none."""
-    if any(experiment.get(name) not in (None, *_OPTIONS.get(name, ("", ()))[1]) for name in _NOT_OF_STUDIES[2:]):
+    if any(_is_given(experiment, name) for name in _NOT_OF_STUDIES if name not in ("engine", "kit")):
         return ""
     without = {name: value for name, value in experiment.items() if name not in _NOT_OF_STUDIES}
     more = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -52,12 +42,12 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
     k_range = experiment.get("k_range")
     if k_range or experiment.get("k"):
         words += ["--k", f"{k_range[0]}..{k_range[1]}" if k_range else str(experiment["k"])]
-    for name, (option, usual) in _OPTIONS.items():
-        value = experiment.get(name)
+    for name in _VALUED:
         apart = experiment.get("partition") == "none" and name == "n_sites"
         own = (experiment.get("engine"), name) in (("production", "partition"), ("poc", "data"))
-        if value is not None and value not in usual and not apart and not own:
-            words += [option, _from_here(str(value)) if name == "table_schema" else str(value)]
+        if _is_given(experiment, name) and not apart and not own:
+            value = str(experiment[name])
+            words += [flag(name), _from_here(value) if name == "table_schema" else value]
     if experiment.get("columns"):
         words += ["--columns", ",".join(experiment["columns"])]
     if experiment.get("secure_sums"):
@@ -69,6 +59,11 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
     for name, value in _given(experiment).items():
         words += ["--set", f"{name}={as_text(value)}"]
     return shlex.join([*words, *more])
+
+
+def _is_given(experiment: Mapping[str, Any], name: str) -> bool:
+    """Return whether a setting is not what it is without the option; data are named even where they are the default."""
+    return experiment.get(name) not in (None, OWN_ROWS if name == "data" else Experiment.model_fields[name].default)
 
 
 def _given(experiment: Mapping[str, Any]) -> dict[str, Any]:

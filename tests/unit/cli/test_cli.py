@@ -9,15 +9,15 @@ import socket
 import subprocess
 import sys
 from importlib import import_module
-from inspect import signature
-from typing import NamedTuple
+from inspect import Parameter, signature
 
 import numpy as np
 import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.cli.settings import parse_settings, with_tables
+from flareclust._foundation.options import Option, split_names
+from flareclust.cli.settings import parse_settings, takes
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms
 from tests.patience import PATIENCE
@@ -313,21 +313,24 @@ def test_ui_hands_over_to_mlflow(command, store, monkeypatch):
     assert argv[argv.index("--port") + 1] == "5055"
 
 
-def test_a_table_of_options_stands_for_its_fields():
-    class Table(NamedTuple):
-        first: int = 1
-        second: str = "b"
-
+def test_a_command_has_the_options_of_a_table_and_names_those_that_it_uses_itself():
     seen = []
 
-    @with_tables
-    def command(*, before: int, table: Table, after: int = 2) -> None:
-        seen.append((before, table, after))
+    @takes(
+        {"first": Option(int, "A.", 1), "names": Option(str, "B.", read=split_names), "last": Option(int, "C.", ...)}
+    )
+    def command(*, before: int, first: int, **asked: object) -> None:
+        seen.append((before, first, asked))
 
-    assert list(signature(command).parameters) == ["before", "first", "second", "after"]
-    command(before=0, first=3, second="c", after=4)
-    command(before=1)
-    assert seen == [(0, Table(3, "c"), 4), (1, Table(), 2)]
+    assert {name: one.default for name, one in signature(command).parameters.items()} == {
+        "before": Parameter.empty,
+        "first": 1,
+        "names": None,
+        "last": Parameter.empty,
+    }
+    command(before=0, first=3, names="a, b", last=2)
+    command(before=1, last=4)
+    assert seen == [(0, 3, {"names": ("a", "b"), "last": 2}), (1, 1, {"names": None, "last": 4})]
 
 
 def test_the_command_starts_without_what_only_some_commands_need():
