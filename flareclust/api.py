@@ -1,10 +1,7 @@
 """`flareclust.run`: one federated clustering from Python."""
 
-import logging
 import time
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +12,16 @@ from flareclust._foundation.validation import check_path
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepare import in_memory, of_named_sites, prepare
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.results.artifacts import check_out, check_resume, keep
-from flareclust.experiment.results.evaluate import evaluate
+from flareclust.experiment.results.artifacts import check_out, check_resume
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.submit import Kept, submit, submit_again
-from flareclust.experiment.tables.in_memory import in_memory, of_named_sites
+from flareclust.experiment.submit import Kept
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
+from flareclust.flows.configured import server_configured
+from flareclust.flows.run import carry_out
 from flareclust.protocol import registry
-from flareclust.tracking.load import reference_of, with_numbers_of
-
-log = logging.getLogger(__name__)
 
 
 class _Default(str):
@@ -135,7 +129,7 @@ def run(
     if schema is not None:
         asked["table_schema"] = str(check_path("schema", schema).absolute())
     experiment = make_experiment(**asked)
-    loaded = in_memory(experiment, data)
+    loaded = None if isinstance(data, str | Path) else prepare(experiment, in_memory(experiment, data))
     folder = None if out is None else Path(out)
     again = None if resume is None else str(resume)
     if not progress:
@@ -178,20 +172,12 @@ def run_experiment(
         kept: Kept = None if out is None else CheckpointFile(out / CHECKPOINT, resume is not None)
     else:
         kept = resume
-    if not track:
-        started, reference = time.time(), reference_of(experiment)
-        prepared = prepared or prepare(experiment)
-        outcome = submit(experiment, prepared, on_round, kept=kept)
-        result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
-        return result if out is None else keep(result, out)
-    assert out is not None
-    from flareclust.flows.configured import server_configured
+    if track and experiment.engine != "inprocess" and server_configured():
+        from flareclust.flows.experiment import run_flow
 
-    if experiment.engine == "inprocess" or not server_configured():
-        return _run_tracked(experiment, prepared, out, on_round, kept)
-    from flareclust.flows.experiment import run_flow
-
-    return run_flow(experiment, prepared, out, on_round, kept)
+        assert out is not None
+        return run_flow(experiment, prepared, out, on_round, kept)
+    return carry_out(experiment, prepared, out, on_round, kept, track=track)
 
 
 def _folder_to_resume(folder: Path, out: Path | None) -> Path:
@@ -200,25 +186,3 @@ def _folder_to_resume(folder: Path, out: Path | None) -> Path:
         raise UserError(f"a run goes on in its own folder, {folder}; leave out --out (out=)")
     check_resume(folder)
     return folder
-
-
-def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound, kept: Kept) -> Result:
-    from flareclust.tracking.origin import source_tags
-    from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
-
-    started = time.time()
-    reference = reference_of(experiment)
-    prepared = prepared or prepare(experiment)
-    experiment = experiment.model_copy(update=prepared.settled(experiment.params))
-    run_key = experiment.key(uuid.uuid4().hex)
-    tags = source_tags()
-    run_id = start_run(experiment, run_key, tags, prepared)
-    try:
-        outcome = submit_again(experiment, prepared, on_round, run_key, kept)
-        result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
-        result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), out)
-        return log_or_warn(result, experiment, run_id, started)
-    except BaseException as error:
-        if not close_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error)):
-            log.warning("the MLflow run %s could not be closed", run_id)
-        raise

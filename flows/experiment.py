@@ -1,14 +1,13 @@
-"""The flow of one experiment: prepare, start the MLflow run, submit, evaluate, log; and the same for other flows.
-
-Tasks are thin; the work is in `flareclust.experiment.prepare`, `flareclust.experiment` and `flareclust.tracking.run_logging`.
-"""
+"""The flow of one experiment, whose tasks are the steps of `flareclust.flows.run`; and the same for other flows."""
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 # First, because it sets Prefect's switches before that is imported.
 from flareclust.flows.server import PREFECT_LOST, server_reached, short_retries, start_server  # isort: split
@@ -16,28 +15,40 @@ from flareclust.flows.server import PREFECT_LOST, server_reached, short_retries,
 from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 
-from flareclust._foundation.errors import JobFailed
 from flareclust.experiment.config import Experiment, folder_name
-from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.results.artifacts import check_out, keep
-from flareclust.experiment.results.evaluate import evaluate
+from flareclust.experiment.results.artifacts import check_out
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.submit import Kept, submit
+from flareclust.experiment.submit import Kept
 from flareclust.federation import OnRound
 from flareclust.flows.pages import RunPage
+from flareclust.flows.run import carry_out
 from flareclust.flows.steps import Steps
-from flareclust.tracking.load import Reference, champion_of, reference_of, with_numbers_of
-from flareclust.tracking.origin import source_tags
+from flareclust.tracking.load import Reference, champion_of, reference_of
 from flareclust.tracking.promotion import METRIC
-from flareclust.tracking.run_logging import close_run, log_command, log_or_warn, offer_alias, start_run, was_stopped
+from flareclust.tracking.run_logging import log_command, offer_alias
 from flareclust.tracking.store import NoAnswer
 
 
-def _worth_another_try(task: Any, run: Any, state: Any) -> bool:
-    """Return whether the job ended for no reason of its own; sites that refuse would refuse again."""
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, JobFailed) and error.transient
+class _FlowRun(Steps):
+    """The steps of the flow run in whose function this is made, and its page."""
+
+    def __init__(self) -> None:
+        flow_run_id = str(flow_run.id)
+        super().__init__(flow_run_id, {"prefect.flow_run_id": flow_run_id})
+        self.page: RunPage | None = None
+
+    @contextmanager
+    def watched(self, experiment: Experiment, on_round: OnRound) -> Iterator[OnRound]:
+        """Show exchanges and warnings on the page of the flow run."""
+        self.page = RunPage(self, experiment)
+        self.page.tag()
+        with self.page.logs():
+            yield self.page.on_round(on_round)
+
+    def ended(self, experiment: Experiment, reason: str, *, stopped: bool) -> None:
+        """Log why the run ended without a result."""
+        get_run_logger().error("%s %s: %s", experiment.name, "was stopped" if stopped else "failed", reason)
 
 
 @flow(name="flareclust-experiment", flow_run_name="{experiment.name}", persist_result=False)
@@ -69,33 +80,21 @@ def run_logged(
         on_round: called with a record per exchange.
         kept: the checkpoint of the run, see `submit`.
     """
-    started = time.time()
     folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     check_out(folder, resume=kept is not None)
-    steps, flow_run_id = Steps(), str(flow_run.id)
-    reference = steps.run("load the earlier result", _reference, experiment, alias)
-    prepared = prepared or steps.run("prepare", prepare, experiment)
-    experiment = experiment.model_copy(update=prepared.settled(experiment.params))
-    page = RunPage(steps, experiment)
-    page.tag()
-    run_key, tags = experiment.key(flow_run_id), {**source_tags(), "prefect.flow_run_id": flow_run_id}
-    run_id = steps.run("start MLflow run", start_run, experiment, run_key, tags, prepared)
-    try:
-        again = {"retries": experiment.retries, "retry_delay_seconds": 1, "retry_condition_fn": _worth_another_try}
-        with page.logs():
-            shown = page.on_round(on_round)
-            outcome = steps.run("submit", submit, experiment, prepared, shown, run_key, kept, options=again)
-            result = steps.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
-            result = with_numbers_of(reference, result)
-            result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), folder)
-            result = steps.run("log to MLflow", log_or_warn, result, experiment, run_id, started, _alias_options(alias))
-    except BaseException as error:
-        _close(experiment, run_id, error)
-        raise
+    steps = _FlowRun()
+    result = carry_out(
+        *(experiment, prepared, folder, on_round, kept),
+        track=True,
+        calls=steps,
+        earlier=partial(_reference, alias=alias),
+        options=_alias_options(alias),
+    )
     decision = ""
     if alias is not None and result.run_id is not None:
         result, decision = _offered(steps, result, experiment, *alias)
-    page.result(result, decision)
+    assert steps.page is not None
+    steps.page.result(result, decision)
     return _checked(steps, result)
 
 
@@ -140,15 +139,6 @@ def _with_prefect_lost(result: Result, error: Exception) -> Result:
         f"{PREFECT_LOST} ({type(error).__name__}), so its pages do not show how this run ended; the result is complete"
     )
     return replace(result, warnings=[*result.warnings, text])
-
-
-def _close(experiment: Experiment, run_id: str, error: BaseException) -> None:
-    """Close the MLflow run of a job that ended with this error."""
-    reason, stopped = str(error) or type(error).__name__, was_stopped(error)
-    log = get_run_logger()
-    log.error("%s %s: %s", experiment.name, "was stopped" if stopped else "failed", reason)
-    if not close_run(experiment, run_id, reason, stopped=stopped):
-        log.warning("the MLflow run %s could not be closed", run_id)
 
 
 def run_flow(

@@ -1,5 +1,6 @@
-"""Prefect's task runners for the trials of a sweep: processes of this machine, a Dask cluster, a Ray cluster.
+"""How Prefect runs the trials of a study: as tasks of a flow, in threads, processes, a Dask cluster or a Ray cluster.
 
+Trials are tasks and not flows of their own, because a flow takes a second even where it does nothing.
 A trial is sent as JSON values and measured from data that its worker loads. What is kept and logged stays in the process
 that the command runs in, so a cluster needs neither MLflow nor the folder of the sweep.
 """
@@ -19,15 +20,34 @@ from typing import Any
 from urllib.parse import urlsplit
 
 # First, because it sets Prefect's switches before that is imported.
-from flareclust.flows.server import server_for_workers, server_reached, stop_signals_blocked  # isort: split
+from flareclust.flows.server import (  # isort: split
+    PREFECT_LOST,
+    server_for_workers,
+    server_reached,
+    short_retries,
+    stop_signals_blocked,
+)
 
-from prefect import task
+from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
+from prefect.states import Completed, Failed
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust.experiment.sweeps.sweep import SweepRunner
-from flareclust.experiment.sweeps.trials import Attempt, attempt_any, attempt_elsewhere, measure_message
+from flareclust.experiment.sweeps.trials import (
+    Attempt,
+    Trial,
+    TrialRun,
+    attempt_any,
+    attempt_elsewhere,
+    measure_message,
+)
+from flareclust.flows.pages import StudyPage, show_study
+from flareclust.flows.study import Run
+from flareclust.tracking.sweep_runs import failure
 
 #: Where Dask and Ray look for the address of a cluster themselves.
 _ADDRESSES = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
@@ -108,6 +128,85 @@ def attempts(chosen: SweepRunner, workers: int) -> Iterator[Attempt]:
         yield partial(attempt_elsewhere, measure=measure)
 
 
+@contextmanager
+def _tasks_here(trials: int) -> Iterator[Attempt]:
+    """Give what runs a trial as a task in the thread that calls it, in the flow in whose function this is called."""
+    page, here = StudyPage(trials), copy_context()
+    lost: list[Exception] = []
+
+    def attempt(trial: Trial) -> TrialRun:
+        kept: list[TrialRun] = []
+
+        @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE)
+        def trial_task(name: str) -> State[Any]:
+            kept.append(done := attempt_any(trial))
+            page.trial_over()
+            return Completed(message="done") if done.error is None else Failed(message=done.error)
+
+        if not lost:
+            try:
+                here.copy().run(trial_task, trial.name, return_state=True)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about Prefect's pages only
+                lost.append(error)
+        return kept[0] if kept else attempt_any(trial)
+
+    yield attempt
+
+
+def as_tasks(run: Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> State[Any]:
+    """Run a study's missing trials as tasks of the flow in whose function this is called; return how that ended.
+
+    Args:
+        run: runs them with what runs one.
+        missing: how many they are.
+        chosen: where they run.
+        workers: how many run side by side.
+        page: address of the study in MLflow.
+    """
+    with _tasks_here(missing) if chosen.local else attempts(chosen, workers) as attempt:
+        done = run(attempt)
+    show_study(done, page)
+    failed = any(one.measured is None for one in done)
+    return Failed(message=failure(done)) if failed else Completed(message=f"{missing} trials run")
+
+
+def run_as_flow(study: str, run: Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> str:
+    """Run the missing trials in a flow, and where Prefect fails without it; return what it failed with, in words.
+
+    What ended the flow is raised. Failed trials do not. The arguments are those of `as_tasks`, and the study's name.
+    """
+    entered: list[str] = []
+    ended: list[State[Any]] = []
+
+    def body() -> State[Any]:
+        ended.append(state := as_tasks(run, missing, chosen, workers, page))
+        return state
+
+    here = _Unsent(body)  # Prefect sends a flow along with its tasks, and this study has files and locks
+
+    @flow(name="flareclust-trials", flow_run_name="{name}", persist_result=False)
+    def trials_flow(name: str) -> State[Any]:
+        entered.append(name)
+        return here.value()  # type: ignore[no-any-return]
+
+    try:
+        with server_reached(), short_retries(), server_for_workers():
+            state = trials_flow(study, return_state=True)
+            if not ended:
+                state.result()
+    except TerminationSignal:  # what Prefect makes of SIGTERM
+        raise KeyboardInterrupt from None
+    except FlareclustError:
+        raise
+    except Exception as error:
+        if not entered:
+            raise
+        if not ended:
+            run(attempt_any)
+        return f"{PREFECT_LOST} ({type(error).__name__})"
+    return ""
+
+
 def _check_listening(address: str) -> None:
     """Raise OSError where nobody listens at an address with host and port: Ray tries for minutes."""
     parts = urlsplit(address if "://" in address else f"//{address}")
@@ -133,3 +232,13 @@ def started(runner: TaskRunner[Any], chosen: SweepRunner) -> Iterator[None]:
         yield
     finally:
         runner.__exit__(None, None, None)
+
+
+class _Unsent:
+    """Holds a value of this process; a copy that is sent to another process holds None."""
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[type["_Unsent"], tuple[()]]:
+        return _Unsent, ()

@@ -2,8 +2,8 @@
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 # First, because it sets Prefect's switches before that is imported.
 import flareclust.flows.server  # noqa: F401
@@ -13,27 +13,33 @@ import flareclust.flows.server  # noqa: F401
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-T = TypeVar("T")
+from flareclust._foundation.errors import JobFailed
+from flareclust.flows.run import Calls, T
 
 
-class Steps:
+def _worth_another_try(task: Any, run: Any, state: Any) -> bool:
+    """Return whether the job ended for no reason of its own; sites that refuse would refuse again."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, JobFailed) and error.transient
+
+
+class Steps(Calls):
     """Runs functions as tasks of the flow in whose function this is used.
 
     Attributes:
         lost: what Prefect failed with; None while it answers.
     """
 
-    def __init__(self) -> None:
-        self.lost: Exception | None = None
+    lost: Exception | None = None
 
-    def run(self, name: str, function: Callable[..., T], *args: Any, options: Mapping[str, Any] | None = None) -> T:
+    def run(self, name: str, function: Callable[..., T], *args: Any, retries: int = 0) -> T:
         """Call a function as a task; what it returns or raises counts, whatever Prefect makes of it.
 
         Args:
             name: of the task.
             function: what to call.
             args: its arguments.
-            options: of the task.
+            retries: how often it is called again where a job ended for a reason outside of it.
         """
         if self.lost is not None:
             return function(*args)
@@ -47,8 +53,9 @@ class Steps:
                 raised.append(error)
                 raise
 
+        again: dict[str, Any] = {"retries": retries, "retry_delay_seconds": 1, "retry_condition_fn": _worth_another_try}
         try:
-            task(name=name, cache_policy=NO_CACHE, **(options or {}))(recorded)()
+            task(name=name, cache_policy=NO_CACHE, **(again if retries else {}))(recorded)()
         except Exception as error:
             if raised and error is raised[-1]:
                 raise

@@ -37,6 +37,7 @@ from flareclust.executors.feca import (
     remove_one_fit_many,
 )
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepare import OneTable
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, experiment_trial
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both, site
@@ -71,7 +72,7 @@ class Method:
         """Return a run per seed, in the cell (data, split, method)."""
         cell = {"data": dataset.name, "split": split, "method": self.name}
         first = self.experiment(dataset, split)
-        return [experiment_trial(first.model_copy(update={"seed": s}), cell, dataset) for s in range(seeds)]
+        return [experiment_trial(first.model_copy(update={"seed": s}), cell, OneTable(dataset)) for s in range(seeds)]
 
 
 FECA = Method("feca", "feca")

@@ -25,7 +25,7 @@ from benchmarks.papers.feca_values import SCALE
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import sigma
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.submit import submit
 from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 
@@ -225,7 +225,7 @@ def sigma_trial(method: Method, data: Dataset, split: str, seed: int) -> Trial:
     experiment = method.experiment(data, split).model_copy(update={"seed": seed})
 
     def measure() -> TrialResult:
-        outcome = submit(experiment, prepare(experiment, data))
+        outcome = submit(experiment, prepare(experiment, OneTable(data)))
         centroids, radii = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
         assert data.centroids is not None
         values = sigma(centroids, radii, data.centroids)

@@ -9,7 +9,7 @@ from benchmarks.papers.base import WORKERS, Report
 from benchmarks.papers.report import FIGURE, SUMMARY, TABLE
 from benchmarks.papers.running import EXPERIMENT, FolderRunner, OnSaved
 from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
-from flareclust.flows.sweep import TrackedRunner
+from flareclust.flows.study import StudyRunner
 from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
 
 #: Folder of the report's files in the parent run.
@@ -27,7 +27,7 @@ class Tracked:
 
     def __init__(self, uri: str | None = None) -> None:
         self.uri = uri
-        self._runners: list[TrackedRunner] = []
+        self._runners: list[StudyRunner] = []
 
     def start(self, folder: FolderRunner) -> Callable[[OnDone], Runner]:
         """Return what makes an entry's runner."""
@@ -36,7 +36,7 @@ class Tracked:
         def make(on_done: OnDone) -> Runner:
             def run(trials: Sequence[Trial]) -> list[TrialRun]:
                 file = folder.file_of(trials)
-                runner = TrackedRunner(folder.study, EXPERIMENT, self.uri, on_done, WORKERS, file, LATER)
+                runner = StudyRunner(folder.study, EXPERIMENT, self.uri, on_done, WORKERS, file, LATER)
                 self._runners.append(runner)
                 done = runner(trials)
                 for warning in runner.warnings:

@@ -12,7 +12,7 @@ from flareclust.core.missing.grouping import nearest
 from flareclust.core.site_clusters import site_clusters
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import accuracy, optimal_centroids
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.prepared import Prepared, tables_of
 from flareclust.experiment.sweeps.trials import Trial, TrialResult
 
@@ -35,7 +35,9 @@ def trials(set_up: SetUp, dataset: Dataset, seeds: int) -> list[Trial]:
 
 def _trial(set_up: SetUp, dataset: Dataset, name: str, bound: Bound, seed: int) -> Trial:
     def measure() -> TrialResult:
-        return bound(set_up, prepare(experiment(set_up, Method("masked", "masked"), dataset, seed), dataset), seed)
+        return bound(
+            set_up, prepare(experiment(set_up, Method("masked", "masked"), dataset, seed), OneTable(dataset)), seed
+        )
 
     params = {"measure": name, "data": dataset.name, "partition": set_up.partition}
     return Trial({**set_up.cell, "method": name}, seed, params, measure)

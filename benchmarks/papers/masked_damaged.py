@@ -30,7 +30,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.metrics import optimal_centroids, relative_distance
 from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
 from flareclust.features.columns import Columns
@@ -142,7 +142,7 @@ def _trial(set_up: SetUp, dataset: Dataset, alpha: float, damage: float, seed: i
     params = {"method": set_up.method, "alpha": alpha, "rounds": ROUNDS, "damage": damage}
 
     def measure() -> TrialResult:
-        prepared = prepare(experiment(set_up, masked_as_printed(set_up), dataset, seed), dataset)
+        prepared = prepare(experiment(set_up, masked_as_printed(set_up), dataset, seed), OneTable(dataset))
         options = JobOptions(k=prepared.k, seed=seed, assess=False)
         outcome = run_inprocess(DAMAGED, params, prepared.sites, options)
         errors = errors_by_round(prepared, outcome)

@@ -10,6 +10,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.datasets import Dataset, load
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepare import OneTable
 from flareclust.experiment.prepared import Prepared, in_places, names_of, tables_of
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, experiment_trial
 
@@ -66,7 +67,8 @@ def trials(set_up: SetUp, method: Method, dataset: Dataset, seeds: int) -> list[
     """Return a run per seed, in the cell (data, assumption, method)."""
     cell = {**set_up.cell, "method": method.name}
     return [
-        _with_cost(experiment_trial(experiment(set_up, method, dataset, seed), cell, dataset)) for seed in range(seeds)
+        _with_cost(experiment_trial(experiment(set_up, method, dataset, seed), cell, OneTable(dataset)))
+        for seed in range(seeds)
     ]
 
 

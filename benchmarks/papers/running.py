@@ -13,9 +13,10 @@ from benchmarks.papers.base import WORKERS, Entry, Report, Study, run_entry
 from benchmarks.papers.report import commit_of_checkout, save
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import fallbacks
-from flareclust.experiment.sweeps.folder import FileRunner, study_key, trial_keys
+from flareclust.experiment.sweeps.folder import study_key, trial_keys
 from flareclust.experiment.sweeps.report import sweep_progress
 from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
+from flareclust.flows.study import StudyRunner
 
 #: Name of the MLflow experiment.
 EXPERIMENT = "flareclust-papers"
@@ -55,10 +56,10 @@ class FolderRunner:
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all trials that the folder does not have."""
-        runner = FileRunner(self.file_of(trials), self.study, WORKERS, self.on_done, EXPERIMENT)
+        runner = StudyRunner(self.study, EXPERIMENT, None, self.on_done, WORKERS, self.file_of(trials), track=False)
         done = runner(trials)
-        if runner.kept is not None and runner.kept.warning:
-            self.say(f"  warning: {runner.kept.warning}")
+        for warning in runner.warnings:
+            self.say(f"  warning: {warning}")
         return done
 
     def file_of(self, trials: Sequence[Trial]) -> Path:

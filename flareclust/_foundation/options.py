@@ -107,6 +107,9 @@ RUN: Mapping[str, Option] = {
     "as_json": Option(bool, "Print one JSON object on stdout and nothing else.", False, ("--json",)),
 }
 
+#: Those by which a trial of a sweep is found again, beside its algorithm and its seed.
+OF_TRIALS = ("data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites")
+
 
 def flag(name: str) -> str:
     """Return the option of `flareclust run` for a setting."""

@@ -46,7 +46,7 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
         raise UserError(f"{algorithm.name} is not federated; place the late site's file with --data")
     k, seed, params = about["k"], about["seed"], about["params"]
     executor, _ = algorithm.build(k, seed, params)
-    options = JobOptions(k=k, seed=seed, min_sites=1, task_timeout=task_timeout, assess=False)
+    options = JobOptions.of_any_site(k=k, seed=seed, task_timeout=task_timeout)
     sides = executor, PlacedAggregator(k, seed)
     job = build_job(
         algorithm, params, options, job_name=f"place-{algorithm.name}", sides=sides, sites=sites, tasks=[PLACE]

@@ -17,22 +17,27 @@ from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, check_num
 MIN_SITES = 2
 
 
-class RunSettings(Settings):
+class Quorum(Settings):
+    """How many sites a round needs."""
+
+    min_sites: int | None = setting(RUN["min_sites"], ge=1)
+
+    def for_sites(self, m: int) -> dict[str, int]:
+        """Return what changes of this with m sites, at most all of which a round needs."""
+        return {} if self.min_sites is None else {"min_sites": min(self.min_sites, m)}
+
+    def check_enough(self, m: int, known: str = "") -> None:
+        """Raise UserError where a round needs more sites than there are; `known` says what they are called."""
+        if self.min_sites is not None and self.min_sites > m:
+            raise UserError(f"min_sites={self.min_sites} is more than {known or f'the {m} sites that there are'}")
+
+
+class RunSettings(Quorum):
     """The settings that a run has in Python, on the command line, in a job and in a recipe."""
 
     seed: int = setting(RUN["seed"], ge=0, lt=2**32)
-    min_sites: int | None = setting(RUN["min_sites"], ge=1)
     task_timeout: int = setting(RUN["task_timeout"], ge=1)
     secure_sums: bool = setting(RUN["secure_sums"])
-
-    def for_sites(self, m: int) -> dict[str, int]:
-        """Return which of these settings change with m sites, at most all of which a round needs."""
-        return {} if self.min_sites is None else {"min_sites": min(self.min_sites, m)}
-
-    def check_enough(self, m: int) -> None:
-        """Raise UserError where a round needs more sites than there are."""
-        if self.min_sites is not None and self.min_sites > m:
-            raise UserError(f"min_sites={self.min_sites} is more than the {m} sites that there are")
 
 
 class JobOptions(RunSettings):
@@ -52,6 +57,11 @@ class JobOptions(RunSettings):
         strict=False,
         description="Names of the sites that may be among masked sums; None for any of the federation.",
     )
+
+    @classmethod
+    def of_any_site(cls, **settings: Any) -> "JobOptions":
+        """Return the settings of a job that one site is enough for, and that assesses nothing."""
+        return cls(min_sites=1, assess=False, **settings)
 
     @model_validator(mode="after")
     def _sums_that_are_on(self) -> "JobOptions":

@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +15,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.options import RUN, flag
 from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice
+from flareclust.data.datasets import Dataset
 from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
@@ -31,6 +33,49 @@ _PRIVATE = "differentially-private"
 
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
+
+
+@dataclass(frozen=True)
+class RowsAsked:
+    """Which rows a source is asked for: by an experiment, or by a POC, whose algorithm is not known yet.
+
+    Attributes:
+        data, partition, n_sites, seed, engine, columns, table_schema, id_column, truth: as of an experiment.
+        k: number of clusters, of a range the largest; None for the known one of a data set.
+        by_name: whether sites may have different columns, so that rows come with the names of theirs.
+        gaps: whether cells may be missing.
+        with_ids: whether sites need the ids of their rows.
+        class_column: the column with classes that the algorithm evaluates with; None for none.
+        algorithm: its name, for texts.
+    """
+
+    data: str
+    partition: str
+    n_sites: int
+    seed: int
+    engine: str = "inprocess"
+    columns: tuple[str, ...] | None = None
+    table_schema: str | None = None
+    id_column: str | None = None
+    truth: str | None = None
+    k: int | None = None
+    by_name: bool = False
+    gaps: bool = False
+    with_ids: bool = False
+    class_column: str | None = None
+    algorithm: str = ""
+
+    @property
+    def typed(self) -> bool:
+        """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
+        return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
+
+    def known_k(self, dataset: Dataset | None = None) -> int:
+        """Return k, by default the known number of clusters; UserError where it is not known."""
+        known = self.k or (None if dataset is None else dataset.n_clusters)
+        if known is None:
+            raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
+        return known
 
 
 class Experiment(RunSettings):
@@ -132,12 +177,10 @@ class Experiment(RunSettings):
 
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
-        algorithm = registry.get(self.algorithm)
         own = (name for name in RUN if name in type(self).model_fields and flag(name) == f"--{name.replace('_', '-')}")
-        algorithm.check_names(self.params, ("schema", "out", "track", *own))
-        for conflict in _CONFLICTS:
-            if problem := conflict(self, algorithm):
-                raise ValueError(problem)
+        registry.get(self.algorithm).check_names(self.params, ("schema", "out", "track", *own))
+        for problem in _conflicts(self):
+            raise ValueError(problem)
         return self
 
     @property
@@ -148,7 +191,26 @@ class Experiment(RunSettings):
     @property
     def typed(self) -> bool:
         """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
-        return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
+        return self.rows.typed
+
+    @property
+    def rows(self) -> RowsAsked:
+        """Return which rows it runs on."""
+        own = {
+            field.name: getattr(self, field.name)
+            for field in fields(RowsAsked)
+            if field.name in type(self).model_fields
+        }
+        return RowsAsked(
+            **own
+            | {
+                "k": self.k if self.k_range is None else self.k_range[1],
+                "by_name": registry.get(self.algorithm).partial,
+                "gaps": self.gaps,
+                "with_ids": self.protects_ids,
+                "class_column": self.params.get("class_column"),
+            }
+        )
 
     @property
     def samples(self) -> bool:
@@ -174,107 +236,65 @@ class Experiment(RunSettings):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-#: Find what does not go together in an experiment of an algorithm, in this order, and say what to do about it; something false
-#: where there is nothing.
-_CONFLICTS: Sequence[Callable[[Experiment, registry.Algorithm], object]] = (
-    lambda e, a: (
-        not a.federated
-        and e.engine != "inprocess"
-        and f"{e.algorithm} is not federated: use the engine inprocess, not {e.engine}"
-    ),
-    lambda e, a: (
-        not a.federated
-        and (e.policy or e.secure_sums)
-        and f"{e.algorithm} is not federated: there are no sites with a policy or with sums"
-    ),
-    lambda e, a: not a.federated and e.k_range and f"{e.algorithm} is not federated and takes one k, not a range",
-    lambda e, a: (
-        _PRIVATE in a.promises
-        and e.k_range
-        and f"{e.algorithm} takes one k, not a range: what chooses is not differentially private"
-    ),
-    lambda e, a: (
-        _PRIVATE in a.promises
-        and e.engine in ("inprocess", "simulator")
-        and not (e.policy and e.policy.get(DP))
-        and f"{e.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
-        "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
-    ),
-    lambda e, a: (
-        e.engine == "devices"
-        and (_PRIVATE in a.promises or e.policy or e.secure_sums)
-        and "the engine devices has sites without policies, whose sums are not masked; use the engine inprocess, or leave out "
-        "policy and secure_sums"
-    ),
-    lambda e, a: (
-        e.engine == "devices"
-        and a.partial
-        and f"{e.algorithm} is for sites with different columns: use the engine inprocess, not devices"
-    ),
-    lambda e, a: (
-        e.samples
-        and e.engine not in _SAMPLING_ENGINES
-        and f"cohort and dropout are for the engines {' and '.join(_SAMPLING_ENGINES)}, not {e.engine}"
-    ),
-    lambda e, a: (
-        e.samples
-        and (_PRIVATE in a.promises or a.partial or e.secure_sums or not a.federated)
-        and f"{e.algorithm}{' with secure_sums' if e.secure_sums else ''} needs the same sites in all rounds; leave out cohort and "
-        "dropout"
-    ),
-    lambda e, a: (
-        e.profile
-        and (problem := a.why_no_profile(e.params, secure_sums=e.secure_sums))
-        and f"{problem}; leave out profile (--profile)"
-    ),
-    lambda e, a: (
-        e.k_range
-        and a.partial
-        and f"{e.algorithm} takes one k, not a range: what chooses needs the same columns at every site"
-        f"{'; proxy chooses one up to k with choose_k=true' if e.algorithm == 'proxy' else ''}"
-    ),
-    lambda e, a: (
-        parse(e.partition).splits_columns
-        and a.federated
-        and not a.partial
-        and f"{e.algorithm} needs the same columns at every site, and partition {e.partition} assigns out columns as well; "
-        f"algorithms for different columns are {', '.join(name for name, one in registry.algorithms().items() if one.partial)}"
-    ),
-    lambda e, a: e.k_range and "k_min" in e.params and "a range of k says k_min already; leave out one of them",
-    lambda e, a: (
-        e.k_range
-        and "criterion" in e.params
-        and "with a range of k the criterion is an option of its own: --criterion, or criterion="
-    ),
-    lambda e, a: (
-        not e.k_range
-        and e.criterion != USUAL
-        and "criterion" not in e.params
-        and "k_min" in e.params
-        and f"--criterion is for a range of k, such as --k {e.params['k_min']}..{e.k}; with k_min give --set "
-        f"criterion={e.criterion}"
-    ),
-    lambda e, a: (
-        e.table_schema is not None
-        and (e.id_column or e.columns)
-        and "the schema says which columns are features and which are ids; leave out columns and id_column"
-    ),
-    lambda e, a: (
-        e.typed
-        and e.columns is not None
-        and "columns cannot be chosen beside id_column and truth; a schema says what each column is"
-    ),
-    lambda e, a: (
-        e.typed
-        and e.engine == "devices"
-        and "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
-    ),
-    lambda e, a: (
-        e.engine == "poc"
-        and (e.id_column or e.truth)
-        and "the sites of a POC read their rows themselves; leave out id_column and truth"
-    ),
-)
+def _conflicts(e: Experiment) -> Iterator[str]:
+    """Give what does not go together in an experiment, and what to do about it."""
+    a = registry.get(e.algorithm)
+    private, here = _PRIVATE in a.promises, e.engine in ("inprocess", "simulator")
+    if not a.federated:
+        if e.engine != "inprocess":
+            yield f"{a.name} is not federated: use the engine inprocess, not {e.engine}"
+        if e.policy or e.secure_sums:
+            yield f"{a.name} is not federated: there are no sites with a policy or with sums"
+        if e.k_range:
+            yield f"{a.name} is not federated and takes one k, not a range"
+    if private and e.k_range:
+        yield f"{a.name} takes one k, not a range: what chooses is not differentially private"
+    if private and here and not (e.policy and e.policy.get(DP)):
+        yield (
+            f"{a.name} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
+            "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
+        )
+    if e.engine == "devices" and (private or e.policy or e.secure_sums):
+        yield (
+            "the engine devices has sites without policies, whose sums are not masked; use the engine inprocess, or leave out "
+            "policy and secure_sums"
+        )
+    if e.engine == "devices" and a.partial:
+        yield f"{a.name} is for sites with different columns: use the engine inprocess, not devices"
+    if e.samples and e.engine not in _SAMPLING_ENGINES:
+        yield f"cohort and dropout are for the engines {' and '.join(_SAMPLING_ENGINES)}, not {e.engine}"
+    if e.samples and (private or a.partial or e.secure_sums or not a.federated):
+        own = f"{a.name}{' with secure_sums' if e.secure_sums else ''}"
+        yield f"{own} needs the same sites in all rounds; leave out cohort and dropout"
+    if e.profile and (problem := a.why_no_profile(e.params, secure_sums=e.secure_sums)):
+        yield f"{problem}; leave out profile (--profile)"
+    if e.k_range and a.partial:
+        yield (
+            f"{a.name} takes one k, not a range: what chooses needs the same columns at every site"
+            f"{'; proxy chooses one up to k with choose_k=true' if a.name == 'proxy' else ''}"
+        )
+    if parse(e.partition).splits_columns and a.federated and not a.partial:
+        yield (
+            f"{a.name} needs the same columns at every site, and partition {e.partition} assigns out columns as well; "
+            f"algorithms for different columns are {', '.join(name for name, one in registry.algorithms().items() if one.partial)}"
+        )
+    if e.k_range and "k_min" in e.params:
+        yield "a range of k says k_min already; leave out one of them"
+    if e.k_range and "criterion" in e.params:
+        yield "with a range of k the criterion is an option of its own: --criterion, or criterion="
+    if not e.k_range and e.criterion != USUAL and "criterion" not in e.params and "k_min" in e.params:
+        yield (
+            f"--criterion is for a range of k, such as --k {e.params['k_min']}..{e.k}; with k_min give --set "
+            f"criterion={e.criterion}"
+        )
+    if e.table_schema is not None and (e.id_column or e.columns):
+        yield "the schema says which columns are features and which are ids; leave out columns and id_column"
+    if e.typed and e.columns is not None:
+        yield "columns cannot be chosen beside id_column and truth; a schema says what each column is"
+    if e.typed and e.engine == "devices":
+        yield "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
+    if e.engine == "poc" and (e.id_column or e.truth):
+        yield "the sites of a POC read their rows themselves; leave out id_column and truth"
 
 
 def folder_name(experiment: Experiment, stamp: str) -> Path:

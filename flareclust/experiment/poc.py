@@ -14,15 +14,15 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core import compiled
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import SUFFIXES
-from flareclust.engines.options import MIN_SITES
+from flareclust.engines.options import MIN_SITES, RunSettings
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
 from flareclust.engines.poc.processes import answers, free_port
 from flareclust.engines.poc.state import SERVER, Poc, record_of
 from flareclust.engines.process_tree import ended
-from flareclust.experiment.config import make_experiment
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.config import RowsAsked
+from flareclust.experiment.prepare import source_of
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.tables.site_rows import site_files
 from flareclust.experiment.tables.typed_files import mapping_file
@@ -30,12 +30,6 @@ from flareclust.flare.session import connected_sites, open_session
 
 _CONNECT_SECONDS = 90.0
 _POLL_SECONDS = 0.25
-
-#: An algorithm that takes rows with the columns that each site has; which one does not matter here.
-_ANY_COLUMNS = "masked"
-
-#: One that takes tables with missing cells.
-_ANY_GAPS = "lloyd"
 
 
 def up(
@@ -112,17 +106,8 @@ def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str |
     Raises:
         UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
     """
-    experiment = make_experiment(
-        algorithm=_ANY_COLUMNS if schema is None or parse(partition).splits_columns else _ANY_GAPS,
-        data=data,
-        k=1,
-        partition=partition,
-        n_sites=n_sites,
-        seed=seed,
-        table_schema=schema,
-        engine="inprocess",
-    )
-    prepared = prepare(experiment)
+    asked = RowsAsked(data, partition, n_sites, RunSettings(seed=seed).seed, table_schema=schema, k=1, by_name=True)
+    prepared = source_of(asked).sites(asked)
     if SERVER in prepared.sites:
         raise UserError(f"a site cannot be called {SERVER}, which is the server's name here; rename its file")
     return prepared

@@ -1,9 +1,10 @@
-"""From an experiment to a federation that can run: data loaded, rows assigned to sites."""
+"""Where the rows of an experiment come from, and the federation that can run with them: sources, and the choice among them."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,87 +12,248 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean, site_name
-from flareclust.data.datasets import Dataset, load
+from flareclust.data import datasets
+from flareclust.data.cells import check_rows
+from flareclust.data.datasets import Dataset
 from flareclust.data.devices import Devices
 from flareclust.data.feature_partition import split_features
-from flareclust.data.frames import table_of
+from flareclust.data.frames import is_frame, table_of
 from flareclust.data.ids import Ids
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import File, Numbers, Rows, Table
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
-from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepared import Prepared, known_k, names_of
+from flareclust.experiment.config import Experiment, RowsAsked
+from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.tables.site_rows import as_rows, common_columns, ids_of_images, image_settings, site_files
 from flareclust.experiment.tables.typed_rows import (
-    agreed_columns,
     compared,
+    fingerprint_of,
     one_table,
     own_sites,
     required_schema,
     schema_facts,
     settled_settings,
 )
-from flareclust.protocol import registry
+from flareclust.schema.columns import read_schema
 from flareclust.schema.reading import check_read_by
 
 
-def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
-    """Load the data and assign the rows to sites.
+class Source(Protocol):
+    """Where rows come from."""
+
+    def sites(self, asked: RowsAsked) -> Prepared:
+        """Return the sites with their rows.
+
+        Raises:
+            UserError: the rows cannot be read or split as asked, or k is not known.
+        """
+
+
+def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
+    """Return the federation that an experiment runs on: the rows of a source, and the settings that follow from them.
 
     Args:
-        experiment: names the data, unless `dataset` is given.
-        dataset: the data in memory.
+        experiment: what to run.
+        source: None for what the experiment names.
 
     Raises:
-        UserError: the data cannot be loaded or split as asked, or k is not known.
+        UserError: as `Source.sites`, or the algorithm cannot do what a schema says.
     """
-    if experiment.engine == "production":
-        return agreed_columns(experiment)
-    if experiment.engine == "poc":
+    source, settled = source or source_of(experiment.rows, experiment.kit), settled_settings(experiment)
+    found = source.sites(experiment.rows)
+    params = {**found.params, **image_settings(experiment.algorithm, found.sites), **settled}
+    if isinstance(source, FileFolder) and found.columns is not None and found.agreement != "may-lack":
+        params = {**compared(experiment), **params}
+    return replace(found, params=params, **schema_facts(experiment))
+
+
+def source_of(asked: RowsAsked, kit: str | None = None) -> Source:
+    """Return where rows come from that settings name: sites with their own, a POC, a folder, one table or data set."""
+    if asked.engine == "production":
+        return Provisioned()
+    if asked.engine == "poc":
         from flareclust.engines.poc import federation as poc
 
-        return prepare_poc(poc.find(Path(experiment.kit or poc.DEFAULT)), experiment)
-    if dataset is None and parse(experiment.partition).name == "none":
-        return own_sites(experiment) if experiment.typed else _own_files(experiment)
-    return _one_table(experiment, dataset)
+        return PocSites(poc.find(Path(kit or poc.DEFAULT)))
+    if parse(asked.partition).name == "none":
+        return TypedFolder() if asked.typed else FileFolder()
+    return OneTable()
 
 
-def _own_files(experiment: Experiment) -> Prepared:
-    """Return the sites whose files of numbers, or folders of images, are in one folder."""
-    sites = site_files(Path(experiment.data))
-    if experiment.engine == "devices":
+def of_named_sites(data: Mapping[str, Any], partition: str | None, n_sites: int | None) -> tuple[str, int]:
+    """Return partition and number of sites of rows by site; raise UserError where something else was asked for."""
+    if not data:
+        raise UserError("no sites: expected a mapping of site names to rows")
+    if n_sites not in (None, len(data)):
+        raise UserError(f"n_sites is {n_sites}, and data has {len(data)} sites by name; leave n_sites out")
+    if partition not in (None, "none"):
         raise UserError(
-            "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
+            f"partition is {partition!r}, and data has the rows of each site; leave it out, or pass one table"
         )
-    prepared = replace(_by_name(experiment, sites), ids=ids_of_images(sites))
-    named = prepared.columns is not None and prepared.agreement != "may-lack"
-    return replace(prepared, params={**compared(experiment), **prepared.params}) if named else prepared
+    return "none", len(data)
 
 
-def _one_table(experiment: Experiment, dataset: Dataset | None) -> Prepared:
-    """Return the sites that the rows of one table, or of a data set in memory, are assigned to."""
-    ids: Sequence[str] | None = None
-    if dataset is None:
-        if Path(experiment.data).is_dir():
-            raise UserError(
-                f"{experiment.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"
-            )
-        if experiment.typed:
-            dataset, ids = one_table(experiment)
-        else:
-            dataset = load(experiment.data, gaps=experiment.gaps)
-    prepared = _split(experiment, _chosen(dataset, experiment.columns))
+def in_memory(experiment: Experiment, data: Any) -> Source:
+    """Return where rows come from that a caller has: an array or data frame to be split, or the tables of sites by name."""
+    if experiment.engine in ("poc", "production"):
+        raise UserError(f"the sites of the engine {experiment.engine} have rows of their own; leave out data")
     if experiment.typed:
-        params = {**prepared.params, **settled_settings(experiment)}
-        prepared = replace(prepared, params=params, **schema_facts(experiment))
-    if ids is None or prepared.index is None:
-        return prepared
-    own = {site: [ids[row] for row in rows] for site, rows in prepared.index.items()}
-    if experiment.protects_ids:
-        prepared = replace(prepared, sites={site: _with_ids(prepared, site, own[site]) for site in prepared.sites})
-    return replace(prepared, ids=own)
+        _check_typed(experiment, data)
+    if isinstance(data, Mapping):
+        return NamedSites(data)
+    table = table_of("data", data) if is_frame(data) else None
+    if table is not None and table.repeats > 1:
+        raise UserError("a table with weights is one site's; give it as such: data={name: table, ...}")
+    X = check_rows(data if table is None else table.X, where="data", gaps=experiment.gaps)
+    if table is None:
+        return OneTable(Dataset(name="own data", X=X))
+    return OneTable(Dataset(name="own data", X=X, columns=table.columns, dropped=table.dropped), schema=table.schema)
+
+
+def _check_typed(experiment: Experiment, data: Any) -> None:
+    """Raise UserError unless these are tables that `read_table` has read by the experiment's schema."""
+    tables = list(data.values()) if isinstance(data, Mapping) else []
+    read = bool(tables) and all(isinstance(table, Table) for table in tables)
+    if not read or experiment.table_schema is None:
+        raise UserError(
+            "schema, id_column and truth need the path of one file, or of a folder with a file for each site; or give a "
+            "schema and a table of flareclust.read_table for each site"
+        )
+    if experiment.truth or experiment.id_column:
+        raise UserError(
+            "tables of flareclust.read_table hold features, and ids where the schema names them; leave out truth and "
+            "id_column, or give the folder with the files"
+        )
+    check_read_by({site: table.schema for site, table in data.items()}, fingerprint_of(experiment))
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """Sites that read their rows themselves, by the schema that is asked for, if there is one."""
+
+    def sites(self, asked: RowsAsked) -> Prepared:
+        """Return sites without rows."""
+        known = None if asked.table_schema is None else read_schema(asked.table_schema).features
+        return Prepared(asked.known_k(), {}, columns=known)
+
+
+@dataclass(frozen=True)
+class PocSites:
+    """The sites of a POC, with their own files; it decides data, partition, number of sites and seed, whatever is asked."""
+
+    there: Poc
+
+    def sites(self, asked: RowsAsked) -> Prepared:
+        """Return the sites, and which rows of the data set they have; UserError also where columns are asked for."""
+        if asked.columns is not None:
+            raise UserError(
+                "the sites of a POC say which columns they use, in local/flareclust.yaml; leave out --columns"
+            )
+        there = self.there
+        like = replace(asked, engine="inprocess", data=there.data, partition=there.partition, n_sites=there.n_sites)
+        like = replace(like, seed=there.seed, table_schema=there.schema)
+        prepared = source_of(like).sites(like)
+        if there.own_tables:
+            return replace(prepared, params=required_schema(there.schema))
+        files = {site: file_of(kit) for site, kit in there.kits.items()}
+        if prepared.dataset is None:
+            return replace(prepared, sites=files)
+        agreement: Agreement = "may-lack" if parse(there.partition).splits_columns else "has"
+        return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement)
+
+
+@dataclass(frozen=True)
+class TypedFolder:
+    """A folder with a table for each site, read by a schema or the names of ids and classes."""
+
+    def sites(self, asked: RowsAsked) -> Prepared:
+        """Return the sites with their tables; UserError also with all faults of all tables."""
+        return own_sites(asked)
+
+
+@dataclass(frozen=True)
+class FileFolder:
+    """A folder with a file of numbers, or a folder of images, for each site."""
+
+    def sites(self, asked: RowsAsked) -> Prepared:
+        """Return the sites with their files, which are read later."""
+        sites = site_files(Path(asked.data))
+        if asked.engine == "devices":
+            raise UserError(
+                "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
+            )
+        return replace(_by_name(asked, sites), ids=ids_of_images(sites))
+
+
+@dataclass(frozen=True)
+class NamedSites:
+    """Rows by site as they are: arrays (n_i, d), data frames or paths of files; or many devices.
+
+    Data frames are read by the names of their columns: those of the first site in all of them, unless sites may have different
+    columns.
+    """
+
+    given: Mapping[str, object]
+
+    def sites(self, asked: RowsAsked) -> Prepared:
+        """Return the sites.
+
+        Raises:
+            UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
+        """
+        if isinstance(self.given, Devices):
+            return Prepared(asked.known_k(), {}, devices=self.given)
+        rows = {site_name(name): as_rows(name, value) for name, value in self.given.items()}
+        if not rows:
+            raise UserError("no sites: expected a mapping of site names to rows")
+        rows = dict(sorted(rows.items()))
+        prepared = replace(_by_name(asked, rows), schema=_read_by(rows, one=not asked.by_name))
+        return _one_array(prepared) if asked.engine == "devices" else prepared
+
+
+@dataclass(frozen=True)
+class OneTable:
+    """One table or data set, whose rows are assigned to sites.
+
+    Attributes:
+        dataset: None where it is not loaded yet.
+        ids: of its rows, where they have any.
+        schema: fingerprint of the schema by which it was read, "" for none.
+    """
+
+    dataset: Dataset | None = None
+    ids: Sequence[str] | None = None
+    schema: str = ""
+
+    def loaded(self, asked: RowsAsked) -> "OneTable":
+        """Return the table with its rows.
+
+        Raises:
+            UserError: they cannot be loaded.
+        """
+        return self if self.dataset is not None else _load(asked)
+
+    def sites(self, asked: RowsAsked) -> Prepared:
+        """Return the sites with their rows."""
+        own = self.loaded(asked)
+        assert own.dataset is not None
+        prepared = replace(_split(asked, _chosen(own.dataset, asked.columns)), schema=own.schema)
+        if own.ids is None or prepared.index is None:
+            return prepared
+        ids = {site: [own.ids[row] for row in rows] for site, rows in prepared.index.items()}
+        if asked.with_ids:
+            prepared = replace(prepared, sites={site: _with_ids(prepared, site, ids[site]) for site in prepared.sites})
+        return replace(prepared, ids=ids)
+
+
+def _load(asked: RowsAsked) -> OneTable:
+    if Path(asked.data).is_dir():
+        raise UserError(
+            f"{asked.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"
+        )
+    return OneTable(*one_table(asked)) if asked.typed else OneTable(datasets.load(asked.data, gaps=asked.gaps))
 
 
 def _with_ids(prepared: Prepared, site: str, own: Sequence[str]) -> Table:
@@ -104,72 +266,35 @@ def _with_ids(prepared: Prepared, site: str, own: Sequence[str]) -> Table:
     return Table(rows, prepared.columns, ids=ids)
 
 
-def _split(experiment: Experiment, dataset: Dataset) -> Prepared:
+def _split(asked: RowsAsked, dataset: Dataset) -> Prepared:
     """Assign the rows of a data set to sites."""
-    rng = stream(experiment.seed, 0, "partition")
-    spec, algorithm = parse(experiment.partition), registry.get(experiment.algorithm)
+    rng, spec = stream(asked.seed, 0, "partition"), parse(asked.partition)
     parted = not SPECS[spec.name].needs_owners  # owners may have units of their own
     if spec.splits_columns:
-        split = split_features(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
-        k = split.k if experiment.k is None and split.k is not None else known_k(experiment, dataset)
-        return Prepared(
-            k,
-            _assigned(dataset, split.rows, split.columns, algorithm),
-            split.rows,
-            dataset,
-            dataset.columns,
-            parted=parted,
-        )
-    k = known_k(experiment, dataset)
-    if experiment.engine == "devices":
-        site, m = site_of_rows(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
+        split = split_features(spec, dataset.X, dataset.y, asked.n_sites, rng, dataset.owners)
+        k = split.k if asked.k is None and split.k is not None else asked.known_k(dataset)
+        sites = _assigned(dataset, split.rows, split.columns, by_name=asked.by_name)
+        return Prepared(k, sites, split.rows, dataset, dataset.columns, parted=parted)
+    k = asked.known_k(dataset)
+    if asked.engine == "devices":
+        site, m = site_of_rows(spec, dataset.X, dataset.y, asked.n_sites, rng, dataset.owners)
         rows, starts = rows_by_site(site, m)
         devices = Devices(dataset.X[rows], starts, [f"site-{i + 1}" for i in range(m)])
         about = replace(dataset, X=np.empty((0, dataset.X.shape[1])), y=None, owners=None)
         return Prepared(k, {}, dataset=about, columns=dataset.columns, devices=devices)
-    index = partition(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
-    every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
-    sites = _assigned(dataset, index, every, algorithm)
-    if (column := experiment.params.get("class_column")) is not None:
-        sites = _with_classes(dataset, index, str(column))
+    index = partition(spec, dataset.X, dataset.y, asked.n_sites, rng, dataset.owners)
+    if asked.class_column is not None:
+        sites = _with_classes(dataset, index, asked.class_column)
+    else:
+        sites = _assigned(dataset, index, dict.fromkeys(index, np.arange(dataset.X.shape[1])), by_name=asked.by_name)
     return Prepared(k, sites, index, dataset, dataset.columns, parted=parted)
 
 
-def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
-    """Return the federation of a POC for an experiment: the sites' own files, and which rows of the data set they have.
-
-    Args:
-        there: decides data, partition, number of sites and the partition's seed, whatever the experiment says of them.
-        experiment: decides the algorithm and k.
-
-    Raises:
-        UserError: the experiment chooses columns, which is the sites' business here, or its k is not known.
-    """
-    if experiment.columns is not None:
-        raise UserError("the sites of a POC say which columns they use, in local/flareclust.yaml; leave out --columns")
-    like = {
-        "engine": "inprocess",
-        "data": there.data,
-        "partition": there.partition,
-        "n_sites": there.n_sites,
-        "seed": there.seed,
-        "table_schema": there.schema,
-    }
-    prepared = prepare(experiment.model_copy(update=like))
-    if there.own_tables:
-        return replace(prepared, params={**prepared.params, **required_schema(there.schema)})
-    files = {site: file_of(kit) for site, kit in there.kits.items()}
-    if prepared.dataset is None:
-        return replace(prepared, sites=files)
-    agreement: Agreement = "may-lack" if parse(there.partition).splits_columns else "has"
-    return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement)
-
-
 def _assigned(
-    dataset: Dataset, index: Mapping[str, IntArray], columns: Mapping[str, IntArray], algorithm: registry.Algorithm
+    dataset: Dataset, index: Mapping[str, IntArray], columns: Mapping[str, IntArray], *, by_name: bool
 ) -> dict[str, Rows]:
-    """Return each site's rows: of its columns and with their names where the algorithm goes by them, else of all columns."""
-    if not algorithm.partial:
+    """Return each site's rows: of its columns and with their names, or of all columns."""
+    if not by_name:
         return {site: dataset.X[rows] for site, rows in index.items()}
     names = np.array(names_of(dataset))
     return {
@@ -187,26 +312,6 @@ def _with_classes(dataset: Dataset, index: Mapping[str, IntArray], column: str) 
         raise UserError(f"{dataset.name} has no classes, so class_column={column!r} must name a column of it")
     X = np.column_stack([dataset.X, np.unique(dataset.y, return_inverse=True)[1]])
     return {site: Table(X[rows], (*names, column)) for site, rows in index.items()}
-
-
-def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepared:
-    """Take rows by site as they are: arrays (n_i, d), data frames or paths of files.
-
-    Data frames are read by the names of their columns: those of the first site in all of them, unless the algorithm is
-    one for sites with different columns.
-
-    Raises:
-        UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
-    """
-    if isinstance(sites, Devices):
-        return Prepared(known_k(experiment, None), {}, devices=sites)
-    rows = {site_name(name): as_rows(name, value) for name, value in sites.items()}
-    if not rows:
-        raise UserError("no sites: expected a mapping of site names to rows")
-    rows = dict(sorted(rows.items()))
-    schema = _read_by(rows, one=not registry.get(experiment.algorithm).partial)
-    prepared = replace(_by_name(experiment, rows), schema=schema)
-    return _one_array(prepared) if experiment.engine == "devices" else prepared
 
 
 def _read_by(sites: Mapping[str, Rows], *, one: bool) -> str:
@@ -249,13 +354,13 @@ def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> Fl
     return np.ascontiguousarray(rows.X[:, [names.index(name) for name in wanted]])
 
 
-def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
-    k = known_k(experiment, None)
-    params = image_settings(experiment.algorithm, sites)
-    if registry.get(experiment.algorithm).partial:
-        chosen = {site: _those_of(site, rows, experiment.columns) for site, rows in sites.items()}
-        _check_somewhere(chosen, experiment.columns or ())
-        return Prepared(k, chosen, columns=experiment.columns, agreement="may-lack")
+def _by_name(asked: RowsAsked, sites: Mapping[str, Rows]) -> Prepared:
+    """Return sites whose columns are found by their names, where they have names."""
+    k = asked.known_k()
+    if asked.by_name:
+        chosen = {site: _those_of(site, rows, asked.columns) for site, rows in sites.items()}
+        _check_somewhere(chosen, asked.columns or ())
+        return Prepared(k, chosen, columns=asked.columns, agreement="may-lack")
     tables = {site: rows for site, rows in sites.items() if isinstance(rows, Table)}
     if tables and len(tables) < len(sites):
         other = next(site for site in sites if site not in tables)
@@ -263,19 +368,19 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
             f"{other}: expected a data frame, as other sites have, whose columns have names; got other rows"
         )
     if tables:
-        columns = experiment.columns or next(iter(tables.values())).columns or ()
-        exact = experiment.columns is None
+        columns, exact = asked.columns or next(iter(tables.values())).columns or (), asked.columns is None
         read = {
             site: replace(rows, X=_only(site, rows, columns, exact=exact), columns=columns)
             for site, rows in tables.items()
         }
-        by_name = "class_column" in experiment.params
-        named: dict[str, Rows] = {site: one if by_name or one.says_more else one.X for site, one in read.items()}
+        named: dict[str, Rows] = {
+            site: one if asked.class_column is not None or one.says_more else one.X for site, one in read.items()
+        }
         ids = {site: tuple(one.ids) for site, one in tables.items() if one.ids is not None}
         return Prepared(k, named, columns=columns, ids=ids)
-    if experiment.columns is not None:
-        return Prepared(k, sites, columns=experiment.columns, params=params)
-    return Prepared(k, sites, columns=common_columns(sites), agreement="exact", params=params)
+    if asked.columns is not None:
+        return Prepared(k, sites, columns=asked.columns)
+    return Prepared(k, sites, columns=common_columns(sites), agreement="exact")
 
 
 def _check_somewhere(sites: Mapping[str, Rows], wanted: tuple[str, ...]) -> None:

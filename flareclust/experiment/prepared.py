@@ -14,7 +14,6 @@ from flareclust.data.datasets import Dataset
 from flareclust.data.devices import Devices
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
-from flareclust.experiment.config import Experiment
 from flareclust.sites.rows import SiteData
 
 
@@ -73,18 +72,6 @@ class Prepared:
     def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an experiment with these settings that the data decide: `k` and `params`."""
         return {"k": self.k, "params": {**self.params, **params}}
-
-
-def known_k(experiment: Experiment, dataset: Dataset | None) -> int:
-    """Return k, of a range the largest; by default the known number of clusters. UserError where it is not known."""
-    if experiment.k_range is not None:
-        return experiment.k_range[1]
-    if experiment.k is not None:
-        return experiment.k
-    known = None if dataset is None else dataset.n_clusters
-    if known is None:
-        raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
-    return known
 
 
 def names_of(dataset: Dataset) -> tuple[str, ...]:

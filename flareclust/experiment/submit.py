@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import UserError
 from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.digest import digest_of
 from flareclust.data.labels import LABELS_FILE, read_labels
@@ -62,20 +62,6 @@ def submit(
     submission = _Submission(experiment, prepared, on_round, token, kept)
     submission.check()
     return submission.run()
-
-
-def submit_again(
-    experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str, kept: Kept = None
-) -> Outcome:
-    """Do as `submit` does, and start the job again where it ended for a reason outside of it: `experiment.retries` times."""
-    for _ in range(experiment.retries):
-        try:
-            return submit(experiment, prepared, on_round, token, kept)
-        except JobFailed as error:
-            if not error.transient:
-                raise
-            log.warning("the job is started again: %s", error)
-    return submit(experiment, prepared, on_round, token, kept)
 
 
 @dataclass(frozen=True)

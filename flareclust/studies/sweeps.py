@@ -1,27 +1,18 @@
 """`flareclust.sweep`: a grid of experiments, resumed where it was stopped."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.extras import require
 from flareclust._foundation.own_files import check_target
 from flareclust.experiment.sweeps.compare import COMPARE
-from flareclust.experiment.sweeps.folder import (
-    CSV,
-    FIGURE,
-    TABLE,
-    TRIALS,
-    FileRunner,
-    TrialFile,
-    study_folder,
-    write_files,
-)
+from flareclust.experiment.sweeps.folder import CSV, FIGURE, TABLE, TRIALS, study_folder, write_files
 from flareclust.experiment.sweeps.report import StudySummary
-from flareclust.experiment.sweeps.sweep import Sweep, SweepRunner, make_sweep, parse_runner, read_sweep, trials
-from flareclust.experiment.sweeps.trials import Attempt, OnDone, TrialRun, attempt_any
+from flareclust.experiment.sweeps.sweep import Sweep, parse_runner, read_sweep, trials
+from flareclust.experiment.sweeps.trials import OnDone, TrialRun
+from flareclust.flows.study import StudyRunner
 
 
 @dataclass(frozen=True)
@@ -110,39 +101,21 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     todo = trials(chosen)
     path = (out or study_folder(chosen.name, todo)) / TRIALS
     check_target(path.parent, (TRIALS, f"{TRIALS}.part", TABLE, CSV, COMPARE, FIGURE))
-    TrialFile(path, chosen.name, todo, chosen.mlflow_experiment)  # refuses those of another sweep
-    if not track:
-        with _attempts(runner, chosen.workers) as attempt:
-            plain = FileRunner(path, chosen.name, chosen.workers, on_done, chosen.mlflow_experiment, attempt)
-            return _result(chosen.name, plain(todo), plain.kept)
-    for extra in ("tracking", "flows"):
+    for extra in ("tracking", "flows") if track else ():
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
-    from flareclust.flows.sweep import TrackedRunner
-
-    tracked = TrackedRunner(chosen.name, chosen.mlflow_experiment, None, on_done, chosen.workers, path, runner=runner)
-    done = tracked(todo)
-    found = _result(chosen.name, done, tracked.kept)
-    return replace(found, run_id=tracked.run_id, run_page=tracked.run_page, warnings=tracked.warnings)
-
-
-def _result(name: str, done: Sequence[TrialRun], kept: TrialFile | None) -> SweepResult:
-    """Write the files of a sweep that is over beside its trials."""
+    study = StudyRunner(
+        *(chosen.name, chosen.mlflow_experiment, None, on_done, chosen.workers, path), runner=runner, track=track
+    )
+    done, kept = study(todo), study.kept
     assert kept is not None
-    files = [kept.file, *write_files(name, done, kept.file.parent)]
-    return SweepResult(name, done, kept.file.parent, files, None, [kept.warning] if kept.warning else [])
+    files = [kept.file, *write_files(chosen.name, done, kept.file.parent)]
+    return SweepResult(
+        chosen.name, done, kept.file.parent, files, study.run_id, warnings=study.warnings, run_page=study.run_page
+    )
 
 
 def _checked(study: str | Path | Mapping[str, Any], workers: int | None, runner: str | None) -> Sweep:
     if isinstance(study, Mapping):
         given = {"workers": workers, "runner": runner}
-        return make_sweep({**study, **{name: value for name, value in given.items() if value is not None}})
+        return Sweep(**{**study, **{name: value for name, value in given.items() if value is not None}})
     return read_sweep(study, workers, runner=runner)
-
-
-def _attempts(runner: SweepRunner, workers: int) -> AbstractContextManager[Attempt]:
-    """Give what runs a trial; Prefect, which takes seconds to import, only where the runner is one of its own."""
-    if runner.local:
-        return nullcontext(attempt_any)
-    from flareclust.flows.runners import attempts
-
-    return attempts(runner, workers)

@@ -9,7 +9,7 @@ from benchmarks.papers import (
 from benchmarks.papers.masked_damaged import DAMAGED, errors_by_round, expected, with_noise
 from benchmarks.papers.masked_setups import experiment, masked_as_printed
 from benchmarks.papers.masked_values import har
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.submit import submit
 from flareclust.experiment.sweeps.trials import Cell
@@ -35,7 +35,7 @@ def test_what_is_left_of_a_damage_by_hand():
 def test_without_damage_it_is_the_algorithm_and_its_last_error_is_e3():
     one, dataset = har("1"), STAND_INS["har"]
     asked = experiment(one, masked_as_printed(one), dataset, 0)
-    prepared = prepare(asked, dataset)
+    prepared = prepare(asked, OneTable(dataset))
     outcome = submit(asked, prepared)
     errors = errors_by_round(prepared, outcome)
     assert errors[-1] == pytest.approx(evaluate(asked, prepared, outcome, 0.0).metrics["relative_distance"])

@@ -21,7 +21,7 @@ from benchmarks.papers.base import Study, Value, run_entry
 from benchmarks.papers.masked_setups import Method, experiment, masked_as_printed, proxy_as_printed
 from benchmarks.papers.masked_values import SetUp, dim, har, qmnist, set_ups
 from benchmarks.papers.report import to_json
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.submit import submit
 from flareclust.experiment.sweeps.trials import Cell, TrialRun, attempt
 from tests.benchmarks.masked_cases import STAND_INS
@@ -92,7 +92,7 @@ def test_the_method_that_the_tables_force_is_the_one_that_would_be_chosen():
     for one in (qmnist("1"), qmnist("2")):
         dataset = STAND_INS[one.data]
         asked = experiment(one, Method("masked", "masked", {"rounds": 0}), dataset, 0)
-        assert str(submit(asked, prepare(asked, dataset)).arrays["method"]) == one.method
+        assert str(submit(asked, prepare(asked, OneTable(dataset))).arrays["method"]) == one.method
 
 
 def test_all_of_them_are_found_by_the_papers_name():
@@ -124,7 +124,7 @@ def test_table1_tests_the_split_that_the_algorithms_get(monkeypatch):
     monkeypatch.setattr(masked_tables, "assumption_8_rate", rate)
     one, dataset = har("1"), STAND_INS["har"]
     assert masked_tables._rate(one, dataset, 3).measure().final == {"rate": 0.5}
-    prepared = prepare(experiment(one, masked_as_printed(one), dataset, 3), dataset)
+    prepared = prepare(experiment(one, masked_as_printed(one), dataset, 3), OneTable(dataset))
     assert seen["triplets"] == 1000
     assert len(seen["rows"]) == 30
     for site, table in prepared.sites.items():

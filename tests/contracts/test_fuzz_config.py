@@ -19,7 +19,7 @@ from flareclust.cli.settings import parse_settings
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.sweeps.sweep import make_sweep, read_sweep
+from flareclust.experiment.sweeps.sweep import Sweep, read_sweep
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.rows import SiteData
 from tests.fuzz.files import MEMORY, check_config, check_table
@@ -278,4 +278,4 @@ def test_a_sweep_of_more_combinations_than_can_be_counted_through_is_refused():
     many = list(range(1, 2000))
     grid = {"name": "ffcm", "n_init": many, "min_count": many, "max_iter": many}
     with limited(), pytest.raises(UserError, match="at most 100000 can be run"):
-        make_sweep({"name": "s", "data": "iris", "algorithms": [grid]})
+        Sweep(name="s", data="iris", algorithms=[grid])

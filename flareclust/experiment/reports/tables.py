@@ -38,7 +38,7 @@ def print_tables(experiment: Experiment) -> None:
         Console().print(table_of("", *numbers("rows", "columns"), *heads, rows=rows))
         _print_hints(experiment, tables)
         return
-    path, schema = Path(experiment.data), schema_of(experiment)
+    path, schema = Path(experiment.data), schema_of(experiment.rows)
     if parse(experiment.partition).name == "none":
         typed = typed_sites(path, schema, experiment.truth, agreed=experiment.table_schema is not None)
     else:

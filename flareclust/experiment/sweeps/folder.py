@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,7 +18,7 @@ from flareclust._foundation.own_files import fallbacks, write_atomically
 from flareclust.experiment.sweeps.compare import COMPARE, compare_page
 from flareclust.experiment.sweeps.figure import sweep_figure
 from flareclust.experiment.sweeps.report import StudySummary
-from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any
+from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun
 from flareclust.plotting.style import save
 
 _FOLDER = Path("flareclust-sweeps")
@@ -129,36 +128,6 @@ class TrialFile:
                 lines.writelines(_line(one, self.about) for one in self.done)
         except OSError as error:
             raise UserError(f"{file} cannot be written: {error.strerror}") from None
-
-
-@dataclass
-class FileRunner:
-    """Runs trials and keeps them in a file, without MLflow.
-
-    Attributes:
-        file: the file, see `TrialFile`.
-        study: name of the study.
-        workers: how many trials run side by side.
-        on_done: called with each trial that is over, also with those that the file had.
-        experiment: name of the MLflow experiment that they can be logged to.
-        attempt: runs one of them.
-        kept: the file of the last call, as it was in the end.
-    """
-
-    file: Path
-    study: str
-    workers: int = 2
-    on_done: OnDone = lambda done: None
-    experiment: str = "flareclust"
-    attempt: Attempt = attempt_any
-    kept: TrialFile | None = field(default=None, init=False)
-
-    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
-        """Run all trials that the file does not have; raise what `TrialFile` and its `run` do."""
-        self.kept = file = TrialFile(self.file, self.study, trials, self.experiment)
-        for done in file.done:
-            self.on_done(done)
-        return file.run(self.attempt, self.workers, self.on_done)
 
 
 def run_in_threads(run: Callable[[int], object], numbers: Sequence[int], workers: int) -> None:

@@ -16,13 +16,14 @@ from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.settings import Settings
+from flareclust._foundation.options import RUN
+from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.data import datasets
 from flareclust.data.partition_specs import parse
+from flareclust.engines.options import Quorum
 from flareclust.experiment.config import Engine, Experiment, make_experiment, usual_experiment
-from flareclust.experiment.prepare import prepare
-from flareclust.experiment.sweeps.trials import Trial, data_name, experiment_trial, is_known, load_data, own_files
+from flareclust.experiment.prepare import Source, prepare
+from flareclust.experiment.sweeps.trials import Trial, data_name, experiment_trial, is_known, load_source
 from flareclust.protocol import registry
 
 if sys.version_info >= (3, 11):
@@ -44,17 +45,6 @@ class _Choice:
     params: Mapping[str, Any]
 
 
-def _expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[_Choice]:
-    """Return every algorithm with every combination of its settings' values.
-
-    Combinations are distinguished by the settings that have several values: `kfed k_local=3`.
-
-    Raises:
-        UserError: an algorithm or a setting is unknown, a list of values is empty, or a label cannot be used.
-    """
-    return [choice for entry in algorithms for choice in _choices(entry)]
-
-
 def _check_different(what: str, values: Sequence[Any]) -> None:
     """Raise UserError for an empty list, or one with a value twice."""
     if not values:
@@ -66,6 +56,17 @@ def _check_different(what: str, values: Sequence[Any]) -> None:
 def _listed(value: Any) -> list[Any]:
     """Return a list as it is, and another value as a list of one."""
     return list(value) if isinstance(value, list) else [value]
+
+
+def _expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[_Choice]:
+    """Return every algorithm with every combination of its settings' values.
+
+    Combinations are distinguished by the settings that have several values: `kfed k_local=3`.
+
+    Raises:
+        UserError: an algorithm or a setting is unknown, a list of values is empty, or a label cannot be used.
+    """
+    return [choice for entry in algorithms for choice in _choices(entry)]
 
 
 def _choices(entry: str | Mapping[str, Any]) -> list[_Choice]:
@@ -137,45 +138,35 @@ def parse_runner(text: object) -> SweepRunner:
     return SweepRunner(name, address or None)
 
 
-class Sweep(Settings):
-    """A sweep as its file has it. Values that are lists are tried one by one.
-
-    Attributes:
-        name: of the study; its MLflow parent run is called so.
-        data: data sets' names, table files, or with partition "none" folders with one file per site.
-        algorithms: names, or tables with `name`, maybe `label`, and settings; a setting's list is tried value by value.
-        seeds: n for 0 ... n-1, or a list.
-        n_sites: number of sites.
-        partitions: see `flareclust.data.partition`.
-        k: numbers of clusters; None for those that are known of the data sets.
-        table_schema: file with the schema by which tables are read; its key in the file is `schema`.
-        id_column, truth: the columns with ids, where no schema says it, and with known classes.
-        engine: "inprocess" or "simulator"; baselines that are not federated always run in-process.
-        min_sites: quorum of a round; None for more than half of the sites.
-        profile: whether the clusters of each trial are described, where its algorithm can.
-        mlflow_experiment: name of the MLflow experiment.
-        workers: trials that run side by side.
-        runner: where they run, see `parse_runner`.
-    """
+class Sweep(Quorum):
+    """A sweep as its file has it. Values that are lists are tried one by one."""
 
     renamed: ClassVar[Mapping[str, str]] = {"schema": "table_schema"}
 
-    name: str
-    data: str | list[str]
-    algorithms: list[str | dict[str, Any]]
-    seeds: int | list[int] = 10
-    n_sites: int = 10
-    partitions: str | list[str] = "iid"
-    k: int | list[int] | None = None
-    table_schema: str | None = None
-    id_column: str | None = None
-    truth: str | None = None
-    engine: Engine = "inprocess"
-    min_sites: int | None = None
-    profile: bool = False
-    mlflow_experiment: str = Field(default_factory=usual_experiment)
-    workers: int = 2
-    runner: str = "threads"
+    name: str = Field(description="Name of the study; its MLflow parent run is called so.")
+    data: str | list[str] = Field(
+        description='Data sets\' names, table files, or with partition "none" folders with one file per site.'
+    )
+    algorithms: list[str | dict[str, Any]] = Field(
+        description="Names, or tables with `name`, maybe `label`, and settings; a setting's list is tried value by value."
+    )
+    seeds: int | list[int] = Field(default=10, description="n for 0 ... n-1, or a list.")
+    n_sites: int = setting(RUN["n_sites"], 10, ge=1)
+    partitions: str | list[str] = setting(RUN["partition"], "iid")
+    k: int | list[int] | None = Field(
+        default=None, description="Numbers of clusters; None for those that are known of the data sets."
+    )
+    table_schema: str | None = setting(RUN["table_schema"])
+    id_column: str | None = setting(RUN["id_column"])
+    truth: str | None = setting(RUN["truth"])
+    engine: Engine = Field(
+        default="inprocess",
+        description="inprocess or simulator; baselines that are not federated always run in-process.",
+    )
+    profile: bool = setting(RUN["profile"], False)
+    mlflow_experiment: str = Field(default_factory=usual_experiment, description="Name of the MLflow experiment.")
+    workers: int = Field(default=2, ge=1, description="Trials that run side by side.")
+    runner: str = Field(default="threads", description="Where they run, see `parse_runner`.")
 
     @field_validator("name", "mlflow_experiment", mode="before")
     @classmethod
@@ -190,35 +181,28 @@ class Sweep(Settings):
         texts = _listed(value)
         if not texts or not all(isinstance(text, str) and text for text in texts):
             raise UserError(f"{about.field_name} must be a text or a list of at least one, got {value!r}")
-        named = (
-            [str(parse(text)) for text in texts] if about.field_name == "partitions" else list(map(data_name, texts))
-        )
-        _check_different(about.field_name, named)
+        named = data_name if about.field_name == "data" else parse
+        _check_different(about.field_name, [str(named(text)) for text in texts])
         return value
 
-    @field_validator("seeds", mode="before")
+    @field_validator("seeds", "k", mode="before")
     @classmethod
-    def _seeds(cls, value: Any) -> Any:
-        if not isinstance(value, list):
-            return check_int("seeds", value, minimum=1)
-        _check_different("seeds", [check_int("each of seeds", seed, minimum=0) for seed in value])
-        if max(value) >= _SEEDS:
-            raise UserError(f"each of seeds must be less than {_SEEDS}, got {max(value)}")
+    def _integers(cls, value: Any, about: Any) -> Any:
+        name = about.field_name
+        if name == "seeds" and isinstance(value, list):
+            _check_different(name, [check_int("each of seeds", seed, minimum=0) for seed in value])
+            if max(value) >= _SEEDS:
+                raise UserError(f"each of seeds must be less than {_SEEDS}, got {max(value)}")
+        elif value is not None or name == "seeds":
+            _check_different(name, [check_int(name, one, minimum=1) for one in _listed(value)])
         return value
 
-    @field_validator("k", mode="before")
+    @field_validator("workers")
     @classmethod
-    def _numbers_of_clusters(cls, value: Any) -> Any:
-        if value is not None:
-            _check_different("k", [check_int("k", k, minimum=1) for k in _listed(value)])
-        return value
-
-    @field_validator("n_sites", "min_sites", "workers", mode="before")
-    @classmethod
-    def _counts(cls, value: Any, about: Any) -> Any:
-        if about.field_name == "workers" and isinstance(value, int) and value > _MOST_WORKERS:
+    def _workers(cls, value: int) -> int:
+        if value > _MOST_WORKERS:
             raise UserError(f"workers must be at most {_MOST_WORKERS}, got {value}")
-        return None if value is None else check_int(about.field_name, value, minimum=1)
+        return value
 
     @field_validator("runner", mode="before")
     @classmethod
@@ -241,8 +225,9 @@ class Sweep(Settings):
 
     @model_validator(mode="after")
     def _as_a_whole(self) -> "Sweep":
-        if self.min_sites is not None and self.min_sites > self.n_sites and not self._own_sites:
-            raise UserError(f"min_sites={self.min_sites} is more than n_sites={self.n_sites}")
+        own_sites = any(parse(text).name in ("none", "owners") for text in _listed(self.partitions))
+        if not own_sites:
+            self.check_enough(self.n_sites, f"n_sites={self.n_sites}")
         if self.n_trials > _MOST_TRIALS:
             raise UserError(
                 f"these lists make {self.n_trials} trials, and at most {_MOST_TRIALS} can be run; shorten them"
@@ -260,10 +245,6 @@ class Sweep(Settings):
     def seed_list(self) -> list[int]:
         """Return all seeds."""
         return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
-
-    @property
-    def _own_sites(self) -> bool:
-        return any(parse(text).name in ("none", "owners") for text in _listed(self.partitions))
 
 
 def read_sweep(
@@ -297,18 +278,9 @@ def read_sweep(
     given = {"workers": workers, "mlflow_experiment": in_experiment, "runner": runner}
     settings |= {name: value for name, value in given.items() if value is not None}
     try:
-        return make_sweep(settings)
+        return Sweep(**settings)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-
-
-def make_sweep(settings: Mapping[str, Any]) -> Sweep:
-    """Return the sweep with these settings, named as in its file.
-
-    Raises:
-        UserError: a key is unknown, missing or has a value that it cannot have.
-    """
-    return Sweep(**settings)
 
 
 def trials(sweep: Sweep) -> list[Trial]:
@@ -320,47 +292,45 @@ def trials(sweep: Sweep) -> list[Trial]:
         UserError: data cannot be loaded or split as asked, k is not known, or an algorithm refuses a setting.
     """
     points = product(_listed(sweep.data), _listed(sweep.k), _listed(sweep.partitions), _expand(sweep.algorithms))
-    loaded: dict[tuple[str, bool, bool], tuple[datasets.Dataset | None, str]] = {}
+    loaded: dict[tuple[str, bool, bool], tuple[Source, str]] = {}
     sizes: dict[tuple[str, int | None, str], tuple[int, int]] = {}
     by_seed: dict[int, list[Trial]] = {seed: [] for seed in sweep.seed_list}
     for data, k, partition, choice in points:
         cell = _cell(sweep, data, k, partition, choice)
         try:
             experiment = _experiment(sweep, data, k, partition, choice)
-            kept = data, own_files(experiment), experiment.gaps
+            kept = data, parse(partition).name == "none", experiment.gaps
             if kept not in loaded:
-                loaded[kept] = load_data(experiment)
-            dataset, digest = loaded[kept]
+                loaded[kept] = load_source(experiment)
+            source, digest = loaded[kept]
             if (data, k, partition) not in sizes:
-                prepared = prepare(experiment, dataset)
+                prepared = prepare(experiment, source)
                 sizes[data, k, partition] = prepared.k, len(prepared.sites)
-            _check_settings(experiment, *sizes[data, k, partition])
+            number, m = sizes[data, k, partition]
+            experiment.check_enough(m)
+            if (algorithm := registry.get(choice.name)).federated:
+                algorithm.build(number, experiment.seed, experiment.params)
         except UserError as error:
             raise UserError(f"{'/'.join(cell.values())}: {error}") from None
         for seed, made in by_seed.items():
-            trial = experiment_trial(experiment.model_copy(update={"seed": seed}), cell, dataset)
+            trial = experiment_trial(experiment.model_copy(update={"seed": seed}), cell, source)
             # The same file in another folder is the same data, and a changed file of the same name is not.
             made.append(replace(trial, params={**trial.params, "data": data_name(data), "data_digest": digest}))
     return [trial for made in by_seed.values() for trial in made]
 
 
 def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: _Choice) -> Experiment:
-    return make_experiment(
-        algorithm=choice.name,
-        data=data,
-        k=k,
-        partition=partition,
-        n_sites=sweep.n_sites,
-        seed=sweep.seed_list[0],
-        engine=sweep.engine if registry.get(choice.name).federated else "inprocess",
-        table_schema=sweep.table_schema,
-        id_column=sweep.id_column,
-        truth=sweep.truth,
-        params=dict(choice.params),
-        min_sites=sweep.min_sites,
-        profile=sweep.profile and not registry.get(choice.name).why_no_profile(choice.params),
-        mlflow_experiment=sweep.mlflow_experiment,
-    )
+    algorithm = registry.get(choice.name)
+    shared = {name: getattr(sweep, name) for name in Sweep.model_fields.keys() & Experiment.model_fields.keys()}
+    cell: dict[str, Any] = {
+        "algorithm": choice.name,
+        "data": data,
+        "k": k,
+        "partition": partition,
+        "seed": sweep.seed_list[0],
+    }
+    cell |= {"params": dict(choice.params), "engine": sweep.engine if algorithm.federated else "inprocess"}
+    return make_experiment(**shared | cell | {"profile": sweep.profile and not algorithm.why_no_profile(choice.params)})
 
 
 def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: _Choice) -> dict[str, str]:
@@ -370,13 +340,6 @@ def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: _Choic
     if len(_listed(sweep.k)) > 1:
         cell["k"] = str(k)
     return cell
-
-
-def _check_settings(experiment: Experiment, k: int, m: int) -> None:
-    algorithm = registry.get(experiment.algorithm)
-    experiment.check_enough(m)
-    if algorithm.federated:
-        algorithm.build(k, experiment.seed, experiment.params)
 
 
 def _beside(folder: Path, text: str) -> str:

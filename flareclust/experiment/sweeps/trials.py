@@ -16,17 +16,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.options import OF_TRIALS
 from flareclust.data import datasets
-from flareclust.data.datasets import Dataset
 from flareclust.data.digest import digest_of
-from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepare import OneTable, Source, prepare, source_of
 from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.submit import submit
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans, cluster_means
 from flareclust.experiment.tables.typed_files import schema_of
-from flareclust.experiment.tables.typed_rows import one_table
 from flareclust.protocol.outcome import is_round
 
 log = logging.getLogger(__name__)
@@ -150,15 +148,15 @@ class _ExperimentMeasure:
 
     Attributes:
         experiment: what to run.
-        dataset: its data, where they are in memory already; else they are loaded here.
+        source: of its rows; None for what it names.
     """
 
     experiment: Experiment
-    dataset: Dataset | None = None
+    source: Source | None = None
 
     def __call__(self) -> TrialResult:
         """Run it."""
-        prepared = prepare(self.experiment, self.dataset)
+        prepared = prepare(self.experiment, self.source)
         outcome = submit(self.experiment, prepared)
         result = evaluate(self.experiment, prepared, outcome, 0.0)
         final = {**result.metrics, "centroids_found": float(result.centroids_found), "rounds": float(result.rounds)}
@@ -168,19 +166,19 @@ class _ExperimentMeasure:
         return TrialResult(final, cost, rounds, cluster_means(result))
 
 
-def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: Dataset | None = None) -> Trial:
+def experiment_trial(experiment: Experiment, cell: Mapping[str, str], source: Source | None = None) -> Trial:
     """Return the trial that runs an experiment in-process or in whatever engine it names.
 
     Args:
         experiment: what to run.
         cell: see `Trial`.
-        dataset: its data, where they are in memory already; else they are loaded in the trial.
+        source: of its rows; None for what it names, loaded in the trial.
     """
 
     chosen = {"k_range", "criterion"} if experiment.k_range else set()
-    decides = chosen | {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites"}
+    decides = chosen | {"algorithm", *OF_TRIALS}
     params = experiment.model_dump(mode="json", include=decides)
-    return Trial(cell, experiment.seed, params, _ExperimentMeasure(experiment, dataset))
+    return Trial(cell, experiment.seed, params, _ExperimentMeasure(experiment, source))
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
@@ -228,27 +226,24 @@ def data_name(text: str) -> str:
     return text if is_known(text) else Path(text).name or text
 
 
-def own_files(experiment: Experiment) -> bool:
-    """Return whether each site has a file of its own."""
-    return parse(experiment.partition).name == "none"
-
-
-def load_data(experiment: Experiment) -> tuple[datasets.Dataset | None, str]:
-    """Return the data set, None for sites with files of their own, and the digest of what it holds.
+def load_source(experiment: Experiment) -> tuple[Source, str]:
+    """Return where the rows of a trial come from, loaded unless each site has a file of its own, and the digest of what it holds.
 
     Raises:
         UserError: the data cannot be loaded, or are a folder that is to be split.
     """
-    data = experiment.data
-    about = f"{schema_of(experiment).fingerprint} {experiment.truth}" if experiment.typed else ""
-    if own_files(experiment):
-        folder = Path(data)
-        return None, digest_of(about, [folder] if folder.is_dir() else [])  # without a folder, `prepare` says so
-    if Path(data).is_dir() and not is_known(data):
-        raise UserError(f'{data} is a folder; for one file per site say partitions = "none"')
-    dataset = one_table(experiment)[0] if experiment.typed else datasets.load(data, gaps=experiment.gaps)
+    asked = experiment.rows
+    source, folder = source_of(asked), Path(asked.data)
+    about = f"{schema_of(asked).fingerprint} {asked.truth}" if asked.typed else ""
+    if not isinstance(source, OneTable):
+        return source, digest_of(about, [folder] if folder.is_dir() else [])  # without a folder, `prepare` says so
+    if folder.is_dir() and not is_known(asked.data):
+        raise UserError(f'{asked.data} is a folder; for one file per site say partitions = "none"')
+    source = source.loaded(asked)
+    dataset = source.dataset
+    assert dataset is not None
     arrays = (dataset.X, dataset.y, dataset.centroids, dataset.owners)
-    return dataset, digest_of(about, [array for array in arrays if array is not None])
+    return source, digest_of(about, [array for array in arrays if array is not None])
 
 
 #: Measures what `trial_message` described, in another process, and returns the answer of `measure_message`.
@@ -276,12 +271,12 @@ def measure_message(message: Mapping[str, Any]) -> dict[str, Any]:
     experiment = Experiment(**message["experiment"])
 
     def measure() -> TrialResult:
-        dataset, digest = load_data(experiment)
+        source, digest = load_source(experiment)
         if digest != message["data_digest"]:
             raise UserError(
                 f"the data {experiment.data} of this worker differ from those of the sweep; give every worker the same files"
             )
-        return _ExperimentMeasure(experiment, dataset)()
+        return _ExperimentMeasure(experiment, source)()
 
     done = attempt_any(Trial(message["cell"], experiment.seed, {}, measure))
     if done.measured is None:

@@ -12,9 +12,8 @@ from flareclust._foundation.validation import check_path, did_you_mean
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import COLUMN_FORMATS, File, Table, open_columns
 from flareclust.data.tables import read_table as read_numbers
-from flareclust.experiment.config import Experiment
+from flareclust.experiment.config import RowsAsked
 from flareclust.experiment.tables.site_rows import site_files
-from flareclust.protocol import registry
 from flareclust.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
 from flareclust.schema.reading import Typed
 
@@ -80,24 +79,24 @@ def _with_lacks(path: Path, schema: TableSchema) -> TableMapping:
     return own if len(lacks) == len(schema.used) else own.model_copy(update={"lacks": (*own.lacks, *lacks)})
 
 
-def schema_of(experiment: Experiment) -> TableSchema:
-    """Return the schema that an experiment names; without one, all columns are numbers but those of ids and of classes.
+def schema_of(asked: RowsAsked) -> TableSchema:
+    """Return the schema that is asked for; without one, all columns are numbers but those of ids and of classes.
 
-    These are the columns of the first file, and of all files for algorithms that take sites with different columns.
+    These are the columns of the first file, and of all files where sites may have different columns.
     """
-    if experiment.table_schema is not None:
-        return read_schema(experiment.table_schema)
-    path = Path(experiment.data)
+    if asked.table_schema is not None:
+        return read_schema(asked.table_schema)
+    path = Path(asked.data)
     files = [path]
     if path.is_dir():
         files = [file for file in site_files(path).values() if isinstance(file, Path)]
     names = _names(files[0])
-    for name in (experiment.id_column, experiment.truth):
+    for name in (asked.id_column, asked.truth):
         if name is not None and name not in names:
             raise UserError(f"{files[0]} has no column {name!r}{did_you_mean(name, names)}")
-    if registry.get(experiment.algorithm).partial:
+    if asked.by_name:
         names = tuple(dict.fromkeys(name for file in files for name in _names(file)))
-    columns = {name: _ID if name == experiment.id_column else _NUMBER for name in names if name != experiment.truth}
+    columns = {name: _ID if name == asked.id_column else _NUMBER for name in names if name != asked.truth}
     return TableSchema(columns=columns)
 
 

@@ -11,53 +11,39 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Agreement, IntArray
 from flareclust.data.datasets import Dataset
 from flareclust.data.tables import Table
-from flareclust.experiment.config import Experiment, make_experiment
-from flareclust.experiment.prepared import Prepared, known_k
+from flareclust.experiment.config import Experiment, RowsAsked, make_experiment
+from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
 from flareclust.protocol import registry
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.reading import without
 
 
-def own_sites(experiment: Experiment) -> Prepared:
-    """Return the federation of the tables in the folder that an experiment names, a site for each."""
-    params = settled_settings(experiment)
-    schema, agreed = schema_of(experiment), experiment.table_schema is not None
-    sites = typed_sites(Path(experiment.data), schema, experiment.truth, agreed=agreed)
-    partial = registry.get(experiment.algorithm).partial
-    columns = _columns_of_any(sites, schema, experiment, exact=not partial)
-    agreement: Agreement = "may-lack" if partial else "has"
+def own_sites(asked: RowsAsked) -> Prepared:
+    """Return the federation of the tables in the folder that is asked for, a site for each."""
+    schema, agreed = schema_of(asked), asked.table_schema is not None
+    sites = typed_sites(Path(asked.data), schema, asked.truth, agreed=agreed)
+    columns = _columns_of_any(sites, schema, asked)
+    agreement: Agreement = "may-lack" if asked.by_name else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     index, dataset = None, None
-    if experiment.truth is not None:
-        dataset, index = _joined(experiment.data, sites, columns)
-    k = known_k(experiment, dataset)
-    return Prepared(k, sites, index, dataset, columns, agreement, params, ids, **schema_facts(experiment))
+    if asked.truth is not None:
+        dataset, index = _joined(asked.data, sites, columns)
+    return Prepared(asked.known_k(dataset), sites, index, dataset, columns, agreement, ids=ids)
 
 
-def _columns_of_any(
-    sites: Mapping[str, Table], schema: TableSchema, experiment: Experiment, *, exact: bool
-) -> tuple[str, ...]:
-    """Return the features that any site has, in the schema's order; with `exact` refuse that a site lacks some."""
+def _columns_of_any(sites: Mapping[str, Table], schema: TableSchema, asked: RowsAsked) -> tuple[str, ...]:
+    """Return the features that any site has, in the schema's order; refuse that a site lacks some where it may not."""
     present = {name for table in sites.values() for name in table.columns or ()}
-    columns = tuple(name for name in without(schema, experiment.truth).features if name in present)
+    columns = tuple(name for name in without(schema, asked.truth).features if name in present)
     for site, table in sites.items():
-        if exact and (lacking := [name for name in columns if name not in (table.columns or ())]):
-            why = "" if experiment.table_schema is None else " (lacks in its mapping)"
+        if not asked.by_name and (lacking := [name for name in columns if name not in (table.columns or ())]):
+            why = "" if asked.table_schema is None else " (lacks in its mapping)"
             raise UserError(
-                f"{site} lacks {', '.join(lacking[:12])}{why}, and {experiment.algorithm} needs the same columns at "
+                f"{site} lacks {', '.join(lacking[:12])}{why}, and {asked.algorithm} needs the same columns at "
                 "every site; take an algorithm for sites with different columns, such as masked"
             )
     return columns
-
-
-def agreed_columns(experiment: Experiment) -> Prepared:
-    """Return the federation of provisioned sites, which read their rows themselves: by the experiment's schema, if it has one."""
-    k = known_k(experiment, None)
-    if experiment.table_schema is None:
-        return Prepared(k, {}, params=settled_settings(experiment))
-    features, params = read_schema(experiment.table_schema).features, settled_settings(experiment)
-    return Prepared(k, {}, columns=features, params=params, **schema_facts(experiment))
 
 
 def settled_settings(experiment: Experiment) -> dict[str, Any]:
@@ -169,10 +155,10 @@ def compared(experiment: Experiment) -> dict[str, Any]:
     return {"compare": "spread" if "scale" in algorithm.parameters() else "names"}
 
 
-def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:
-    """Return the rows of the file that an experiment names, to be assigned to sites, and their ids if they have any."""
-    path = Path(experiment.data)
-    table = typed_file(path, schema_of(experiment), experiment.truth)
+def one_table(asked: RowsAsked) -> tuple[Dataset, Sequence[str] | None]:
+    """Return the rows of the file that is asked for, to be assigned to sites, and their ids if they have any."""
+    path = Path(asked.data)
+    table = typed_file(path, schema_of(asked), asked.truth)
     ids = None if table.ids is None else tuple(table.ids)
     return replace(_joined(path.name, {"": table})[0], dropped=table.dropped), ids
 

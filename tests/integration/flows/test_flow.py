@@ -72,7 +72,6 @@ def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
 def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeypatch):
     import flareclust
     from flareclust.experiment import submit as steps
-    from flareclust.flows import experiment as flows
 
     seen = {}
 
@@ -80,7 +79,7 @@ def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeyp
         seen.update(prepared.sites)
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
-    monkeypatch.setattr(flows, "submit", submit)
+    monkeypatch.setattr("flareclust.flows.run.submit", submit)
     flareclust.run("kfed", data=sites, k=4, engine="simulator", track=True, out="out")
     assert set(seen) == set(sites)
     assert runs()[1][0].info.run_name == "kfed/own data/k4/none/s0"
@@ -103,7 +102,6 @@ def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transi
     """Only a job that ended for no reason of its own is tried again."""
     import flareclust
     from flareclust.experiment import submit as steps
-    from flareclust.flows import experiment as flows
 
     calls = []
 
@@ -113,7 +111,7 @@ def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transi
             raise JobFailed("the simulator lost site-2", transient=transient)
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
-    monkeypatch.setattr(flows, "submit", submit)
+    monkeypatch.setattr("flareclust.flows.run.submit", submit)
 
     def start() -> None:
         flareclust.run("feca", data="iris", n_sites=3, engine="simulator", track=True, out="out")
@@ -139,7 +137,7 @@ def test_the_flow_takes_its_experiment_as_plain_values(server, folder, monkeypat
     def inprocess(experiment, prepared, on_round, token=None, kept=None):
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
-    monkeypatch.setattr(flows, "submit", inprocess)
+    monkeypatch.setattr("flareclust.flows.run.submit", inprocess)
     result = flows.experiment_flow({"algorithm": "kfed", "data": "iris", "n_sites": 3})
     assert result.algorithm == "kfed"
     assert len(os.listdir("flareclust-runs")) == 1
@@ -160,7 +158,7 @@ def test_the_page_of_a_flow_run_shows_rounds_warnings_tags_progress_and_the_resu
         logging.getLogger("flareclust.engines.simulator").warning("a site was slow")
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
-    monkeypatch.setattr(flows, "submit", inprocess)
+    monkeypatch.setattr("flareclust.flows.run.submit", inprocess)
     with temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: True}):
         params = {"rounds": 4, "tol": 0}
         state = flows.experiment_flow(

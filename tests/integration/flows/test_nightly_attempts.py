@@ -84,7 +84,6 @@ def test_a_flow_run_is_tried_again_only_if_its_failure_may_pass(
     here, scheduler, client, monkeypatch, error, attempts, jobs
 ):
     """A lost job is submitted once more by each attempt, and no more often."""
-    from flareclust.flows import experiment as flows
 
     submitted = []
 
@@ -92,7 +91,7 @@ def test_a_flow_run_is_tried_again_only_if_its_failure_may_pass(
         submitted.append(token)
         raise error
 
-    monkeypatch.setattr(flows, "submit", submit)
+    monkeypatch.setattr("flareclust.flows.run.submit", submit)
     state = nightly()({**TINY, "register_as": "failing"}, return_state=True)
     assert state.is_failed()
     assert str(error) in state.message
@@ -113,13 +112,12 @@ def test_an_experiment_whose_model_would_have_no_name_is_not_tried_at_all(here, 
 
 
 def test_a_run_that_fails_leaves_the_alias_where_it_was(here, client, monkeypatch):
-    from flareclust.flows import experiment as flows
 
     flow = nightly(retries=0)
     good = flow({**TINY, "register_as": "kept"})
     with pytest.raises(JobFailed, match="fewer rows than k=60"):
         flow({**TINY, "register_as": "kept", "k": 60})
-    monkeypatch.setattr(flows, "log_or_warn", None)
+    monkeypatch.setattr("flareclust.tracking.run_logging.log_or_warn", None)
     with pytest.raises(TypeError):
         flow({**TINY, "register_as": "kept"})
     assert champion(client, "kept") == 1

@@ -11,7 +11,7 @@ from flareclust.engines.poc.federation import Poc
 from flareclust.engines.poc.state import KITS
 from flareclust.experiment import poc as set_up
 from flareclust.experiment.config import Experiment, make_experiment
-from flareclust.experiment.prepare import prepare, prepare_poc
+from flareclust.experiment.prepare import PocSites, prepare
 from flareclust.experiment.prepared import tables_of
 from flareclust.schema.columns import read_schema
 from flareclust.sites.rows import SiteData
@@ -42,7 +42,7 @@ def test_the_sites_have_the_rows_that_a_run_in_another_engine_deals(tmp_path, al
         Experiment(algorithm=algorithm, data=data, partition=partition, n_sites=3, seed=7, engine="inprocess")
     )
     # The experiment's own seed, data and partition do not matter: the POC has its rows already.
-    found = prepare_poc(there, Experiment(algorithm=algorithm, seed=1, engine="inprocess"))
+    found = prepare(Experiment(algorithm=algorithm, seed=1, engine="inprocess"), PocSites(there))
     assert (found.k, tuple(found.sites)) == (expected.k, there.sites)
     for site in there.sites:
         np.testing.assert_array_equal(found.index[site], expected.index[site])
@@ -58,7 +58,7 @@ def test_the_sites_have_the_rows_that_a_run_in_another_engine_deals(tmp_path, al
 
 def test_the_sites_know_which_row_of_the_data_each_of_theirs_is(tmp_path):
     there = placed(tmp_path, "iris", "iid")
-    index = prepare_poc(there, Experiment(algorithm="feca", engine="inprocess")).index
+    index = prepare(Experiment(algorithm="feca", engine="inprocess"), PocSites(there)).index
     for site, kit in there.kits.items():
         table = SiteData.of(kit / "local", site).table()
         assert list(table.ids) == [str(row) for row in index[site]]
@@ -74,7 +74,7 @@ def test_sites_that_own_files_get_copies_in_their_kits(tmp_path):
         )
     there = placed(tmp_path / "poc", str(tmp_path / "files"), "none")
     assert there.sites == ("north", "south")
-    found = prepare_poc(there, Experiment(algorithm="feca", k=2, engine="inprocess"))
+    found = prepare(Experiment(algorithm="feca", k=2, engine="inprocess"), PocSites(there))
     assert found.index is None
     assert found.columns == ("a", "b")
     for site, kit in there.kits.items():
@@ -136,7 +136,7 @@ def test_another_schema_than_that_of_the_sites_is_refused(with_schema, tmp_path,
 def test_columns_are_the_sites_business(tmp_path):
     there = placed(tmp_path, "iris", "iid")
     with pytest.raises(UserError, match="leave out --columns"):
-        prepare_poc(there, Experiment(algorithm="feca", columns=("a",), engine="inprocess"))
+        prepare(Experiment(algorithm="feca", columns=("a",), engine="inprocess"), PocSites(there))
 
 
 def test_a_site_called_as_the_server_is_refused(tmp_path):

@@ -154,7 +154,7 @@ def test_an_interrupt_after_the_work_names_the_folder_of_the_result(command, mon
         raise KeyboardInterrupt
 
     keep = flareclust.api.keep
-    monkeypatch.setattr("flareclust.api.keep", interrupted)
+    monkeypatch.setattr("flareclust.flows.run.keep", interrupted)
     done = command(*IRIS, *FAST, "--out", "new")
     assert done.code == 130
     assert done.err.splitlines()[-1] == (

@@ -17,7 +17,7 @@ import yaml
 from flareclust import doctor
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.sweeps.sweep import make_sweep, read_sweep, trials
+from flareclust.experiment.sweeps.sweep import Sweep, read_sweep, trials
 
 
 # --- init ---
@@ -37,7 +37,7 @@ def test_the_deployments_that_are_written_name_flows_and_take_their_parameters(c
         assert f"def {name}(" in find_spec(module).loader.get_source(module)
     for name in ("nightly", "experiment"):
         Experiment(**found[name]["parameters"]["experiment"])
-    assert len(trials(make_sweep(found["sweep"]["parameters"]["sweep"]))) == 10
+    assert len(trials(Sweep(**found["sweep"]["parameters"]["sweep"]))) == 10
 
 
 def test_the_project_that_is_written_is_one_of_nvflare_with_our_builder(command, tmp_path):

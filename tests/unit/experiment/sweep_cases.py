@@ -2,7 +2,7 @@
 
 import re
 
-from flareclust.experiment.sweeps.sweep import make_sweep
+from flareclust.experiment.sweeps.sweep import Sweep
 from flareclust.experiment.sweeps.trials import Trial, TrialResult
 from tests.paths import ROOT
 
@@ -14,7 +14,7 @@ IRIS = {"name": "try", "data": "iris", "algorithms": ["kfed"], "seeds": 2, "n_si
 
 
 def sweep(**settings):
-    return make_sweep({**IRIS, **settings})
+    return Sweep(**IRIS | settings)
 
 
 def trial(name="a", seed=0, partition="iid", measure=lambda: TrialResult({"l2": 1.0}), **params):

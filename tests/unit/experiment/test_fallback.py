@@ -6,8 +6,8 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.sweeps.folder import FileRunner
 from flareclust.experiment.sweeps.trials import TrialResult
+from flareclust.flows.study import StudyRunner
 from tests.unit.experiment.sweep_cases import trial
 
 
@@ -71,7 +71,7 @@ def test_a_folder_that_is_full_is_refused_before_the_work(state, tmp_path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("flareclust._foundation.own_files.check_writable", full)
-    monkeypatch.setattr("flareclust.api.submit", None)
+    monkeypatch.setattr("flareclust.flows.run.submit", None)
     with pytest.raises(UserError, match=r"cannot be written to \(No space left on device\); choose another folder"):
         flareclust.run("kfed", data="iris", n_sites=3, out=tmp_path / "out")
 
@@ -85,11 +85,11 @@ def test_trials_go_to_the_state_folder_where_their_file_cannot_be_written_any_mo
         return TrialResult({"l2": 2.0})
 
     todo = [trial(seed=0), trial(seed=1, measure=blocks), trial(seed=2)]
-    run = FileRunner(file, "s", workers=1)
+    run = StudyRunner("s", file=file, track=False, workers=1)
     assert [one.error for one in run(todo)] == [None] * 3
     kept = run.kept
     (folder,) = (state / "flareclust" / "results").iterdir()
     assert kept.file == folder / "trials.jsonl"
     assert kept.warning.startswith(f"the trials are in {kept.file}: {file} cannot be written: ")
     assert [json.loads(line)["seed"] for line in kept.file.read_text().splitlines()] == [0, 1, 2]
-    assert [one.resumed for one in FileRunner(kept.file, "s")(todo)] == [True] * 3
+    assert [one.resumed for one in StudyRunner("s", file=kept.file, track=False)(todo)] == [True] * 3

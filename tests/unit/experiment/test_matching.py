@@ -192,7 +192,7 @@ def test_a_run_keeps_the_numbers_of_a_folder(tmp_path, result):
 
 
 def test_an_earlier_result_that_is_not_there_is_refused_before_the_job(tmp_path, monkeypatch):
-    monkeypatch.setattr("flareclust.api.submit", lambda *_: pytest.fail("a job was started"))
+    monkeypatch.setattr("flareclust.flows.run.submit", lambda *_: pytest.fail("a job was started"))
     with pytest.raises(UserError, match=r"match_to \(--match-to\): .* holds no complete result"):
         flareclust.run("dkmpp", night(0), k=4, match_to=tmp_path)
 

@@ -8,7 +8,7 @@ import flareclust
 from flareclust.core.rounds import HISTORY
 from flareclust.data.datasets import Dataset
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepare import prepare, prepare_sites
+from flareclust.experiment.prepare import NamedSites, OneTable, prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.evaluate import with_round_metrics
 from flareclust.experiment.submit import submit
@@ -127,7 +127,7 @@ def test_where_nothing_can_be_measured_nothing_changes(given, sites):
 def test_a_run_measures_every_round_and_the_last_is_the_result(algorithm):
     data = dataset()
     experiment = Experiment(algorithm=algorithm, k=3, n_sites=3, engine="inprocess", params={"rounds": 4, "tol": 0.0})
-    found = submit(experiment, prepare(experiment, data))
+    found = submit(experiment, prepare(experiment, OneTable(data)))
     reported = [one["diagnostics"] for one in found.rounds if one["step"] != "assess"]
     assert len(reported) == len(found.arrays[HISTORY]) >= 2
     for own, centroids in zip(reported, found.arrays[HISTORY], strict=True):
@@ -144,7 +144,7 @@ def test_files_of_sites_are_read(tmp_path):
         np.savetxt(tmp_path / f"{site}.csv", part, delimiter=",", header="x,y", comments="")
     experiment = Experiment(algorithm="lloyd", k=3, n_sites=2, partition="none", engine="inprocess")
     sites = {site: tmp_path / f"{site}.csv" for site in "ab"}
-    found = submit(experiment, prepare_sites(experiment, sites))
+    found = submit(experiment, prepare(experiment, NamedSites(sites)))
     last = [one["diagnostics"] for one in found.rounds if is_round(one)][-1]
     assert last["pooled_inertia"] == pytest.approx(found.metrics["inertia"], rel=1e-6)
 

@@ -10,9 +10,9 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.sweeps import folder
-from flareclust.experiment.sweeps.folder import FileRunner
 from flareclust.experiment.sweeps.sweep import trials
 from flareclust.experiment.sweeps.trials import TrialResult, attempt_any, by_cell
+from flareclust.flows.study import StudyRunner
 from tests.unit.experiment.sweep_cases import sweep, trial
 
 
@@ -34,8 +34,8 @@ def test_finished_trials_are_not_run_again_and_are_the_same_to_the_last_bit(tmp_
     measures = [Counting(1 / (i + 3)) for i in range(5)]
     todo = [trial(seed=i, measure=measure) for i, measure in enumerate(measures)]
     seen = []
-    first = FileRunner(tmp_path / "t.jsonl", "s", on_done=seen.append)(todo[:3])
-    again = FileRunner(tmp_path / "t.jsonl", "s", on_done=seen.append)(todo)
+    first = StudyRunner("s", file=tmp_path / "t.jsonl", track=False, on_done=seen.append)(todo[:3])
+    again = StudyRunner("s", file=tmp_path / "t.jsonl", track=False, on_done=seen.append)(todo)
     assert [measure.calls for measure in measures] == [1, 1, 1, 1, 1]
     assert [one.measured for one in again[:3]] == [one.measured for one in first]
     assert [one.resumed for one in again] == [True] * 3 + [False] * 2
@@ -49,7 +49,7 @@ def test_finished_trials_are_not_run_again_and_are_the_same_to_the_last_bit(tmp_
 def test_failed_trials_are_answered_counted_and_run_again(tmp_path):
     good, foreseen, bug = Counting(), Counting(broken=JobFailed("no quorum")), Counting(broken=KeyError("oops"))
     todo = [trial(seed=i, measure=measure) for i, measure in enumerate((foreseen, good, bug))]
-    run = FileRunner(tmp_path / "t.jsonl", "s", workers=1)
+    run = StudyRunner("s", file=tmp_path / "t.jsonl", track=False, workers=1)
     assert [one.error for one in run(todo)] == ["no quorum", None, "unexpected KeyError: 'oops'"]
     foreseen.broken = bug.broken = None
     assert [one.error for one in run(todo)] == [None] * 3
@@ -60,7 +60,7 @@ def test_failed_trials_are_answered_counted_and_run_again(tmp_path):
 def test_a_line_that_was_cut_off_is_run_again(tmp_path):
     measures = [Counting() for _ in range(3)]
     todo = [trial(seed=i, measure=measure) for i, measure in enumerate(measures)]
-    run = FileRunner(tmp_path / "t.jsonl", "s")
+    run = StudyRunner("s", file=tmp_path / "t.jsonl", track=False)
     run(todo)
     text = (tmp_path / "t.jsonl").read_text()
     (tmp_path / "t.jsonl").write_text(text[:-20])
@@ -98,7 +98,7 @@ def test_an_interrupt_lets_running_trials_end_and_starts_no_other(tmp_path, monk
 
     last = Counting()
     todo = [trial(seed=0), trial(seed=1, measure=interrupted), *(trial(seed=i, measure=last) for i in (2, 3))]
-    run = FileRunner(tmp_path / "t.jsonl", "s", workers=1)
+    run = StudyRunner("s", file=tmp_path / "t.jsonl", track=False, workers=1)
     with pytest.raises(KeyboardInterrupt):
         run(todo)
     assert last.calls == 0
@@ -107,12 +107,12 @@ def test_an_interrupt_lets_running_trials_end_and_starts_no_other(tmp_path, monk
 
 
 def test_the_trials_of_another_study_are_never_mixed_in(tmp_path):
-    run = FileRunner(tmp_path / "t.jsonl", "s")
+    run = StudyRunner("s", file=tmp_path / "t.jsonl", track=False)
     run([trial(rounds=3)])
     with pytest.raises(UserError, match="holds trials of another study, or with other settings"):
         run([trial(rounds=4)])
     with pytest.raises(UserError, match="holds trials of another study"):
-        FileRunner(tmp_path / "t.jsonl", "other")([trial(rounds=3)])
+        StudyRunner("other", file=tmp_path / "t.jsonl", track=False)([trial(rounds=3)])
     with pytest.raises(UserError, match="two trials of 's' are the same: a/iid/s0 and a/iid/s0"):
         run([trial(rounds=3), trial(rounds=3)])
     (tmp_path / "t.jsonl").write_text("[1]\n")
@@ -129,8 +129,8 @@ def test_numbers_that_are_not_finite_are_stored_as_none_or_left_out():
 
 def test_more_workers_come_to_the_same(tmp_path):
     todo = trials(sweep(algorithms=["kfed", "feca", "central"], partitions=["iid", "dirichlet:0.5"], seeds=3))
-    alone = FileRunner(tmp_path / "1.jsonl", "s", workers=1)(todo)
-    beside = FileRunner(tmp_path / "4.jsonl", "s", workers=4)(todo)
+    alone = StudyRunner("s", file=tmp_path / "1.jsonl", track=False, workers=1)(todo)
+    beside = StudyRunner("s", file=tmp_path / "4.jsonl", track=False, workers=4)(todo)
     assert [one.measured.final for one in alone] == [one.measured.final for one in beside]
 
 

@@ -97,7 +97,7 @@ def test_ids_and_classes_without_a_schema(hospitals):
 
 
 def test_faults_of_all_tables_before_anything_runs(hospitals, monkeypatch):
-    monkeypatch.setattr("flareclust.api.submit", None)
+    monkeypatch.setattr("flareclust.flows.run.submit", None)
     (hospitals / "data" / "south.mapping.yaml").unlink()
     (hospitals / "data" / "west.csv").write_bytes("patient,age\nö,1\n".encode("latin-1"))
     north = hospitals / "data" / "north.csv"

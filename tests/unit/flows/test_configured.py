@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from flareclust._foundation.errors import JobFailed
+from flareclust.flows.run import Calls
+
 ASK = """
 import sys
 from flareclust.flows.configured import server_configured
@@ -42,42 +45,31 @@ def test_a_server_is_found_in_the_environment_and_in_a_profile(tmp_path):
     assert ask(tmp_path) == "False True"
 
 
-@pytest.mark.parametrize(("failures", "calls"), [(1, 2), (2, 2)])
-def test_a_lost_job_is_started_again_as_often_as_the_experiment_says(monkeypatch, failures, calls):
-    from flareclust._foundation.errors import JobFailed
-    from flareclust.experiment import submit as module
-    from flareclust.experiment.config import make_experiment
-
+@pytest.mark.parametrize(("failures", "retries"), [(1, 1), (2, 1), (2, 2)])
+def test_a_lost_job_is_started_again_as_often_as_the_experiment_says(failures, retries):
     seen = []
 
-    def submit(*args):
-        seen.append(args)
+    def submit(token):
+        seen.append(token)
         if len(seen) <= failures:
             raise JobFailed("the simulator lost site-2", transient=True)
         return "outcome"
 
-    monkeypatch.setattr(module, "submit", submit)
-    experiment = make_experiment(algorithm="feca", data="iris", k=3)
-    if failures < calls:
-        assert module.submit_again(experiment, None, print, "token") == "outcome"
+    if failures <= retries:
+        assert Calls().run("submit", submit, "token", retries=retries) == "outcome"
     else:
         with pytest.raises(JobFailed, match="lost site-2"):
-            module.submit_again(experiment, None, print, "token")
-    assert [args[3] for args in seen] == ["token"] * calls
+            Calls().run("submit", submit, "token", retries=retries)
+    assert seen == ["token"] * (retries + 1)
 
 
-def test_a_job_that_fails_for_its_own_reasons_is_not_started_again(monkeypatch):
-    from flareclust._foundation.errors import JobFailed
-    from flareclust.experiment import submit as module
-    from flareclust.experiment.config import make_experiment
-
+def test_a_job_that_fails_for_its_own_reasons_is_not_started_again():
     seen = []
 
-    def submit(*args):
-        seen.append(args)
+    def submit(token):
+        seen.append(token)
         raise JobFailed("fewer rows than k")
 
-    monkeypatch.setattr(module, "submit", submit)
     with pytest.raises(JobFailed):
-        module.submit_again(make_experiment(algorithm="feca", data="iris", k=3), None, print, "token")
+        Calls().run("submit", submit, "token", retries=1)
     assert len(seen) == 1

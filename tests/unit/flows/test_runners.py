@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.sweeps.sweep import SweepRunner, make_sweep, trials
+from flareclust.experiment.sweeps.sweep import Sweep, SweepRunner, trials
 from tests.mlflow_server import free_port
 
 
@@ -109,7 +109,7 @@ def stand_in(monkeypatch):
 def test_a_trial_goes_through_the_runner_and_comes_to_the_same(stand_in):
     from flareclust.flows.runners import attempts
 
-    study = make_sweep({"name": "where", "data": "iris", "n_sites": 3, "algorithms": ["kfed"], "seeds": 1})
+    study = Sweep(name="where", data="iris", n_sites=3, algorithms=["kfed"], seeds=1)
     (trial,) = trials(study)
     with attempts(SweepRunner(), 2) as here:
         expected = here(trial)
@@ -125,7 +125,7 @@ def test_a_trial_goes_through_the_runner_and_comes_to_the_same(stand_in):
 
 
 def test_what_stays_in_this_process_is_not_sent_along_with_a_task():
-    from flareclust.flows.sweep import _Unsent
+    from flareclust.flows.runners import _Unsent
 
     here = _Unsent(threading.Lock())
     assert here.value is not None

@@ -7,8 +7,9 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.results.saved import read_result
-from flareclust.experiment.sweeps.folder import FileRunner, TrialFile
+from flareclust.experiment.sweeps.folder import TrialFile
 from flareclust.experiment.sweeps.trials import Trial, TrialResult, attempt_any
+from flareclust.flows.study import StudyRunner
 from flareclust.tracking.run_logging import NotLogged, log_folder, log_result
 from flareclust.tracking.runs import ERROR_TAG, Tracker
 from flareclust.tracking.store import NoAnswer, store_errors
@@ -145,7 +146,7 @@ def test_a_store_that_fails_at_the_start_is_reported_before_any_work(store, tmp_
         raise OSError("the disk is full")
 
     monkeypatch.setattr(Tracker, "start", fails)
-    monkeypatch.setattr("flareclust.api.submit", None)
+    monkeypatch.setattr("flareclust.flows.run.submit", None)
     with pytest.raises(NoAnswer, match="the MLflow store failed: the disk is full"):
         run_tracked()
     assert list(tmp_path.iterdir()) == []
@@ -171,7 +172,7 @@ def test_what_cannot_be_logged_is_refused(store, tmp_path):
     run_tracked()
     with pytest.raises(UserError, match="registers no model"):
         log_folder(tmp_path / "out", alias="champion")
-    FileRunner(tmp_path / "sweep" / "trials.jsonl", "s")(trials(2))
+    StudyRunner("s", file=tmp_path / "sweep" / "trials.jsonl", track=False)(trials(2))
     with pytest.raises(UserError, match="is of a sweep"):
         log_folder(tmp_path / "sweep", alias="champion")
 
@@ -212,7 +213,7 @@ def family(uri, parent):
 def test_a_sweep_is_logged_from_its_folder_as_its_flow_would_have(store, other, tmp_path, broken):
     name, todo = f"sweep {broken}", trials(4, broken)
     _, tracker = tracked(name, todo, other, tmp_path / "other.jsonl")
-    FileRunner(tmp_path / "s" / "trials.jsonl", name)(todo)
+    StudyRunner(name, file=tmp_path / "s" / "trials.jsonl", track=False)(todo)
     (logged,) = log_folder(tmp_path / "s").values()
     (again,) = log_folder(tmp_path / "s").values()
     assert (logged.known, again.known, logged.run_id) == (False, True, again.run_id)
@@ -228,7 +229,7 @@ def test_settings_of_a_trial_are_parameters_of_its_run_and_those_of_the_algorith
 
 def test_a_part_of_a_sweep_is_not_logged_as_the_whole(store, tmp_path):
     file = TrialFile(tmp_path / "trials.jsonl", "part", trials(4), "flareclust")
-    file.add(0, FileRunner(tmp_path / "one.jsonl", "part")(trials(1))[0])
+    file.add(0, StudyRunner("part", file=tmp_path / "one.jsonl", track=False)(trials(1))[0])
     with pytest.raises(UserError, match="has 1 trials and not all of its study; the same command runs the others"):
         log_folder(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]

@@ -116,7 +116,7 @@ def test_the_digest_is_of_rows_and_their_places(tmp_path):
 
 
 def test_the_origin_counts_and_hashes_the_rows_of_devices():
-    from flareclust.experiment.prepare import prepare, prepare_sites
+    from flareclust.experiment.prepare import NamedSites, prepare
 
     def origin(seed):
         experiment = make_experiment(algorithm="lloyd", data="iris", n_sites=3, seed=seed, engine="devices")
@@ -126,11 +126,11 @@ def test_the_origin_counts_and_hashes_the_rows_of_devices():
     assert origin(0).digest == origin(0).digest != origin(1).digest
     own = make_experiment(algorithm="lloyd", data=OWN_ROWS, partition="none", k=2, engine="devices")
     sites = {"a": np.eye(5), "b": np.ones((2, 5))}
-    found = data_input(own, prepare_sites(own, sites)).dataset
+    found = data_input(own, prepare(own, NamedSites(sites))).dataset
     profile = json.loads(found.profile)
     assert profile | {"sites": 2, "rows": 7, "columns": 5} == profile
     moved = {"a": np.vstack([np.eye(5), np.ones((1, 5))]), "b": np.ones((1, 5))}
-    assert len({found.digest, data_input(own, prepare_sites(own, moved)).dataset.digest, NOT_HERE}) == 3
+    assert len({found.digest, data_input(own, prepare(own, NamedSites(moved))).dataset.digest, NOT_HERE}) == 3
 
 
 def test_names_tell_scaled_lengths_from_those_in_the_units_of_the_data():

@@ -1,0 +1,120 @@
+"""A run from its settings to a result that is kept and logged: by plain calls, or as a flow run of Prefect."""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flareclust._foundation.errors import JobFailed
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.results.artifacts import keep
+from flareclust.experiment.results.evaluate import evaluate
+from flareclust.experiment.results.result import Result
+from flareclust.experiment.submit import Kept, submit
+from flareclust.federation import OnRound
+from flareclust.tracking.load import Reference, reference_of, with_numbers_of
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Calls:
+    """Does the steps of a run by plain calls; those of a flow run are its tasks (`flareclust.flows.steps.Steps`).
+
+    Attributes:
+        key: of the run that these are the steps of; the same where it is tried again.
+        tags: of its MLflow run.
+    """
+
+    def __init__(self, key: str = "", tags: Mapping[str, str] | None = None) -> None:
+        self.key, self.tags = key or uuid.uuid4().hex, tags or {}
+
+    def run(self, name: str, function: Callable[..., T], *args: Any, retries: int = 0) -> T:
+        """Call a function.
+
+        Args:
+            name: of the step.
+            function: what to call.
+            args: its arguments.
+            retries: how often it is called again where a job ended for a reason outside of it.
+        """
+        for _ in range(retries):
+            try:
+                return function(*args)
+            except JobFailed as error:
+                if not error.transient:
+                    raise
+                _log.warning("the job is started again: %s", error)
+        return function(*args)
+
+    @contextmanager
+    def watched(self, experiment: Experiment, on_round: OnRound) -> Iterator[OnRound]:
+        """Give what is called with a record per exchange of an experiment whose k is known."""
+        yield on_round
+
+    def ended(self, experiment: Experiment, reason: str, *, stopped: bool) -> None:
+        """Say why a run ended without a result."""
+
+
+def carry_out(
+    experiment: Experiment,
+    prepared: Prepared | None,
+    out: Path | None,
+    on_round: OnRound,
+    kept: Kept,
+    *,
+    track: bool,
+    calls: Calls | None = None,
+    earlier: Callable[[Experiment], Reference | None] = reference_of,
+    options: str = "",
+) -> Result:
+    """Prepare, submit, evaluate, keep and log an experiment; its MLflow run is closed in any case.
+
+    Args:
+        experiment: what to run.
+        prepared: the federation, where its rows are in memory; None to prepare it from the experiment.
+        out: folder of the result's files; None for none, of runs that are not tracked.
+        on_round: called with a record per exchange.
+        kept: the checkpoint of the run, see `submit`.
+        track: whether it has an MLflow run. Its job is started again where it ended for a reason outside of it.
+        calls: does the steps.
+        earlier: finds the result whose numbers the clusters get.
+        options: of the command that logs the result where the store fails.
+    """
+    calls, started = calls or Calls(), time.time()
+    reference = calls.run("load the earlier result", earlier, experiment)
+    prepared = prepared or calls.run("prepare", prepare, experiment)
+
+    def clustered(experiment: Experiment, shown: OnRound, token: str | None = None, retries: int = 0) -> Result:
+        outcome = calls.run("submit", submit, experiment, prepared, shown, token, kept, retries=retries)
+        result = calls.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
+        return with_numbers_of(reference, result)
+
+    if not track:
+        result = clustered(experiment, on_round)
+        return result if out is None else keep(result, out)
+    assert out is not None
+    from flareclust.tracking.origin import source_tags
+    from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
+
+    experiment = experiment.model_copy(update=prepared.settled(experiment.params))
+    key, tags = experiment.key(calls.key), {**source_tags(), **calls.tags}
+    run_id = calls.run("start MLflow run", start_run, experiment, key, tags, prepared)
+    try:
+        with calls.watched(experiment, on_round) as shown:
+            result = clustered(experiment, shown, key, experiment.retries)
+            result = keep(replace(result, tracking={"key": key, "tags": tags, "started": started}), out)
+            return calls.run("log to MLflow", log_or_warn, result, experiment, run_id, started, options)
+    except BaseException as error:
+        reason, stopped = str(error) or type(error).__name__, was_stopped(error)
+        calls.ended(experiment, reason, stopped=stopped)
+        if not close_run(experiment, run_id, reason, stopped=stopped):
+            _log.warning("the MLflow run %s could not be closed", run_id)
+        raise
