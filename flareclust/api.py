@@ -12,7 +12,7 @@ from flareclust._foundation.validation import check_path
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
-from flareclust.experiment.prepare import in_memory, of_named_sites, prepare
+from flareclust.experiment.prepare import in_memory, prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.artifacts import check_out, check_resume
 from flareclust.experiment.results.result import Result
@@ -120,7 +120,7 @@ def run(
     if progress and on_round is not None:
         raise UserError("progress and on_round both follow the rounds; leave out one of them")
     if isinstance(data, Mapping):
-        asked["partition"], asked["n_sites"] = of_named_sites(data, partition, n_sites)
+        asked["partition"], asked["n_sites"] = _of_named_sites(data, partition, n_sites)
     ranged = isinstance(k, str | range | tuple) and parse_k(k)[1] is not None
     if not ranged and criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
         params["criterion"] = criterion  # the algorithm selects k by itself
@@ -129,7 +129,7 @@ def run(
     if schema is not None:
         asked["table_schema"] = str(check_path("schema", schema).absolute())
     experiment = make_experiment(**asked)
-    loaded = None if isinstance(data, str | Path) else prepare(experiment, in_memory(experiment, data))
+    loaded = None if isinstance(data, str | Path) else prepare(experiment, in_memory(experiment.rows, data))
     folder = None if out is None else Path(out)
     again = None if resume is None else str(resume)
     if not progress:
@@ -139,6 +139,19 @@ def run(
 
     with terminal.progress(experiment) as show:
         return run_experiment(experiment, loaded, track=track, out=folder, on_round=show, resume=again)
+
+
+def _of_named_sites(data: Mapping[str, Any], partition: str | None, n_sites: int | None) -> tuple[str, int]:
+    """Return partition and number of sites of rows by site; raise UserError where something else was asked for."""
+    if not data:
+        raise UserError("no sites: expected a mapping of site names to rows")
+    if n_sites not in (None, len(data)):
+        raise UserError(f"n_sites is {n_sites}, and data has {len(data)} sites by name; leave n_sites out")
+    if partition not in (None, "none"):
+        raise UserError(
+            f"partition is {partition!r}, and data has the rows of each site; leave it out, or pass one table"
+        )
+    return "none", len(data)
 
 
 def run_experiment(

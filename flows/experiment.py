@@ -37,6 +37,7 @@ class _FlowRun(Steps):
         flow_run_id = str(flow_run.id)
         super().__init__(flow_run_id, {"prefect.flow_run_id": flow_run_id})
         self.page: RunPage | None = None
+        self.log = get_run_logger()
 
     @contextmanager
     def watched(self, experiment: Experiment, on_round: OnRound) -> Iterator[OnRound]:
@@ -48,7 +49,7 @@ class _FlowRun(Steps):
 
     def ended(self, experiment: Experiment, reason: str, *, stopped: bool) -> None:
         """Log why the run ended without a result."""
-        get_run_logger().error("%s %s: %s", experiment.name, "was stopped" if stopped else "failed", reason)
+        self.log.error("%s %s: %s", experiment.name, "was stopped" if stopped else "failed", reason)
 
 
 @flow(name="flareclust-experiment", flow_run_name="{experiment.name}", persist_result=False)

@@ -31,7 +31,10 @@ class Calls:
     Attributes:
         key: of the run that these are the steps of; the same where it is tried again.
         tags: of its MLflow run.
+        log: for what is said of the run.
     """
+
+    log: Any = _log
 
     def __init__(self, key: str = "", tags: Mapping[str, str] | None = None) -> None:
         self.key, self.tags = key or uuid.uuid4().hex, tags or {}
@@ -51,7 +54,7 @@ class Calls:
             except JobFailed as error:
                 if not error.transient:
                     raise
-                _log.warning("the job is started again: %s", error)
+                self.log.warning("the job is started again: %s", error)
         return function(*args)
 
     @contextmanager
@@ -91,14 +94,9 @@ def carry_out(
     calls, started = calls or Calls(), time.time()
     reference = calls.run("load the earlier result", earlier, experiment)
     prepared = prepared or calls.run("prepare", prepare, experiment)
-
-    def clustered(experiment: Experiment, shown: OnRound, token: str | None = None, retries: int = 0) -> Result:
-        outcome = calls.run("submit", submit, experiment, prepared, shown, token, kept, retries=retries)
-        result = calls.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
-        return with_numbers_of(reference, result)
-
     if not track:
-        result = clustered(experiment, on_round)
+        outcome = submit(experiment, prepared, on_round, kept=kept)
+        result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
         return result if out is None else keep(result, out)
     assert out is not None
     from flareclust.tracking.origin import source_tags
@@ -109,12 +107,14 @@ def carry_out(
     run_id = calls.run("start MLflow run", start_run, experiment, key, tags, prepared)
     try:
         with calls.watched(experiment, on_round) as shown:
-            result = clustered(experiment, shown, key, experiment.retries)
-            result = keep(replace(result, tracking={"key": key, "tags": tags, "started": started}), out)
-            return calls.run("log to MLflow", log_or_warn, result, experiment, run_id, started, options)
+            of_job = experiment, prepared, shown, key, kept
+            outcome = calls.run("submit", submit, *of_job, retries=experiment.retries)
+            result = calls.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
+            result = replace(with_numbers_of(reference, result), tracking={"key": key, "tags": tags, "started": started})
+            return calls.run("log to MLflow", log_or_warn, keep(result, out), experiment, run_id, started, options)
     except BaseException as error:
         reason, stopped = str(error) or type(error).__name__, was_stopped(error)
         calls.ended(experiment, reason, stopped=stopped)
         if not close_run(experiment, run_id, reason, stopped=stopped):
-            _log.warning("the MLflow run %s could not be closed", run_id)
+            calls.log.warning("the MLflow run %s could not be closed", run_id)
         raise

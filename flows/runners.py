@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -46,7 +46,6 @@ from flareclust.experiment.sweeps.trials import (
     measure_message,
 )
 from flareclust.flows.pages import StudyPage, show_study
-from flareclust.flows.study import Run
 from flareclust.tracking.sweep_runs import failure
 
 #: Where Dask and Ray look for the address of a cluster themselves.
@@ -128,6 +127,10 @@ def attempts(chosen: SweepRunner, workers: int) -> Iterator[Attempt]:
         yield partial(attempt_elsewhere, measure=measure)
 
 
+#: Runs the missing trials of a study, each by the given function; returns what all came to.
+_Run = Callable[[Attempt], list[TrialRun]]
+
+
 @contextmanager
 def _tasks_here(trials: int) -> Iterator[Attempt]:
     """Give what runs a trial as a task in the thread that calls it, in the flow in whose function this is called."""
@@ -153,7 +156,7 @@ def _tasks_here(trials: int) -> Iterator[Attempt]:
     yield attempt
 
 
-def as_tasks(run: Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> State[Any]:
+def as_tasks(run: _Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> State[Any]:
     """Run a study's missing trials as tasks of the flow in whose function this is called; return how that ended.
 
     Args:
@@ -170,7 +173,7 @@ def as_tasks(run: Run, missing: int, chosen: SweepRunner, workers: int, page: st
     return Failed(message=failure(done)) if failed else Completed(message=f"{missing} trials run")
 
 
-def run_as_flow(study: str, run: Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> str:
+def run_as_flow(study: str, run: _Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> str:
     """Run the missing trials in a flow, and where Prefect fails without it; return what it failed with, in words.
 
     What ended the flow is raised. Failed trials do not. The arguments are those of `as_tasks`, and the study's name.

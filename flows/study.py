@@ -1,8 +1,4 @@
-"""A study, run: its trials are kept in a file, and are runs in MLflow and tasks of a Prefect flow where that is wanted.
-
-What a trial does is in `flareclust.experiment.sweeps.trials`, what is logged in `flareclust.tracking.sweep_runs`, how Prefect
-runs trials in `flareclust.flows.runners`.
-"""
+"""A study, run: its trials are kept in a file, and are runs in MLflow and tasks of a Prefect flow where that is wanted."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,7 +15,7 @@ if TYPE_CHECKING:
     from flareclust.tracking.sweep_runs import SweepTracker
 
 #: Runs the missing trials of a study, each by the given function, and logs the study; returns what all came to.
-Run = Callable[[Attempt], list[TrialRun]]
+_Run = Callable[[Attempt], list[TrialRun]]
 
 
 @dataclass
@@ -90,7 +86,7 @@ class StudyRunner:
         return attempts(self.runner, self.workers)
 
     @contextmanager
-    def opened(self, trials: Sequence[Trial]) -> Iterator[tuple[TrialFile, Run]]:
+    def opened(self, trials: Sequence[Trial]) -> Iterator[tuple[TrialFile, _Run]]:
         """Give the file with what is finished, and what runs the rest; say in the end what tracking could not do."""
         path = self.file or study_folder(self.study, trials) / TRIALS
         self.kept = file = TrialFile(path, self.study, trials, self.experiment)

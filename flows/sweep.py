@@ -1,4 +1,8 @@
-"""The flow of a sweep, for schedules and deployments; MLflow has a parent run and a run per trial."""
+"""The flow of a sweep, for schedules and deployments; MLflow has a parent run and a run per trial.
+
+What a trial does is in `flareclust.experiment.sweeps.trials`, who runs a study in `flareclust.flows.study`, and how Prefect runs
+its trials in `flareclust.flows.runners`.
+"""
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
@@ -13,6 +17,8 @@ from prefect.client.schemas.objects import State
 from flareclust.experiment.sweeps.sweep import Sweep, parse_runner, trials
 from flareclust.flows.study import StudyRunner
 
+__all__ = ["sweep_flow", "tracked_runner"]
+
 #: As docs/sweeps.md calls it.
 tracked_runner = StudyRunner
 
@@ -23,6 +29,9 @@ def sweep_flow(sweep: Sweep) -> State[Any]:
 
     Args:
         sweep: as its file has it.
+
+    Raises:
+        UserError: the sweep cannot be run as stated, or the MLflow store cannot be opened. Trials that fail are in the state.
     """
     study = StudyRunner(sweep.name, sweep.mlflow_experiment, workers=sweep.workers, runner=parse_runner(sweep.runner))
     with study.opened(trials(sweep)) as (file, run):

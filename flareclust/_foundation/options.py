@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-def split_names(text: str | None) -> tuple[str, ...] | None:
-    """Return the names in "a, b", None for None."""
-    return None if text is None else tuple(name.strip() for name in text.split(","))
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names in "a, b"."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 def _full(path: Path) -> str:
@@ -28,6 +28,7 @@ class Option(NamedTuple):
         flags: on the command line, where they do not follow from the name.
         read: makes the setting of what the command line has.
         metavar: what stands for its value in the help, where that is not its type.
+        envvar: the environment variable with its value.
     """
 
     kind: Any
@@ -36,10 +37,15 @@ class Option(NamedTuple):
     flags: tuple[str, ...] = ()
     read: Callable[[Any], Any] | None = None
     metavar: str | None = None
+    envvar: str | None = None
+
+    def flag(self, name: str) -> str:
+        """Return the option on the command line, of the setting of this name."""
+        return next(iter(self.flags), f"--{name.replace('_', '-')}").partition("/")[0]
 
 
 #: Those of `flareclust run`, in the order of its help; most are fields of an experiment.
-RUN: Mapping[str, Option] = {
+_RUN: Mapping[str, Option] = {
     "data": Option(
         str,
         "A name from `flareclust data list` (with :pca10 its principal components), a file, a folder. Not for sites that have their own.",
@@ -107,22 +113,14 @@ RUN: Mapping[str, Option] = {
     "as_json": Option(bool, "Print one JSON object on stdout and nothing else.", False, ("--json",)),
 }
 
-#: Those by which a trial of a sweep is found again, beside its algorithm and its seed.
-OF_TRIALS = ("data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites")
-
-
-def flag(name: str) -> str:
-    """Return the option of `flareclust run` for a setting."""
-    return next(iter(RUN[name].flags), f"--{name.replace('_', '-')}").partition("/")[0]
-
 
 def _of_run(*names: str, **changed: str) -> dict[str, Option]:
     """Return settings of a run for another command, some with another meaning."""
-    return {name: RUN[name]._replace(help=changed.get(name, RUN[name].help)) for name in names}
+    return {name: _RUN[name]._replace(help=changed.get(name, _RUN[name].help)) for name in names}
 
 
 #: Those of `flareclust stability`.
-STABILITY: Mapping[str, Option] = {
+_STABILITY: Mapping[str, Option] = {
     **_of_run("data", "k", data="A name from `flareclust data list`, a file, or a folder with a file per site."),
     "repeats": Option(
         int, "Repeats with other seeds, and again with resampled rows; at most so many sites left out.", 20
@@ -142,7 +140,7 @@ STABILITY: Mapping[str, Option] = {
 }
 
 #: Those of `flareclust jobs export`, but for what it writes.
-JOB: Mapping[str, Option] = {
+_JOB: Mapping[str, Option] = {
     "k": Option(int, "Number of clusters.", ..., ("--k",)),
     **_of_run("seed", "params", "min_sites", "task_timeout", "secure_sums"),
     "secure_sites": Option(
@@ -152,8 +150,8 @@ JOB: Mapping[str, Option] = {
     "byoc": Option(bool, "Copy the code into the job, for sites without flareclust.", False),
 }
 
-#: What `flareclust personalise` trains.
-TRAINING: Mapping[str, Option] = {
+#: Those of `flareclust personalise`.
+_PERSONALISE: Mapping[str, Option] = {
     "data": Option(str, "A data set with classes from `flareclust data list`, or a file.", "digits"),
     "label": Option(
         str, "The column of a file, or of the sites' rows, that holds the class, an integer; `class` by default."
@@ -177,15 +175,15 @@ TRAINING: Mapping[str, Option] = {
     "batch": Option(int, "Rows of an update of mlp.", 10),
     "hidden": Option(int, "Hidden units of mlp.", 200),
     "test_share": Option(float, "Share of each device's rows held out for tests.", 0.2),
-    "seed": RUN["seed"],
+    "seed": _RUN["seed"],
     "engine": Option(
         str, "inprocess; or simulator: NVFlare jobs for the clustering and for each cluster.", "inprocess"
     ),
     "min_sites": Option(int, "Of jobs: sites of a cluster that a round needs; more than half by default."),
-}
-
-#: What `flareclust personalise --export` writes jobs of, beside these.
-EXPORTED: Mapping[str, Option] = {
+    "out": Option(Path, "Folder for the files; by default flareclust-runs/..."),
+    "export": Option(
+        Path, "Train nothing; write jobs for provisioned sites here: one per cluster, or one of ifca or global."
+    ),
     "clusters": Option(
         Path,
         "With --export, for kfed and pow-d-kfed: the folder with the result of `flareclust run kfed` at the sites.",
@@ -195,26 +193,52 @@ EXPORTED: Mapping[str, Option] = {
         str, "With --export, for ifca and global: the sites' names, with commas; all by default.", read=split_names
     ),
     "classes": Option(int, "With --export: number of classes; by default the largest of a job's sites."),
-}
-
-#: Those of `flareclust personalise`.
-PERSONALISE: Mapping[str, Option] = {
-    **TRAINING,
-    "out": Option(Path, "Folder for the files; by default flareclust-runs/..."),
-    "export": Option(
-        Path, "Train nothing; write jobs for provisioned sites here: one per cluster, or one of ifca or global."
-    ),
-    **EXPORTED,
     "finished": Option(
         list[Path],
         "Train nothing; write the result of a downloaded job to --out. Once per job of kfed's clusters.",
     ),
     "track": Option(bool, "Log the run to MLflow, as by default.", flags=("--track/--no-track",)),
-    "as_json": RUN["as_json"],
+    "as_json": _RUN["as_json"],
 }
 
-#: Those of a site's policy.
-POLICY: Mapping[str, Option] = {
+#: Those of `flareclust assign`.
+_ASSIGN: Mapping[str, Option] = {
+    "data": Option(Path, "The late site's file, if it is here."),
+    "kit": Option(Path, "Where the rows are at the site: the kit of an admin who submits a job for it."),
+    "site": Option(str, "The late site's name; with --kit, as it is connected, and several with commas.", "late-site"),
+    "columns": Option(str, "Columns to use, with commas; those of the result by default.", read=split_names),
+    "schema": Option(
+        Path, "The schema of the run, by which the file is read; NAME.mapping.yaml beside it says how it differs."
+    ),
+    "salt": Option(
+        str,
+        "What the sites hashed the names of their columns with, if they did; in the environment no list of commands shows it.",
+        "",
+        envvar="FLARECLUST_SALT",
+    ),
+    "out": Option(Path, "Folder for labels.csv.", Path()),
+}
+
+#: Those of `flareclust site init`.
+_SITE_INIT: Mapping[str, Option] = {
+    "rows": Option(
+        str,
+        "The file with the rows, or a pattern in quotes, as seen from here; {site} stands for the site's name.",
+        ...,
+    ),
+    "columns": Option(str, "Columns to use, with commas; all by default.", read=split_names),
+    "id_name": Option(str, "The column with ids: no feature, but in the labels file.", flags=("--id",)),
+    "root": Option(
+        Path,
+        "Folder under which the files must lie, links followed; by default the one --rows names.",
+        read=_full,
+    ),
+    "format": Option(str, "Of the files, where their names do not show it: csv, parquet, ..."),
+    "schema": Option(Path, "The federation's schema, in the place of --columns and --id.", read=_full),
+}
+
+#: Those of `flareclust site policy`: of the policy, of its differential privacy, and what to do.
+_SITE_POLICY: Mapping[str, Option] = {
     "min_rows": Option(int, "With fewer rows the site takes no part."),
     "min_count": Option(int, "Clusters of fewer rows never leave the site."),
     "round_counts": Option(int, "Numbers of rows leave as multiples of this."),
@@ -224,10 +248,6 @@ POLICY: Mapping[str, Option] = {
     "secure_sums": Option(bool, "Sums leave masked only."),
     "secure_min_sites": Option(int, "Masked sums are of at least so many sites."),
     "secure_sites": Option(str, "The sites whose masked sums are added up, with commas; else any.", read=split_names),
-}
-
-#: Those of its differential privacy; they have a table of their own in a policy.
-NOISE: Mapping[str, Option] = {
     "epsilon": Option(float, "Differential privacy: the most that one job may spend."),
     "delta": Option(float, "Of epsilon and budget; below 1 / number of rows."),
     "budget": Option(float, "The most that all jobs together may spend, as an epsilon."),
@@ -236,15 +256,20 @@ NOISE: Mapping[str, Option] = {
     "colluding": Option(
         int, "So many sites of a masked sum may tell the server their shares of its noise; else a third."
     ),
-}
-
-#: Those of `flareclust site policy`.
-SITE_POLICY: Mapping[str, Option] = {
-    **POLICY,
-    **NOISE,
     "show": Option(bool, "Say what holds, and change nothing.", False, ("--show",)),
     "remove": Option(bool, "Let each job say what leaves the site.", False, ("--remove",)),
     "sure": Option(bool, "Change min_count without a question.", False, ("--yes",)),
+}
+
+#: The settings of commands, by the words behind `flareclust`.
+COMMANDS: Mapping[str, Mapping[str, Option]] = {
+    "run": _RUN,
+    "stability": _STABILITY,
+    "jobs export": _JOB,
+    "personalise": _PERSONALISE,
+    "assign": _ASSIGN,
+    "site init": _SITE_INIT,
+    "site policy": _SITE_POLICY,
 }
 
 #: What scikit-learn, NVFlare, Flower and flareclust call the same setting.

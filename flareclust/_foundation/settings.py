@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import Option
+from flareclust._foundation.options import COMMANDS
 from flareclust._foundation.validation import did_you_mean
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", list: "a list", dict: "a table"}
@@ -30,8 +30,12 @@ class OneOf:
         return core_schema.literal_schema(list(self.names))
 
 
-def setting(option: Option, default: Any = ..., **limits: Any) -> Any:
-    """Declare a field with the meaning of a setting, and its default unless another is given; `limits` are those of `pydantic.Field`."""
+def setting(name: str, default: Any = ..., **limits: Any) -> Any:
+    """Declare a field with the meaning of a setting of `flareclust run`, and its default unless another is given.
+
+    `limits` are those of `pydantic.Field`.
+    """
+    option = COMMANDS["run"][name]
     return Field(option.default if default is ... else default, description=option.help, **limits)
 
 

@@ -16,7 +16,6 @@ import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.options import JOB, split_names
 from flareclust._foundation.version import __version__
 from flareclust.cli.entry import PlainFormatter, quieten, run_app, say
 from flareclust.cli.init import init
@@ -146,7 +145,7 @@ def data_get(
 
 
 @_jobs_app.command("export")
-@takes(JOB)
+@takes("jobs export")
 def jobs_export(
     *,
     algorithm: AlgorithmName,
@@ -172,33 +171,18 @@ def jobs_export(
 
 
 @app.command()
+@takes("assign")
 def assign(
+    *,
     result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
-    data: Annotated[Path | None, typer.Option(help="The late site's file, if it is here.")] = None,
-    kit: Annotated[
-        Path | None,
-        typer.Option(help="Where the rows are at the site: the kit of an admin who submits a job for it."),
-    ] = None,
-    site: Annotated[
-        str, typer.Option(help="The late site's name; with --kit, as it is connected, and several with commas.")
-    ] = "late-site",
-    columns: Annotated[
-        str | None, typer.Option(help="Columns to use, with commas; those of the result by default.")
-    ] = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            help="The schema of the run, by which the file is read; NAME.mapping.yaml beside it says how it differs."
-        ),
-    ] = None,
-    salt: Annotated[
-        str,
-        typer.Option(
-            envvar="FLARECLUST_SALT",
-            help="What the sites hashed the names of their columns with, if they did; in the environment no list of commands shows it.",
-        ),
-    ] = "",
-    out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
+    data: Path | None,
+    kit: Path | None,
+    site: str,
+    columns: tuple[str, ...] | None,
+    schema: Path | None,
+    salt: str,
+    out: Path,
+    **asked: Any,
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
     from flareclust.experiment.reports import terminal
@@ -212,7 +196,7 @@ def assign(
     if kit is not None:
         from flareclust.engines.late_jobs import place_at, placed_rows
 
-        placed = place_at(result, kit, split_names(site) or ())
+        placed = place_at(result, kit, [name.strip() for name in site.split(",")])
         terminal.print_placed(placed, placed_rows(placed))
         return
     assert data is not None
@@ -220,7 +204,7 @@ def assign(
     from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
     from flareclust.experiment.tables.late_rows import notes_on, place_file
 
-    labels, table, id_name = place_file(result, data, site, split_names(columns), salt, schema)
+    labels, table, id_name = place_file(result, data, site, columns, salt, schema)
     if table.dropped[0]:
         say("{:,} of {:,} rows have a missing cell and no label (missing: drop-rows)".format(*table.dropped))
     try:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import EXPORTED, PERSONALISE
 from flareclust.cli.entry import say
 from flareclust.cli.settings import takes
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from flareclust.personal.result import PersonalResult
 
 
-@takes(PERSONALISE)
+@takes("personalise")
 def personalise(
     *,
     ctx: typer.Context,
@@ -38,7 +37,7 @@ def personalise(
         _refuse("export, which trains nothing", {"out": out, "track": track or None})
         _export(export, _given(ctx, asked), as_json)
     else:
-        _refuse("training here, without --export", {name: asked.pop(name) for name in EXPORTED})
+        _refuse("training here, without --export", {name: asked.pop(name) for name in ("clusters", "sites", "classes")})
         _say_result(_train(asked, out, track is not False), as_json)
 
 

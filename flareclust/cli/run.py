@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.options import RUN
 from flareclust.cli.settings import AlgorithmName, no_data, parse_settings, takes
 from flareclust.cli.sweep import Interrupted
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _OWN_DATA = ("inprocess", "devices", "simulator")
 
 
-@takes(RUN)
+@takes("run")
 def run(
     *,
     algorithm: AlgorithmName,

@@ -1,6 +1,6 @@
 """Options that several commands share, those of `flareclust._foundation.options` as a command's, and settings as `--set` takes them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
@@ -9,18 +9,22 @@ import typer
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import RUN, Option
+from flareclust._foundation.options import COMMANDS, Option
 
 AlgorithmName = Annotated[str, typer.Argument(help="See `flareclust list`.")]
-InExperiment = Annotated[str | None, typer.Option(*RUN["mlflow_experiment"].flags, help=RUN["mlflow_experiment"].help)]
-AsJson = Annotated[bool, typer.Option(*RUN["as_json"].flags, help=RUN["as_json"].help)]
+InExperiment = Annotated[
+    str | None,
+    typer.Option("--experiment", help="Name of the MLflow experiment; MLFLOW_EXPERIMENT_NAME or flareclust."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 
-def takes(options: Mapping[str, Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command these options, in the place of its `**asked`.
+def takes(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives the command of these words its options, in the place of its `**asked`.
 
     Its parameters that are called as one of them get the value of that option, `asked` gets the others.
     """
+    options = COMMANDS[words]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = []
@@ -48,8 +52,9 @@ def takes(options: Mapping[str, Option]) -> Callable[[Callable[..., None]], Call
 
 
 def _parameter(name: str, option: Option) -> Parameter:
-    kind = option.kind | None if option.default is None else option.kind
-    annotation = Annotated[kind, typer.Option(*option.flags, help=option.help, metavar=option.metavar)]  # type: ignore[valid-type]
+    shown_as: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "envvar": option.envvar}
+    kind: Any = option.kind | None if option.default is None else option.kind
+    annotation: Any = Annotated.__class_getitem__((kind, typer.Option(*option.flags, **shown_as)))  # type: ignore[attr-defined]
     default = Parameter.empty if option.default is ... else option.default
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

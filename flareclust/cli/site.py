@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from flareclust._foundation.options import SITE_POLICY, split_names
 from flareclust.cli.entry import say
 from flareclust.cli.settings import takes
 
@@ -22,40 +21,15 @@ _EveryKit = Annotated[
 
 
 @site_app.command("init")
-def _site_init(
-    kit: _Kit,
-    rows: Annotated[
-        str,
-        typer.Option(
-            "--rows",
-            help="The file with the rows, or a pattern in quotes, as seen from here; {site} stands for the site's name.",
-        ),
-    ],
-    columns: Annotated[str | None, typer.Option(help="Columns to use, with commas; all by default.")] = None,
-    id_name: Annotated[
-        str | None, typer.Option("--id", help="The column with ids: no feature, but in the labels file.")
-    ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(help="Folder under which the files must lie, links followed; by default the one --rows names."),
-    ] = None,
-    form: Annotated[
-        str | None, typer.Option("--format", help="Of the files, where their names do not show it: csv, parquet, ...")
-    ] = None,
-    schema: Annotated[
-        Path | None, typer.Option(help="The federation's schema, in the place of --columns and --id.")
-    ] = None,
-) -> None:
+@takes("site init")
+def _site_init(*, kit: _Kit, rows: str, **asked: Any) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
     from flareclust.sites.account import existing
     from flareclust.sites.check import local_of
     from flareclust.sites.config import write_site
 
-    within = None if root is None else str(root.absolute())
-    path = str(Path(rows).absolute())
-    agreed = None if schema is None else str(schema.absolute())
     local = local_of(kit)
-    say(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form, schema=agreed))
+    say(write_site(local, str(Path(rows).absolute()), **asked))
     if (budget := existing(local)) is not None:
         say(budget)
 
@@ -134,7 +108,7 @@ def _site_allow(
 
 
 @site_app.command("policy")
-@takes(SITE_POLICY)
+@takes("site policy")
 def _site_policy(
     *,
     kit: _Kit,

@@ -2,16 +2,16 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import NOISE, POLICY
 from flareclust.cli.entry import say
 from flareclust.core.microaggregation import SMALLEST_GROUP
-from flareclust.privacy.policy import DP, Policy, read_policy, summary
+from flareclust.privacy.policy import DP, DifferentialPrivacy, Policy, read_policy, summary
 from flareclust.sites.account import facts
 from flareclust.sites.policy_file import PRIVACY, policy_of, remove_policy, write_policy
 
@@ -91,8 +91,9 @@ def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:
 
 def _with(current: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a policy's mapping with those of the command line."""
-    changed = current | {name: value for name, value in given.items() if name in POLICY}
-    private = {name: value for name, value in given.items() if name in NOISE}
+    own = {field.name for field in fields(DifferentialPrivacy)}
+    changed = current | {name: value for name, value in given.items() if name not in own}
+    private = {name: value for name, value in given.items() if name in own}
     if "bounds" in private:
         private["bounds"] = _pair(private["bounds"])
     return changed | ({DP: (current.get(DP) or {}) | private} if private else {})

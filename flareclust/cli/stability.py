@@ -9,12 +9,11 @@ from typing import Any
 import typer
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import STABILITY
 from flareclust.cli.entry import say
 from flareclust.cli.settings import AlgorithmName, no_data, parse_settings, takes
 
 
-@takes(STABILITY)
+@takes("stability")
 def stability(
     *,
     algorithm: AlgorithmName,
@@ -36,7 +35,7 @@ def stability(
     if data is None:
         raise UserError(no_data("stability"))
     own = parse_settings(params)
-    if taken := sorted(own.keys() & {*STABILITY, "schema", "engine", "track"}):
+    if taken := sorted(own.keys() & {*asked, "data", "out", "schema", "engine", "track"}):
         raise UserError(f"--set is for settings of the algorithm; {taken[0]} is no such setting")
     given = {name: value for name, value in {**asked, "schema": table_schema}.items() if value is not None}
     with redirect_stdout(sys.stderr), terminal.repeats_progress() as on_done:

@@ -6,7 +6,6 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import RUN
 from flareclust._foundation.settings import Settings, setting
 from flareclust.federation import quorum
 from flareclust.privacy.job_sums import SecureSums
@@ -20,7 +19,7 @@ MIN_SITES = 2
 class Quorum(Settings):
     """How many sites a round needs."""
 
-    min_sites: int | None = setting(RUN["min_sites"], ge=1)
+    min_sites: int | None = setting("min_sites", ge=1)
 
     def for_sites(self, m: int) -> dict[str, int]:
         """Return what changes of this with m sites, at most all of which a round needs."""
@@ -35,9 +34,9 @@ class Quorum(Settings):
 class RunSettings(Quorum):
     """The settings that a run has in Python, on the command line, in a job and in a recipe."""
 
-    seed: int = setting(RUN["seed"], ge=0, lt=2**32)
-    task_timeout: int = setting(RUN["task_timeout"], ge=1)
-    secure_sums: bool = setting(RUN["secure_sums"])
+    seed: int = setting("seed", ge=0, lt=2**32)
+    task_timeout: int = setting("task_timeout", ge=1)
+    secure_sums: bool = setting("secure_sums")
 
 
 class JobOptions(RunSettings):

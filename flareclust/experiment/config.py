@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import RUN, flag
+from flareclust._foundation.options import COMMANDS
 from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice
-from flareclust.data.datasets import Dataset
 from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
@@ -41,7 +40,6 @@ class RowsAsked:
 
     Attributes:
         data, partition, n_sites, seed, engine, columns, table_schema, id_column, truth: as of an experiment.
-        k: number of clusters, of a range the largest; None for the known one of a data set.
         by_name: whether sites may have different columns, so that rows come with the names of theirs.
         gaps: whether cells may be missing.
         with_ids: whether sites need the ids of their rows.
@@ -58,7 +56,6 @@ class RowsAsked:
     table_schema: str | None = None
     id_column: str | None = None
     truth: str | None = None
-    k: int | None = None
     by_name: bool = False
     gaps: bool = False
     with_ids: bool = False
@@ -70,13 +67,6 @@ class RowsAsked:
         """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
         return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
 
-    def known_k(self, dataset: Dataset | None = None) -> int:
-        """Return k, by default the known number of clusters; UserError where it is not known."""
-        known = self.k or (None if dataset is None else dataset.n_clusters)
-        if known is None:
-            raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
-        return known
-
 
 class Experiment(RunSettings):
     """One federated clustering of one data set."""
@@ -84,26 +74,26 @@ class Experiment(RunSettings):
     renamed: ClassVar[Mapping[str, str]] = {"schema": "table_schema"}  # pydantic keeps `schema` for itself
 
     algorithm: str = Field(description="A name of the registry.")
-    data: str = setting(RUN["data"], "digits")
-    k: int | None = setting(RUN["k"], ge=1)
+    data: str = setting("data", "digits")
+    k: int | None = setting("k", ge=1)
     k_range: tuple[int, int] | None = Field(
         default=None, strict=False, description="The smallest and the largest k to try, in place of k."
     )
-    criterion: str = setting(RUN["criterion"], USUAL)
-    partition: str = setting(RUN["partition"], "iid")
-    n_sites: int = setting(RUN["n_sites"], 10, ge=1)
-    engine: Engine = setting(RUN["engine"], "simulator")
-    kit: str | None = setting(RUN["kit"])
-    columns: tuple[str, ...] | None = setting(RUN["columns"], min_length=1, strict=False)
-    table_schema: str | None = setting(RUN["table_schema"])
-    id_column: str | None = setting(RUN["id_column"])
-    truth: str | None = setting(RUN["truth"])
-    profile: bool | None = setting(RUN["profile"])
-    cohort: int | None = setting(RUN["cohort"], ge=1)
-    dropout: float = setting(RUN["dropout"], ge=0, lt=1)
+    criterion: str = setting("criterion", USUAL)
+    partition: str = setting("partition", "iid")
+    n_sites: int = setting("n_sites", 10, ge=1)
+    engine: Engine = setting("engine", "simulator")
+    kit: str | None = setting("kit")
+    columns: tuple[str, ...] | None = setting("columns", min_length=1, strict=False)
+    table_schema: str | None = setting("table_schema")
+    id_column: str | None = setting("id_column")
+    truth: str | None = setting("truth")
+    profile: bool | None = setting("profile")
+    cohort: int | None = setting("cohort", ge=1)
+    dropout: float = setting("dropout", ge=0, lt=1)
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
-    policy: dict[str, Any] | None = setting(RUN["policy"])
-    match_to: str | None = setting(RUN["match_to"], min_length=1)
+    policy: dict[str, Any] | None = setting("policy")
+    match_to: str | None = setting("match_to", min_length=1)
     retries: int = Field(
         default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
     )
@@ -111,9 +101,9 @@ class Experiment(RunSettings):
         default=None, description="MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db."
     )
     mlflow_experiment: str = Field(
-        default_factory=lambda: usual_experiment(), min_length=1, description=RUN["mlflow_experiment"].help
+        default_factory=lambda: usual_experiment(), min_length=1, description="Name of the MLflow experiment."
     )
-    register_as: str | None = setting(RUN["register_as"])
+    register_as: str | None = setting("register_as")
 
     @model_validator(mode="before")
     @classmethod
@@ -177,7 +167,11 @@ class Experiment(RunSettings):
 
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
-        own = (name for name in RUN if name in type(self).model_fields and flag(name) == f"--{name.replace('_', '-')}")
+        own = (
+            name
+            for name, option in COMMANDS["run"].items()
+            if name in type(self).model_fields and option.flag(name) == f"--{name.replace('_', '-')}"
+        )
         registry.get(self.algorithm).check_names(self.params, ("schema", "out", "track", *own))
         for problem in _conflicts(self):
             raise ValueError(problem)
@@ -204,9 +198,8 @@ class Experiment(RunSettings):
         return RowsAsked(
             **own
             | {
-                "k": self.k if self.k_range is None else self.k_range[1],
                 "by_name": registry.get(self.algorithm).partial,
-                "gaps": self.gaps,
+                "gaps": self.params.get("missing", "refuse") != "refuse",
                 "with_ids": self.protects_ids,
                 "class_column": self.params.get("class_column"),
             }
@@ -216,11 +209,6 @@ class Experiment(RunSettings):
     def samples(self) -> bool:
         """Return whether rounds have some of the sites only."""
         return self.cohort is not None or self.dropout > 0
-
-    @property
-    def gaps(self) -> bool:
-        """Return whether the settings say what to make of missing cells."""
-        return bool(self.params.get("missing", "refuse") != "refuse")
 
     @property
     def name(self) -> str:
@@ -309,7 +297,7 @@ def make_experiment(**settings: Any) -> Experiment:
 
     k may be a range "5..25", the policy a file, kit and match_to paths; None stands for what is left out.
     """
-    may_lack = {name for name, option in RUN.items() if option.default is None}
+    may_lack = {name for name, option in COMMANDS["run"].items() if option.default is None}
     settings = {name: value for name, value in settings.items() if value is not None or name not in may_lack}
     for name in settings.keys() & {"kit", "match_to"}:
         settings[name] = str(settings[name])

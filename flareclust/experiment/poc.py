@@ -106,7 +106,7 @@ def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str |
     Raises:
         UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
     """
-    asked = RowsAsked(data, partition, n_sites, RunSettings(seed=seed).seed, table_schema=schema, k=1, by_name=True)
+    asked = RowsAsked(data, partition, n_sites, RunSettings(seed=seed).seed, table_schema=schema, by_name=True)
     prepared = source_of(asked).sites(asked)
     if SERVER in prepared.sites:
         raise UserError(f"a site cannot be called {SERVER}, which is the server's name here; rename its file")

@@ -29,7 +29,6 @@ from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.tables.site_rows import as_rows, common_columns, ids_of_images, image_settings, site_files
 from flareclust.experiment.tables.typed_rows import (
     compared,
-    fingerprint_of,
     one_table,
     own_sites,
     required_schema,
@@ -44,10 +43,10 @@ class Source(Protocol):
     """Where rows come from."""
 
     def sites(self, asked: RowsAsked) -> Prepared:
-        """Return the sites with their rows.
+        """Return the sites with their rows; k is the known one of the data, 0 where none is known.
 
         Raises:
-            UserError: the rows cannot be read or split as asked, or k is not known.
+            UserError: the rows cannot be read or split as asked.
         """
 
 
@@ -59,84 +58,76 @@ def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
         source: None for what the experiment names.
 
     Raises:
-        UserError: as `Source.sites`, or the algorithm cannot do what a schema says.
+        UserError: as `Source.sites`; k is not known, or the algorithm cannot do what a schema says.
     """
-    source, settled = source or source_of(experiment.rows, experiment.kit), settled_settings(experiment)
-    found = source.sites(experiment.rows)
+    asked, by_schema = experiment.rows, experiment.typed or experiment.engine == "production"
+    source, settled = source or source_of(asked, experiment.kit), settled_settings(experiment) if by_schema else {}
+    found = source.sites(asked)
     params = {**found.params, **image_settings(experiment.algorithm, found.sites), **settled}
-    if isinstance(source, FileFolder) and found.columns is not None and found.agreement != "may-lack":
+    own_files = isinstance(source, _FileFolder | PocSites) and found.dataset is None
+    if own_files and found.columns is not None and found.agreement != "may-lack":
         params = {**compared(experiment), **params}
-    return replace(found, params=params, **schema_facts(experiment))
+    k = (experiment.k or found.k) if experiment.k_range is None else experiment.k_range[1]
+    if not k:
+        raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
+    return replace(found, k=k, params=params, **(schema_facts(experiment) if by_schema else {}))
 
 
 def source_of(asked: RowsAsked, kit: str | None = None) -> Source:
     """Return where rows come from that settings name: sites with their own, a POC, a folder, one table or data set."""
     if asked.engine == "production":
-        return Provisioned()
+        return _Provisioned()
     if asked.engine == "poc":
         from flareclust.engines.poc import federation as poc
 
         return PocSites(poc.find(Path(kit or poc.DEFAULT)))
     if parse(asked.partition).name == "none":
-        return TypedFolder() if asked.typed else FileFolder()
+        return _TypedFolder() if asked.typed else _FileFolder()
     return OneTable()
 
 
-def of_named_sites(data: Mapping[str, Any], partition: str | None, n_sites: int | None) -> tuple[str, int]:
-    """Return partition and number of sites of rows by site; raise UserError where something else was asked for."""
-    if not data:
-        raise UserError("no sites: expected a mapping of site names to rows")
-    if n_sites not in (None, len(data)):
-        raise UserError(f"n_sites is {n_sites}, and data has {len(data)} sites by name; leave n_sites out")
-    if partition not in (None, "none"):
-        raise UserError(
-            f"partition is {partition!r}, and data has the rows of each site; leave it out, or pass one table"
-        )
-    return "none", len(data)
-
-
-def in_memory(experiment: Experiment, data: Any) -> Source:
+def in_memory(asked: RowsAsked, data: Any) -> Source:
     """Return where rows come from that a caller has: an array or data frame to be split, or the tables of sites by name."""
-    if experiment.engine in ("poc", "production"):
-        raise UserError(f"the sites of the engine {experiment.engine} have rows of their own; leave out data")
-    if experiment.typed:
-        _check_typed(experiment, data)
+    if asked.engine in ("poc", "production"):
+        raise UserError(f"the sites of the engine {asked.engine} have rows of their own; leave out data")
+    if asked.typed:
+        _check_typed(asked, data)
     if isinstance(data, Mapping):
         return NamedSites(data)
     table = table_of("data", data) if is_frame(data) else None
     if table is not None and table.repeats > 1:
         raise UserError("a table with weights is one site's; give it as such: data={name: table, ...}")
-    X = check_rows(data if table is None else table.X, where="data", gaps=experiment.gaps)
+    X = check_rows(data if table is None else table.X, where="data", gaps=asked.gaps)
     if table is None:
         return OneTable(Dataset(name="own data", X=X))
     return OneTable(Dataset(name="own data", X=X, columns=table.columns, dropped=table.dropped), schema=table.schema)
 
 
-def _check_typed(experiment: Experiment, data: Any) -> None:
-    """Raise UserError unless these are tables that `read_table` has read by the experiment's schema."""
+def _check_typed(asked: RowsAsked, data: Any) -> None:
+    """Raise UserError unless these are tables that `read_table` has read by the schema that is asked for."""
     tables = list(data.values()) if isinstance(data, Mapping) else []
     read = bool(tables) and all(isinstance(table, Table) for table in tables)
-    if not read or experiment.table_schema is None:
+    if not read or asked.table_schema is None:
         raise UserError(
             "schema, id_column and truth need the path of one file, or of a folder with a file for each site; or give a "
             "schema and a table of flareclust.read_table for each site"
         )
-    if experiment.truth or experiment.id_column:
+    if asked.truth or asked.id_column:
         raise UserError(
             "tables of flareclust.read_table hold features, and ids where the schema names them; leave out truth and "
             "id_column, or give the folder with the files"
         )
-    check_read_by({site: table.schema for site, table in data.items()}, fingerprint_of(experiment))
+    check_read_by({site: table.schema for site, table in data.items()}, read_schema(asked.table_schema).fingerprint)
 
 
 @dataclass(frozen=True)
-class Provisioned:
+class _Provisioned:
     """Sites that read their rows themselves, by the schema that is asked for, if there is one."""
 
     def sites(self, asked: RowsAsked) -> Prepared:
         """Return sites without rows."""
         known = None if asked.table_schema is None else read_schema(asked.table_schema).features
-        return Prepared(asked.known_k(), {}, columns=known)
+        return Prepared(0, {}, columns=known)
 
 
 @dataclass(frozen=True)
@@ -165,7 +156,7 @@ class PocSites:
 
 
 @dataclass(frozen=True)
-class TypedFolder:
+class _TypedFolder:
     """A folder with a table for each site, read by a schema or the names of ids and classes."""
 
     def sites(self, asked: RowsAsked) -> Prepared:
@@ -174,7 +165,7 @@ class TypedFolder:
 
 
 @dataclass(frozen=True)
-class FileFolder:
+class _FileFolder:
     """A folder with a file of numbers, or a folder of images, for each site."""
 
     def sites(self, asked: RowsAsked) -> Prepared:
@@ -204,7 +195,7 @@ class NamedSites:
             UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
         """
         if isinstance(self.given, Devices):
-            return Prepared(asked.known_k(), {}, devices=self.given)
+            return Prepared(0, {}, devices=self.given)
         rows = {site_name(name): as_rows(name, value) for name, value in self.given.items()}
         if not rows:
             raise UserError("no sites: expected a mapping of site names to rows")
@@ -268,14 +259,12 @@ def _with_ids(prepared: Prepared, site: str, own: Sequence[str]) -> Table:
 
 def _split(asked: RowsAsked, dataset: Dataset) -> Prepared:
     """Assign the rows of a data set to sites."""
-    rng, spec = stream(asked.seed, 0, "partition"), parse(asked.partition)
+    rng, spec, k = stream(asked.seed, 0, "partition"), parse(asked.partition), dataset.n_clusters or 0
     parted = not SPECS[spec.name].needs_owners  # owners may have units of their own
     if spec.splits_columns:
         split = split_features(spec, dataset.X, dataset.y, asked.n_sites, rng, dataset.owners)
-        k = split.k if asked.k is None and split.k is not None else asked.known_k(dataset)
         sites = _assigned(dataset, split.rows, split.columns, by_name=asked.by_name)
-        return Prepared(k, sites, split.rows, dataset, dataset.columns, parted=parted)
-    k = asked.known_k(dataset)
+        return Prepared(split.k or k, sites, split.rows, dataset, dataset.columns, parted=parted)
     if asked.engine == "devices":
         site, m = site_of_rows(spec, dataset.X, dataset.y, asked.n_sites, rng, dataset.owners)
         rows, starts = rows_by_site(site, m)
@@ -356,11 +345,10 @@ def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> Fl
 
 def _by_name(asked: RowsAsked, sites: Mapping[str, Rows]) -> Prepared:
     """Return sites whose columns are found by their names, where they have names."""
-    k = asked.known_k()
     if asked.by_name:
         chosen = {site: _those_of(site, rows, asked.columns) for site, rows in sites.items()}
         _check_somewhere(chosen, asked.columns or ())
-        return Prepared(k, chosen, columns=asked.columns, agreement="may-lack")
+        return Prepared(0, chosen, columns=asked.columns, agreement="may-lack")
     tables = {site: rows for site, rows in sites.items() if isinstance(rows, Table)}
     if tables and len(tables) < len(sites):
         other = next(site for site in sites if site not in tables)
@@ -377,10 +365,10 @@ def _by_name(asked: RowsAsked, sites: Mapping[str, Rows]) -> Prepared:
             site: one if asked.class_column is not None or one.says_more else one.X for site, one in read.items()
         }
         ids = {site: tuple(one.ids) for site, one in tables.items() if one.ids is not None}
-        return Prepared(k, named, columns=columns, ids=ids)
+        return Prepared(0, named, columns=columns, ids=ids)
     if asked.columns is not None:
-        return Prepared(k, sites, columns=asked.columns)
-    return Prepared(k, sites, columns=common_columns(sites), agreement="exact")
+        return Prepared(0, sites, columns=asked.columns)
+    return Prepared(0, sites, columns=common_columns(sites), agreement="exact")
 
 
 def _check_somewhere(sites: Mapping[str, Rows], wanted: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ class Prepared:
     """A federation ready to run.
 
     Attributes:
-        k: number of clusters; of a range, the largest.
+        k: number of clusters; of a range, the largest. Of a source the known one of the data, 0 where none is known.
         sites: rows (n_i, d), or the file with them, by site; empty where they are the sites' own.
         index: which rows of the data set each site has, in all of them or some; None where the sites brought their own.
         dataset: the data set that was split, None where there is none.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import STABILITY, flag
+from flareclust._foundation.options import COMMANDS
 from flareclust._foundation.settings import as_text
 from flareclust.engines.options import RunSettings
 from flareclust.experiment.config import OWN_ROWS, Experiment
@@ -22,7 +22,7 @@ _VALUED = (
 
 
 #: Those that `flareclust stability` does not have: it runs in one process, and describes no clusters.
-_NOT_OF_STUDIES = tuple(name for name in (*_VALUED, "profile") if name not in STABILITY)
+_NOT_OF_STUDIES = tuple(name for name in (*_VALUED, "profile") if name not in COMMANDS["stability"])
 
 
 def study_command(experiment: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
@@ -47,7 +47,7 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
         own = (experiment.get("engine"), name) in (("production", "partition"), ("poc", "data"))
         if _is_given(experiment, name) and not apart and not own:
             value = str(experiment[name])
-            words += [flag(name), _from_here(value) if name == "table_schema" else value]
+            words += [COMMANDS["run"][name].flag(name), _from_here(value) if name == "table_schema" else value]
     if experiment.get("columns"):
         words += ["--columns", ",".join(experiment["columns"])]
     if experiment.get("secure_sums"):

@@ -29,12 +29,12 @@ def print_tables(experiment: Experiment) -> None:
     if experiment.engine in ("poc", "production"):
         raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
     if not experiment.typed:
-        tables = tables_of(prepare(experiment), gaps=experiment.gaps)
+        tables = tables_of(prepare(experiment), gaps=experiment.rows.gaps)
         rows = [
-            (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if experiment.gaps else []))
+            (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if experiment.rows.gaps else []))
             for site, one in tables.items()
         ]
-        heads = ["missing cells"] if experiment.gaps else []
+        heads = ["missing cells"] if experiment.rows.gaps else []
         Console().print(table_of("", *numbers("rows", "columns"), *heads, rows=rows))
         _print_hints(experiment, tables)
         return

@@ -16,7 +16,6 @@ from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.options import RUN
 from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data.partition_specs import parse
@@ -151,19 +150,19 @@ class Sweep(Quorum):
         description="Names, or tables with `name`, maybe `label`, and settings; a setting's list is tried value by value."
     )
     seeds: int | list[int] = Field(default=10, description="n for 0 ... n-1, or a list.")
-    n_sites: int = setting(RUN["n_sites"], 10, ge=1)
-    partitions: str | list[str] = setting(RUN["partition"], "iid")
+    n_sites: int = setting("n_sites", 10, ge=1)
+    partitions: str | list[str] = setting("partition", "iid")
     k: int | list[int] | None = Field(
         default=None, description="Numbers of clusters; None for those that are known of the data sets."
     )
-    table_schema: str | None = setting(RUN["table_schema"])
-    id_column: str | None = setting(RUN["id_column"])
-    truth: str | None = setting(RUN["truth"])
+    table_schema: str | None = setting("table_schema")
+    id_column: str | None = setting("id_column")
+    truth: str | None = setting("truth")
     engine: Engine = Field(
         default="inprocess",
         description="inprocess or simulator; baselines that are not federated always run in-process.",
     )
-    profile: bool = setting(RUN["profile"], False)
+    profile: bool = setting("profile", False)
     mlflow_experiment: str = Field(default_factory=usual_experiment, description="Name of the MLflow experiment.")
     workers: int = Field(default=2, ge=1, description="Trials that run side by side.")
     runner: str = Field(default="threads", description="Where they run, see `parse_runner`.")
@@ -299,7 +298,7 @@ def trials(sweep: Sweep) -> list[Trial]:
         cell = _cell(sweep, data, k, partition, choice)
         try:
             experiment = _experiment(sweep, data, k, partition, choice)
-            kept = data, parse(partition).name == "none", experiment.gaps
+            kept = data, parse(partition).name == "none", experiment.rows.gaps
             if kept not in loaded:
                 loaded[kept] = load_source(experiment)
             source, digest = loaded[kept]

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
-from flareclust._foundation.options import OF_TRIALS
 from flareclust.data import datasets
 from flareclust.data.digest import digest_of
+from flareclust.engines.options import Quorum
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import OneTable, Source, prepare, source_of
 from flareclust.experiment.results.evaluate import evaluate
@@ -176,7 +176,18 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], source: So
     """
 
     chosen = {"k_range", "criterion"} if experiment.k_range else set()
-    decides = chosen | {"algorithm", *OF_TRIALS}
+    decides = {
+        *chosen,
+        "algorithm",
+        "data",
+        "k",
+        "partition",
+        "n_sites",
+        "engine",
+        "columns",
+        "params",
+        *Quorum.model_fields,
+    }
     params = experiment.model_dump(mode="json", include=decides)
     return Trial(cell, experiment.seed, params, _ExperimentMeasure(experiment, source))
 

@@ -29,7 +29,8 @@ def own_sites(asked: RowsAsked) -> Prepared:
     index, dataset = None, None
     if asked.truth is not None:
         dataset, index = _joined(asked.data, sites, columns)
-    return Prepared(asked.known_k(dataset), sites, index, dataset, columns, agreement, ids=ids)
+    known = 0 if dataset is None else dataset.n_clusters or 0
+    return Prepared(known, sites, index, dataset, columns, agreement, ids=ids)
 
 
 def _columns_of_any(sites: Mapping[str, Table], schema: TableSchema, asked: RowsAsked) -> tuple[str, ...]:
@@ -137,14 +138,10 @@ def schema_facts(experiment: Experiment) -> dict[str, Any]:
     """Return the fields of `Prepared` that follow from the experiment's schema: units, fingerprint, words; none without one."""
     if experiment.table_schema is None:
         return {}
-    schema = without(read_schema(experiment.table_schema), experiment.truth)
+    whole = read_schema(experiment.table_schema)
+    schema = without(whole, experiment.truth)
     units = schema.feature_units
-    return {"units": units if any(units) else (), "schema": fingerprint_of(experiment), "words": schema.words}
-
-
-def fingerprint_of(experiment: Experiment) -> str:
-    """Return the fingerprint of the experiment's schema, as `read_table` gives it to tables; "" where it has none."""
-    return "" if experiment.table_schema is None else read_schema(experiment.table_schema).fingerprint
+    return {"units": units if any(units) else (), "schema": whole.fingerprint, "words": schema.words}
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:

@@ -77,6 +77,8 @@ def test_sites_that_own_files_get_copies_in_their_kits(tmp_path):
     found = prepare(Experiment(algorithm="feca", k=2, engine="inprocess"), PocSites(there))
     assert found.index is None
     assert found.columns == ("a", "b")
+    asked = Experiment(algorithm="lloyd", k=2, engine="inprocess")
+    assert prepare(asked, PocSites(there)).params == {"compare": "spread"}
     for site, kit in there.kits.items():
         assert found.sites[site] == kit / "data" / "rows.csv"
         assert found.sites[site].read_text() == (tmp_path / "files" / f"{site}.csv").read_text()
@@ -143,3 +145,15 @@ def test_a_site_called_as_the_server_is_refused(tmp_path):
     np.save(tmp_path / "localhost.npy", np.zeros((2, 2)))
     with pytest.raises(UserError, match="rename its file"):
         set_up.split_rows(str(tmp_path), "none", 1, 0)
+
+
+def test_the_rows_of_one_table_that_is_read_by_a_schema_have_the_names_of_its_columns(tmp_path):
+    table, schema = tmp_path / "all.csv", tmp_path / "schema.yaml"
+    table.write_text("size,sex\n" + "".join(f"{i},{'fm'[i % 2]}\n" for i in range(1, 10)))
+    schema.write_text("columns: {size: {type: number, range: [1, 9]}, sex: {type: category, values: [f, m]}}")
+    there = placed(tmp_path / "poc", str(table), "iid", schema=str(schema))
+    assert sum(there.rows.values()) == 9
+    for site, kit in there.kits.items():
+        own = SiteData.of(kit / "local", site).table()
+        assert own.columns == read_schema(schema).features
+        assert len(own) == there.rows[site]

@@ -16,7 +16,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.options import Option, split_names
+from flareclust._foundation.options import COMMANDS, Option
 from flareclust.cli.settings import parse_settings, takes
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms
@@ -153,7 +153,7 @@ def test_an_interrupt_after_the_work_names_the_folder_of_the_result(command, mon
         keep(*args)
         raise KeyboardInterrupt
 
-    keep = flareclust.api.keep
+    keep = flareclust.flows.run.keep
     monkeypatch.setattr("flareclust.flows.run.keep", interrupted)
     done = command(*IRIS, *FAST, "--out", "new")
     assert done.code == 130
@@ -313,12 +313,16 @@ def test_ui_hands_over_to_mlflow(command, store, monkeypatch):
     assert argv[argv.index("--port") + 1] == "5055"
 
 
-def test_a_command_has_the_options_of_a_table_and_names_those_that_it_uses_itself():
+def test_a_command_has_the_options_of_a_table_and_names_those_that_it_uses_itself(monkeypatch):
     seen = []
 
-    @takes(
-        {"first": Option(int, "A.", 1), "names": Option(str, "B.", read=split_names), "last": Option(int, "C.", ...)}
+    monkeypatch.setitem(
+        COMMANDS,
+        "try",
+        {"first": Option(int, "A.", 1), "names": Option(str, "B.", read=str.split), "last": Option(int, "C.", ...)},
     )
+
+    @takes("try")
     def command(*, before: int, first: int, **asked: object) -> None:
         seen.append((before, first, asked))
 
@@ -328,9 +332,9 @@ def test_a_command_has_the_options_of_a_table_and_names_those_that_it_uses_itsel
         "names": None,
         "last": Parameter.empty,
     }
-    command(before=0, first=3, names="a, b", last=2)
+    command(before=0, first=3, names="a b", last=2)
     command(before=1, last=4)
-    assert seen == [(0, 3, {"names": ("a", "b"), "last": 2}), (1, 1, {"names": None, "last": 4})]
+    assert seen == [(0, 3, {"names": ["a", "b"], "last": 2}), (1, 1, {"names": None, "last": 4})]
 
 
 def test_the_command_starts_without_what_only_some_commands_need():
