@@ -1,3 +1,3 @@
 """Prefect flows: partition, submit, evaluate, log."""
 
-__all__ = ["configured", "experiment", "nightly", "personalise", "runners", "run", "server", "steps", "study", "sweep"]
+__all__ = ["configured", "experiment", "nightly", "personalise", "run", "runners", "server", "steps", "study", "sweep"]

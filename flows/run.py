@@ -110,7 +110,9 @@ def carry_out(
             of_job = experiment, prepared, shown, key, kept
             outcome = calls.run("submit", submit, *of_job, retries=experiment.retries)
             result = calls.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
-            result = replace(with_numbers_of(reference, result), tracking={"key": key, "tags": tags, "started": started})
+            result = replace(
+                with_numbers_of(reference, result), tracking={"key": key, "tags": tags, "started": started}
+            )
             return calls.run("log to MLflow", log_or_warn, keep(result, out), experiment, run_id, started, options)
     except BaseException as error:
         reason, stopped = str(error) or type(error).__name__, was_stopped(error)

@@ -53,7 +53,7 @@ def test_a_store_that_fails_after_the_job_costs_no_second_job(here, client, monk
 
     asked = []
 
-    def fails(self, run_id, *arguments):
+    def fails(self, run_id, *arguments, **settings):
         asked.append(run_id)
         raise OSError("the disk is full")
 
