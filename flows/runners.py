@@ -36,6 +36,7 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.sweep import SweepRunner
 from flareclust.experiment.sweeps.trials import (
     Attempt,
@@ -46,7 +47,6 @@ from flareclust.experiment.sweeps.trials import (
     measure_message,
 )
 from flareclust.flows.pages import StudyPage, show_study
-from flareclust.tracking.sweep_runs import failure
 
 #: Where Dask and Ray look for the address of a cluster themselves.
 _ADDRESSES = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
@@ -169,8 +169,8 @@ def as_tasks(run: _Run, missing: int, chosen: SweepRunner, workers: int, page: s
     with _tasks_here(missing) if chosen.local else attempts(chosen, workers) as attempt:
         done = run(attempt)
     show_study(done, page)
-    failed = any(one.measured is None for one in done)
-    return Failed(message=failure(done)) if failed else Completed(message=f"{missing} trials run")
+    found = StudySummary.of(done)
+    return Failed(message=found.failure) if found.failed else Completed(message=f"{missing} trials run")
 
 
 def run_as_flow(study: str, run: _Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> str:
