@@ -24,7 +24,7 @@ from flareclust.protocol.replies import SiteReply, accept, by_name
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, NAMES, REFUSED, ROUND, STEP
+from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Round:
     done: bool = False
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     record: Message = field(default_factory=dict)
-    step: str = CLUSTER
+    step: str = StepName.CLUSTER
     index: int = 0
     sites: tuple[str, ...] | None = None
 
@@ -74,8 +74,8 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
         A site whose columns are not those of most sites takes no part.
         """
-        compares = NAMES in self.steps and getattr(self.params, "compare", "none") != "none"
-        return Round(step=NAMES) if compares else self.prepare()
+        compares = StepName.NAMES in self.steps and getattr(self.params, "compare", "none") != "none"
+        return Round(step=StepName.NAMES) if compares else self.prepare()
 
     def prepare(self) -> Round:
         """Return the first exchange about rows: that of the algorithm, unless columns are prepared before."""
@@ -154,10 +154,10 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Call `merge` with the replies in the order of the sites' names and count the round."""
-        if round_.step == NAMES:  # the schema has refused the sites at odds
+        if round_.step == StepName.NAMES:  # the schema has refused the sites at odds
             return self.prepare()
         merged = self.merge(round_, by_name(replies), stream(self.params.seed, round_.index, SERVER))
-        return replace(merged, index=round_.index + (round_.step not in BEFORE_ROUNDS))
+        return replace(merged, index=round_.index + (round_.step not in StepName.BEFORE_ROUNDS))
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
         """Return, by site, the sizes that its reply to a round must respect beside `reply_sizes`; none unless overridden."""

@@ -28,7 +28,7 @@ from flareclust.features import alignment
 from flareclust.features.columns import Columns, by_column, common, gather, restored, scaled, spreads
 from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol.schema import MOST_COLUMNS
-from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, MOMENTS
+from flareclust.protocol.task import StepName
 
 #: Key of the sites' squared deviations (m,), in scaled units.
 _SITE_SPREAD = "site_spread"
@@ -65,11 +65,11 @@ class DescribedAggregator(ClusteringAggregator):
 
     def begin(self) -> Round:
         """Ask the sites for their columns first."""
-        return Round(step=DESCRIBE)
+        return Round(step=StepName.DESCRIBE)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Form the union of the columns, or merge a round of the algorithm."""
-        if round_.step == DESCRIBE:
+        if round_.step == StepName.DESCRIBE:
             fills, by_bins = self.params.missing == "mean", self.params.scale in parameters.BY_BINS
             sums = fills or self.params.scale != "none" or self.view == "imputed"
             columns = gather(replies, sums=sums and not (fills or by_bins or self._totals))
@@ -84,7 +84,7 @@ class DescribedAggregator(ClusteringAggregator):
             if self.params.missing != "refuse":
                 record[ROWS_BY_SITE] = np.array([int(replies[site]["rows"]) for site in columns.sites])
             if sums and columns.mean is None:
-                step = KNOWN_MOMENTS if fills or by_bins else MOMENTS
+                step = StepName.KNOWN_MOMENTS if fills or by_bins else StepName.MOMENTS
                 return Round(columns.sent(), diagnostics=numbers, record=record, step=step)
             if sums:
                 record |= self._compared(columns, of_described(columns, replies))
@@ -93,9 +93,9 @@ class DescribedAggregator(ClusteringAggregator):
                 record[_SITE_SPREAD] = spreads(columns, replies)
             return Round(columns.sent(), diagnostics=numbers, record=record)
         columns = restored({**round_.record, **round_.task})
-        if round_.step in (MOMENTS, KNOWN_MOMENTS):
+        if round_.step in (StepName.MOMENTS, StepName.KNOWN_MOMENTS):
             return self._described(round_, columns, replies)
-        if round_.step in (BINNED, FINER_BINNED):
+        if round_.step in (StepName.BINNED, StepName.FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
             return self._by_bins(columns, scaled_by_bins(self.params.scale, self._ranges(columns), round_, total))
         merged = self.merge_described(round_, columns, replies, rng)
@@ -135,7 +135,7 @@ class DescribedAggregator(ClusteringAggregator):
 
     def _by_bins(self, columns: Columns, after: Round) -> Round:
         """Return the next question about bins, or the algorithm's first round with the scaling that follows from them."""
-        if after.step in (BINNED, FINER_BINNED):
+        if after.step in (StepName.BINNED, StepName.FINER_BINNED):
             return replace(after, task={"columns": columns.codes, **after.task})
         record = dict(after.record)
         mean, deviation = record.pop(MOMENTS_MEAN), record.pop(MOMENTS_DEVIATION)
@@ -195,7 +195,7 @@ class DescribedAggregator(ClusteringAggregator):
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
         """Return how many columns each site's reply must have."""
-        if round_.step in (*BEFORE_ROUNDS, ASSESS) or "column_masks" not in round_.record:
+        if round_.step in (*StepName.BEFORE_ROUNDS, StepName.ASSESS) or "column_masks" not in round_.record:
             return {}
         masks = round_.record["column_masks"]
         widths = masks.sum(axis=1) if self.view == "own" else np.full(len(masks), masks.shape[1])
@@ -204,9 +204,9 @@ class DescribedAggregator(ClusteringAggregator):
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have; the names of columns have about 16 bytes each, four to a number."""
-        if round_.step == DESCRIBE:
+        if round_.step == StepName.DESCRIBE:
             return {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
-        return {"k": MOST_COLUMNS, "d": 1} if round_.step == KNOWN_MOMENTS else super().limits(round_)
+        return {"k": MOST_COLUMNS, "d": 1} if round_.step == StepName.KNOWN_MOMENTS else super().limits(round_)
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics over the entries that are known."""

@@ -38,7 +38,7 @@ from flareclust.executors import dp_base, dp_lloyd
 from flareclust.privacy.dp.mechanism import deviation_of_total
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 
 
 class DPLloydAggregator(PrivateAggregator):
@@ -71,7 +71,7 @@ class DPLloydAggregator(PrivateAggregator):
         sent = list(replies.values())
         if round_.step == dp_lloyd.BOUNDS:
             return self._boxed(sent)
-        if round_.step == CLUSTER:
+        if round_.step == StepName.CLUSTER:
             return self._from_cells(round_, sent, rng)
         if round_.step == dp_lloyd.SECOND_MOMENTS:
             return self._from_second_moments(round_, sent, rng)
@@ -123,7 +123,7 @@ class DPLloydAggregator(PrivateAggregator):
             if not dp_grid.has_grid(self.params.k, d, self.params.cells):
                 raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
             shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
-            return Round(task | {"shape": np.array(shape)}, diagnostics=public, record=record, step=CLUSTER)
+            return Round(task | {"shape": np.array(shape)}, diagnostics=public, record=record, step=StepName.CLUSTER)
         if start == "spread" or (start == "auto" and d > dp_axes.MOST_COLUMNS):
             return Round(task, diagnostics=public, record=record, step=dp_lloyd.OUTLINE)
         return Round(task, diagnostics=public, record=record, step=dp_lloyd.SECOND_MOMENTS)

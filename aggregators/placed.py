@@ -13,7 +13,7 @@ import numpy as np
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import PLACE, PLACED
+from flareclust.protocol.task import PLACED, StepName
 
 #: The arrays of the finished federation that its executor is sent, among the files of the job.
 FILE = "placed.npz"
@@ -25,7 +25,7 @@ ROWS = "rows"
 class PlacedAggregator(ClusteringAggregator):
     """Sends the result that it has read, of a finished federation of k clusters, and counts the rows."""
 
-    steps = MappingProxyType({PLACE: Step(PLACED)})
+    steps = MappingProxyType({StepName.PLACE: Step(PLACED)})
 
     def __init__(self, k: int, seed: int = 0) -> None:
         super().__init__(k, seed)
@@ -38,7 +38,7 @@ class PlacedAggregator(ClusteringAggregator):
 
     def begin(self) -> Round:
         """Return the finished federation, to be placed in."""
-        return Round(self._arrays, step=PLACE)
+        return Round(self._arrays, step=StepName.PLACE)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Add up the numbers of placed rows; the round is the last."""

@@ -21,7 +21,7 @@ from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, decides,
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors import pooled
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.task import SCORING
+from flareclust.protocol.task import StepName
 
 #: The key of the diagnostics for the share of the sites that scored the solutions, and below which it is a warning.
 SCORED, FEW_SCORED = "scored_sites", 0.5
@@ -40,7 +40,7 @@ class PooledAggregator(ScaledAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""
-        if round_.step in SCORING:
+        if round_.step in StepName.SCORING:
             return self._choose(round_, replies)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]

@@ -43,7 +43,7 @@ from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
 from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.task import CLUSTER, SCORE
+from flareclust.protocol.task import StepName
 
 #: (uploads by site, k, restarts, rng) -> centroids (at most k, d).
 _Member = Callable[[Sequence[Message], int, int, np.random.Generator], FloatArray]
@@ -78,11 +78,11 @@ class PortfolioAggregator(ScaledAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Propose solutions, choose the best one, refine it, and keep the refined one if its inertia is smaller."""
-        if round_.step == CLUSTER:
+        if round_.step == StepName.CLUSTER:
             return self._proposed(round_, replies, rng)
         out = round_.record.get("left_out", ())
         believed = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
-        if round_.step == SCORE:
+        if round_.step == StepName.SCORE:
             return self._compared(round_, believed) if _START in round_.record else self._scored(round_, believed)
         if _START not in round_.record:
             return self._judged(round_, believed)
@@ -121,7 +121,7 @@ class PortfolioAggregator(ScaledAggregator):
         numbers, outliers = filtered.summary(replies)
         diagnostics = {"received": float(len(site)), **numbers}
         record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **outliers}
-        return Round(stack(solutions), False, diagnostics, record, SCORE)
+        return Round(stack(solutions), False, diagnostics, record, StepName.SCORE)
 
     def _scored(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Choose by the inertia at the sites; where no site could send it, ask for reports on the clusters."""
@@ -162,7 +162,7 @@ class PortfolioAggregator(ScaledAggregator):
         if solutions:
             return Round(stack(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
         record = without_state(round_.record)
-        return Round(stack([record[_START], state.centroids]), False, state.diagnostics, record, SCORE)
+        return Round(stack([record[_START], state.centroids]), False, state.diagnostics, record, StepName.SCORE)
 
     def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Update the centroids; robust settings limit the influence of a single site."""
@@ -173,7 +173,7 @@ class PortfolioAggregator(ScaledAggregator):
         if state.updates:
             return Round(stack([moved]), False, {}, round_.record | state.arrays, SPREAD)
         record = without_state(round_.record)
-        return Round(stack([record[_START], moved]), False, {}, record, SCORE)
+        return Round(stack([record[_START], moved]), False, {}, record, StepName.SCORE)
 
     def _compared(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Return the better of where refining started and where it ended, or the end where no site compares them."""

@@ -41,7 +41,7 @@ from flareclust.core import proxies as proxy_pdfs
 from flareclust.core.missing import grouping, selection
 from flareclust.executors import kfed, proxy
 from flareclust.features.columns import Columns
-from flareclust.protocol.task import DESCRIBE
+from flareclust.protocol.task import StepName
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class ProxyAggregator(DescribedAggregator):
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have."""
-        if round_.step == DESCRIBE:
+        if round_.step == StepName.DESCRIBE:
             return super().limits(round_)
         numbers = self.params.k_local.values() if isinstance(self.params.k_local, dict) else [self.params.k_local]
         maximum = max([self.params.k, *(number for number in numbers if isinstance(number, int))])

@@ -25,7 +25,7 @@ from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.features.scaling import FILL, LENGTH_ONE, OPEN_GAPS
 from flareclust.privacy.secure_aggregation.server import ALL
-from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, ODD_COLUMNS, SCALES
+from flareclust.protocol.task import StepName
 
 #: With `missing=mean`: the missing cells of each column at all sites together (d,), and the rows.
 MISSING_CELLS, ROWS_IN_ALL = "missing_cells", "rows_in_all"
@@ -45,7 +45,7 @@ class ScaledAggregator(ClusteringAggregator):
     @property
     def _prepares(self) -> bool:
         """Return whether columns are described here; the variants of an algorithm for different columns have steps of their own."""
-        if SCALES not in self.steps:
+        if StepName.SCALES not in self.steps:
             return False
         return self.params.scale != "none" or self.params.missing != "refuse" or self.params.compare == "spread"
 
@@ -53,7 +53,7 @@ class ScaledAggregator(ClusteringAggregator):
         """Return the first exchange about rows: the columns' location and spread, or that of the algorithm."""
         if not self._prepares:
             return super().prepare()
-        return Round(step=KNOWN_SCALES if self.params.missing != "refuse" else SCALES)
+        return Round(step=StepName.KNOWN_SCALES if self.params.missing != "refuse" else StepName.SCALES)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round; what is sent next are directions with the metric cosine."""
@@ -75,19 +75,19 @@ class ScaledAggregator(ClusteringAggregator):
 
     def _advanced(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""
-        if not self._prepares or round_.step == NAMES:
+        if not self._prepares or round_.step == StepName.NAMES:
             return super().advance(round_, replies)
-        if round_.step in (SCALES, KNOWN_SCALES):
-            spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
+        if round_.step in (StepName.SCALES, StepName.KNOWN_SCALES):
+            spread, record = (_known if round_.step == StepName.KNOWN_SCALES else _scaling)(replies)
             if ALL in replies:  # nobody but a site itself can compare it
                 asked = pooled_message(replies[ALL], self._of_categories(len(spread["mean"])))
-                return Round(asked, record={**record, **spread}, step=ODD_COLUMNS)
+                return Round(asked, record={**record, **spread}, step=StepName.ODD_COLUMNS)
             return self._after_spread(spread, record)
-        if round_.step == ODD_COLUMNS:
+        if round_.step == StepName.ODD_COLUMNS:
             record = {name: value for name, value in round_.record.items() if name not in _CARRIED}
             spread = {name: value for name, value in round_.record.items() if name in _CARRIED}
             return self._after_spread(spread, {**record, ODD_SITES: replies[ALL]["odd"]})
-        if round_.step in (BINNED, FINER_BINNED):
+        if round_.step in (StepName.BINNED, StepName.FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
             return self._after_bins(scaled_by_bins(self.params.scale, self.params.table_ranges, round_, total))
         return _with(super().advance(_without(round_), replies), round_)
@@ -124,7 +124,9 @@ class ScaledAggregator(ClusteringAggregator):
 
     def _after_bins(self, after: Round) -> Round:
         """Return the next exchange: about bins, or the first of the algorithm."""
-        return after if after.step in (BINNED, FINER_BINNED) else self._begun(after.task, after.record)
+        return (
+            after if after.step in (StepName.BINNED, StepName.FINER_BINNED) else self._begun(after.task, after.record)
+        )
 
     def _begun(self, carried: Message, record: Message) -> Round:
         """Return the first round of the algorithm with what prepares rows."""
@@ -282,11 +284,11 @@ def begun(scale: str, ranges: _Ranges | None, spread: Message, record: Message) 
     fill = {FILL: spread[FILL]} if FILL in spread else {}
     low, high = _stated(ranges, len(spread["mean"]))
     if scale == "range" and not np.isnan(low).any():
-        return Round({"mean": low, "deviation": high - low, **fill}, record=record, step=SCALES)
+        return Round({"mean": low, "deviation": high - low, **fill}, record=record, step=StepName.SCALES)
     grid = histograms.grid_around(
         spread["mean"], spread["deviation"], histograms.REACH if scale == "robust" else histograms.WIDE_REACH
     )
-    return Round(dict(grid._asdict()), record={**record, **fill}, step=BINNED)
+    return Round(dict(grid._asdict()), record={**record, **fill}, step=StepName.BINNED)
 
 
 def scaled_by_bins(scale: str, ranges: _Ranges | None, round_: Round, counts: IntArray) -> Round:
@@ -301,8 +303,8 @@ def scaled_by_bins(scale: str, ranges: _Ranges | None, round_: Round, counts: In
         counts: cells of all sites in each bin (d, BINS).
     """
     grid, record = histograms.Grid(round_.task["low"], round_.task["width"]), dict(round_.record)
-    if scale == "robust" and round_.step == BINNED and (closer := histograms.finer(counts, grid)) is not None:
-        return Round(dict(closer._asdict()), record=record, step=FINER_BINNED)
+    if scale == "robust" and round_.step == StepName.BINNED and (closer := histograms.finer(counts, grid)) is not None:
+        return Round(dict(closer._asdict()), record=record, step=StepName.FINER_BINNED)
     mean, deviation = record[MOMENTS_MEAN], record[MOMENTS_DEVIATION]
     fill = {FILL: record.pop(FILL)} if FILL in record else {}
     if scale == "robust":
@@ -314,7 +316,7 @@ def scaled_by_bins(scale: str, ranges: _Ranges | None, round_: Round, counts: In
         divisor = np.where(np.isnan(low), last, high) - location
     usable = (counts.sum(axis=1) > 0) & (divisor > 0)
     scaling = {"mean": np.where(usable, location, mean), "deviation": np.where(usable, divisor, divisors_of(deviation))}
-    return Round({**scaling, **fill}, record=record, step=SCALES)
+    return Round({**scaling, **fill}, record=record, step=StepName.SCALES)
 
 
 def _stated(ranges: _Ranges | None, d: int) -> tuple[FloatArray, FloatArray]:

@@ -24,7 +24,7 @@ from flareclust.evaluation.criteria import RULES, choose, score_candidates
 from flareclust.evaluation.scores import ALL_SCORES, score_sums
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.privacy.context import SiteContext, SiteRows
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 ROWS, LEAST, MOST, MIN_COUNT = 5000, 2, 25, 2
 NUMBERS = (2, 5, 10, 20)
@@ -76,7 +76,7 @@ def chosen(sites: list[FloatArray], seed: int) -> dict[str, int]:
         name = f"site-{number:02}"
         try:
             site = SiteRows(Table(rows), stream(seed, 0, name), context=context)
-            uploads[name] = executor.local(Task(CLUSTER, 0, {}, name), site)
+            uploads[name] = executor.local(Task(StepName.CLUSTER, 0, {}, name), site)
         except Refusal:
             continue
     task = aggregator.advance(Round(), uploads).task

@@ -31,7 +31,7 @@ from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import MOST_ROWS
-from flareclust.protocol.task import SCORE, Task
+from flareclust.protocol.task import StepName, Task
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SITES = 10
@@ -73,7 +73,7 @@ class Lie(NamedTuple):
     def falsified(self, task: Task, honest: Message) -> Message:
         """Return what a lying site sends instead of an honest reply."""
         sent = dict(honest)
-        if task.step == SCORE:  # the worse a solution fits, the better
+        if task.step == StepName.SCORE:  # the worse a solution fits, the better
             for name in ("sse", "spread"):
                 if name in sent:
                     sent[name] = sent[name].max() + sent[name].min() - sent[name]

@@ -7,7 +7,7 @@ from flareclust.aggregators.dkmpp import DKMPPAggregator, covered, mse_bound, un
 from flareclust.data.tables import Table
 from flareclust.executors.dkmpp import DKMPPExecutor
 from flareclust.privacy.context import SiteContext, SiteRows
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 
 def user(r, rng):
@@ -17,7 +17,7 @@ def user(r, rng):
     disc = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=2)
     site = DKMPPExecutor(4, min_count=1, seeds="rows", greedy=False)
     rows = SiteRows(Table((means[:, None] + disc).reshape(-1, 2)), rng, context=SiteContext(1))
-    return means, site.local(Task(CLUSTER, 0, {}, "user"), rows)
+    return means, site.local(Task(StepName.CLUSTER, 0, {}, "user"), rows)
 
 
 rng = np.random.default_rng(0)

@@ -33,19 +33,7 @@ from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, 
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.steps import COUNTED, Step, with_counts
-from flareclust.protocol.task import (
-    ASSESS,
-    ASSESSMENT,
-    BEFORE_ROUNDS,
-    CLUSTER,
-    KEYS,
-    PLACE,
-    PLACED,
-    PROFILE_TOTALS,
-    PROFILE_TOTALS_COUNTS,
-    Answer,
-    Task,
-)
+from flareclust.protocol.task import ASSESSMENT, PLACED, Answer, StepName, Task
 from flareclust.sites.cluster import ClusterTable
 
 _CENTROIDS = Schema(centroids="k d")
@@ -55,9 +43,9 @@ _CENTROIDS = Schema(centroids="k d")
 _OF_ALL = MappingProxyType(
     with_counts(
         {
-            KEYS: Step(KEY, method=""),
-            PLACE: Step(PLACED, "place"),
-            ASSESS: Step(ASSESSMENT, "assess", summed=True),
+            StepName.KEYS: Step(KEY, method=""),
+            StepName.PLACE: Step(PLACED, "place"),
+            StepName.ASSESS: Step(ASSESSMENT, "assess", summed=True),
         }
     )
 )
@@ -101,13 +89,17 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         parts = {name: phase for phase in phases for name in with_counts(phase.steps) if name not in own}
         cls._part_classes = MappingProxyType(parts)
         if not cls.totals_only:
-            known = {name: step for name, step in known.items() if name not in (PROFILE_TOTALS, PROFILE_TOTALS_COUNTS)}
+            known = {
+                name: step
+                for name, step in known.items()
+                if name not in (StepName.PROFILE_TOTALS, StepName.PROFILE_TOTALS_COUNTS)
+            }
         parameters = cls.params_class().model_fields
         steps = with_counts({name: step for name, step in known.items() if step.parameter in (None, *parameters)})
         for name, step in steps.items():
-            if name != KEYS and not callable(getattr(cls.part_class(name), step.method, None)):
+            if name != StepName.KEYS and not callable(getattr(cls.part_class(name), step.method, None)):
                 raise TypeError(f"{cls.part_class(name).__name__} has no method {step.method!r} for its step {name!r}")
-        order = [*BEFORE_ROUNDS, CLUSTER]  # then those of the rounds
+        order = [*StepName.BEFORE_ROUNDS, StepName.CLUSTER]  # then those of the rounds
         place = {name: order.index(name) if name in order else len(order) for name in steps}
         cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=place.__getitem__)})
 
@@ -228,7 +220,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         for stage in stages:
             exchange = stage.before(exchange)
         executor = self._without_rows()
-        if task.step == KEYS:
+        if task.step == StepName.KEYS:
             reply = self._key(exchange)
         else:
             reply = executor.compute(exchange.task, exchange.step, exchange.seen, exchange.context, aborted)
@@ -237,7 +229,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         # The computing time depends on the rows, so it is not sent under differential privacy.
         seconds = 0.0 if self.private else perf_counter() - started
         answer = Answer({**reply, SECONDS: np.array(seconds)})
-        if task.step not in (ASSESS, PLACE):
+        if task.step not in (StepName.ASSESS, StepName.PLACE):
             return answer
         try:
             return Answer(answer.arrays, labels=executor._placed(exchange, aborted))

@@ -44,7 +44,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import SCORING, Task
+from flareclust.protocol.task import StepName, Task
 
 if TYPE_CHECKING:
     from flareclust.deep.networks import Model
@@ -98,7 +98,7 @@ def _of_centroids() -> dict[str, Step]:
         step_name(name, step): Step(line.schema, "centroids_of")
         for name, executor in CENTROIDS.items()
         for step, line in executor.own_steps().items()
-        if executor.part_class(step) is executor and step not in SCORING and line.jobs != "secure"
+        if executor.part_class(step) is executor and step not in StepName.SCORING and line.jobs != "secure"
     }
 
 

@@ -29,7 +29,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, MOMENTS, Task
+from flareclust.protocol.task import StepName, Task
 
 #: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
 #: all), or all columns with the federation's mean in the places of those that it lacks.
@@ -53,11 +53,11 @@ class Description(Phase):
 
     steps = MappingProxyType(
         {
-            DESCRIBE: Step(alignment.DESCRIPTION, "describe", named=True),
-            MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
-            KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
-            BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
-            FINER_BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
+            StepName.DESCRIBE: Step(alignment.DESCRIPTION, "describe", named=True),
+            StepName.MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
+            StepName.KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
+            StepName.BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
+            StepName.FINER_BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
         }
     )
 

@@ -26,7 +26,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 
 class DKMPPParams(SeedsParams, ScaledParams):
@@ -41,7 +41,7 @@ class DKMPPExecutor(ScaledExecutor):
 
     params: DKMPPParams
 
-    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 1 and keep what may be sent."""

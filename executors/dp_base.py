@@ -29,7 +29,7 @@ from flareclust.privacy.policy import PER_ID
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
+from flareclust.protocol.task import ASSESSMENT, StepName, Task
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class PrivateExecutor(ClusteringExecutor):
     private = True
     phases: ClassVar[tuple[type[Phase], ...]] = (ColumnNames,)
 
-    steps = {ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
+    steps = {StepName.ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
 
     @property
     def min_count(self) -> int:
@@ -172,7 +172,7 @@ class PrivateExecutor(ClusteringExecutor):
 
     def check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task that needs centroids and has none."""
-        if task.step in (ASSESS, PLACE):
+        if task.step in (StepName.ASSESS, StepName.PLACE):
             self.check_centroids(task.arrays.get("centroids"), data, self.params.k)
         super().check_task(task, data)
 

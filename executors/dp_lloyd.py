@@ -48,7 +48,7 @@ from flareclust.privacy.dp.budget import DPSession
 from flareclust.protocol.params import MOST_ROUNDS, both, server
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The bounds of the site's columns, from its policy.
 BOUNDS = "bounds"
@@ -95,7 +95,7 @@ class DPLloydExecutor(PrivateExecutor):
     params: DPLloydParams
 
     steps = {
-        CLUSTER: Step(Schema(cells="g"), summed=True),
+        StepName.CLUSTER: Step(Schema(cells="g"), summed=True),
         BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
         SECOND_MOMENTS: Step(Schema(rows="", values="d", products="t"), "second_moments", summed=True),
         AXES: Step(Schema(cells="g"), "axes", summed=True),

@@ -34,7 +34,7 @@ from flareclust.privacy.dp.mechanism import sigma
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server
 from flareclust.protocol.schema import real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 #: Share of the job's rho that the grid costs, where there is one.
 GRID_SHARE = 1 - ASSESSMENT_SHARE
@@ -56,7 +56,7 @@ class DPOneShotExecutor(PrivateExecutor):
     params: DPOneShotParams
 
     steps = {
-        CLUSTER: Step(
+        StepName.CLUSTER: Step(
             BoxSchema(
                 may_be_empty=True,
                 low="d",

@@ -43,7 +43,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 
 class LocalClusters(NamedTuple):
@@ -74,7 +74,7 @@ class FeCAExecutor(ScaledExecutor):
 
     params: FeCAParams
 
-    steps = {CLUSTER: Step(Schema(centroids="k d", radii=real("k", minimum=0)))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d", radii=real("k", minimum=0)))}
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 2 and the chosen RadiusAssign."""

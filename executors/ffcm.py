@@ -37,7 +37,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, index, weights
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The step that follows the start.
 FUZZY = "fuzzy"
@@ -76,7 +76,7 @@ class FFCMExecutor(ScaledExecutor):
     params: FFCMParams
 
     steps = {
-        CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
+        StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
         FUZZY: Step(Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K")), "fuzzy"),
     }
 

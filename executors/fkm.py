@@ -36,7 +36,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The start of the paper: the k-means of every other round. The other starts are those of distributed k-means++.
 WEIGHTED = "weighted"
@@ -70,7 +70,7 @@ class FKMExecutor(ScaledExecutor):
 
     params: FKMParams
 
-    steps = {CLUSTER: Step(Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1)))}
+    steps = {StepName.CLUSTER: Step(Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1)))}
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""

@@ -42,7 +42,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Field, Schema, counts, index
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class KFedExecutor(ScaledExecutor):
 
     params: KFedParams
 
-    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "anchors", "tau", "tau_site")
 

@@ -40,7 +40,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
 #: these rows about the centroids that were sent.
@@ -84,7 +84,7 @@ class UpdatesExecutor(RefinedExecutor):
     params: UpdatesParams
 
     steps = {
-        CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
+        StepName.CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
         UPDATE: Step(
             Schema(
                 may_be_empty=True,

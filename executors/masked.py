@@ -36,7 +36,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The step of the federated phase.
 UPDATE = "update"
@@ -69,7 +69,7 @@ class MaskedExecutor(LocalClustersExecutor):
     params: MaskedParams
 
     steps = {
-        CLUSTER: Step(Schema(centroids="k d", counts=counts("k", minimum=1))),
+        StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k", minimum=1))),
         UPDATE: Step(
             Schema(
                 may_be_empty=True, centroids="c d", counts=counts("c", minimum=1), cluster=index("c", less_than="K")

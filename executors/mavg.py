@@ -21,7 +21,7 @@ from flareclust.executors.pooled import OwnClustersExecutor, OwnClustersParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 
 class MAvgParams(OwnClustersParams, RobustParams):
@@ -33,7 +33,7 @@ class MAvgExecutor(OwnClustersExecutor):
 
     params: MAvgParams
 
-    steps = {CLUSTER: Step(Schema(centroids="k d"))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d"))}
 
     @partwise.computed_by(partwise.own_centroids)
     def local(self, task: Task, rows: SiteRows) -> Message:

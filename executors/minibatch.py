@@ -28,7 +28,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The step of one round after the start: which centroids (`cluster`) have rows in the sample, their means and numbers.
 SAMPLE = "sample"
@@ -46,7 +46,7 @@ class MiniBatchExecutor(ScaledExecutor):
     params: MiniBatchParams
 
     steps = {
-        CLUSTER: Step(Schema(centroids="k d")),
+        StepName.CLUSTER: Step(Schema(centroids="k d")),
         SAMPLE: Step(
             Schema(
                 may_be_empty=True, centroids="k d", counts=counts("k", minimum=1), cluster=index("k", less_than="K")

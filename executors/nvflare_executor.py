@@ -27,7 +27,7 @@ from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
 from flareclust.protocol.params import Parametrized
 from flareclust.protocol.registry import name_of
-from flareclust.protocol.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
+from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP, Answer, StepName, Task
 from flareclust.sites.account import session_of
 from flareclust.sites.cluster import ClusterTable
 from flareclust.sites.kit import classes_problem
@@ -106,7 +106,7 @@ class ExecutorShell(Executor, ABC):
             if self._rows is None:
                 self._rows = self._read(SiteData.of(local, site), aborted, fl_ctx)
             site_data, table = self._rows
-            if task_name == KEYS:
+            if task_name == StepName.KEYS:
                 startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
                 self._sums.is_at(startup, str(fl_ctx.get_job_id()), run_dir(fl_ctx))
             answer = self._answer(task, table, site_data, aborted, fl_ctx)

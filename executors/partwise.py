@@ -34,7 +34,7 @@ from flareclust.privacy.session import SiteSession
 from flareclust.privacy.stages import SiteExchange
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.steps import COUNTED
-from flareclust.protocol.task import ASSESS, CLUSTER, KEYS, PLACE, Answer, Task
+from flareclust.protocol.task import Answer, StepName, Task
 from flareclust.sites.cluster import POLICED, WHERE, ClusterTable
 
 if TYPE_CHECKING:
@@ -119,12 +119,12 @@ def answer_of_parts(
     for stage in stages:
         exchange = stage.before(exchange)
     single = executor._without_rows()
-    reply = _key(executor, exchange, parts) if task.step == KEYS else _computed(single, exchange, parts)
+    reply = _key(executor, exchange, parts) if task.step == StepName.KEYS else _computed(single, exchange, parts)
     rows.parts.check_unchanged()
     for stage in reversed(stages):
         reply = stage.after(exchange, reply)
     answer = Answer({**reply, SECONDS: np.array(perf_counter() - started)})
-    placed = labels(_inputs(single, exchange, parts)) if task.step in (ASSESS, PLACE) else None
+    placed = labels(_inputs(single, exchange, parts)) if task.step in (StepName.ASSESS, StepName.PLACE) else None
     return answer, placed
 
 
@@ -132,7 +132,7 @@ def check_settings(executor: "ClusteringExecutor", site: SiteSession | None) -> 
     """Raise Refusal where an algorithm, its settings or the site's policy need all rows in one process."""
     if site is not None:
         raise Refusal(POLICED)
-    kind, first = type(executor), executor.steps.get(CLUSTER)
+    kind, first = type(executor), executor.steps.get(StepName.CLUSTER)
     if first is None or not all(hasattr(getattr(kind, name), "over_parts") for name in (first.method, "labels")):
         raise Refusal(
             f"{WHERE}, which can run {', '.join(_ALGORITHMS)}; take one of these, or take compute out of the site's configuration"

@@ -9,7 +9,7 @@ from flareclust.executors import partwise
 from flareclust.features import alignment
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import NAMES, Task
+from flareclust.protocol.task import StepName, Task
 
 if TYPE_CHECKING:
     from flareclust.executors.base import ClusteringExecutor
@@ -33,7 +33,7 @@ class ColumnNames(Phase):
     """Hashes of the columns' names in their order, where the job asks for them (`compare`)."""
 
     steps = MappingProxyType(
-        {NAMES: Step(alignment.NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
+        {StepName.NAMES: Step(alignment.NAMES_OF_COLUMNS, "names", named=True, public=True, parameter="compare")}
     )
 
     @partwise.computed_by(partwise.names)

@@ -29,7 +29,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 
 class OwnClustersParams(LocalKMeansParams, SmallClustersParams):
@@ -86,7 +86,7 @@ class PooledExecutor(OwnClustersExecutor):
     params: PooledParams
 
     steps = {
-        CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
+        StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
         **{step: Step(Schema(may_be_empty=False, **sums), "score") for step, sums in SCORES_OF.items()},
     }
 

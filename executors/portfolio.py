@@ -34,7 +34,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, SCORE, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The merges that compete.
 MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
@@ -83,10 +83,10 @@ class PortfolioExecutor(RefinedExecutor):
     params: PortfolioParams
 
     steps = {
-        CLUSTER: Step(
+        StepName.CLUSTER: Step(
             Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
         ),
-        SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
+        StepName.SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
     }
 
     def local(self, task: Task, rows: SiteRows) -> Message:

@@ -34,18 +34,7 @@ from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import Params
 from flareclust.protocol.schema import Schema, index
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import (
-    PROFILE,
-    PROFILE_BINS,
-    PROFILE_KNOWN,
-    PROFILE_KNOWN_BINS,
-    PROFILE_TOTALS,
-    PROFILE_TOTALS_COUNTS,
-    PROFILED_BINS,
-    PROFILED_KNOWN,
-    PROFILED_KNOWN_BINS,
-    Task,
-)
+from flareclust.protocol.task import PROFILED_BINS, PROFILED_KNOWN, PROFILED_KNOWN_BINS, StepName, Task
 
 #: What a task of `profile_bins` carries beside the final centroids: edges of the bins, the tree's splits so far, its leaves.
 _QUESTION = Schema(
@@ -56,7 +45,7 @@ _QUESTION = Schema(
 )
 
 #: The steps with secure sums.
-_TOTALS = (PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
+_TOTALS = (StepName.PROFILE_TOTALS_COUNTS, StepName.PROFILE_TOTALS)
 
 #: The most bins of a column, and numbers of a reply.
 _MOST_BINS, MOST_NUMBERS = 64, 2**21
@@ -67,13 +56,15 @@ class ClusterProfiles(Phase):
 
     steps = MappingProxyType(
         {
-            PROFILE: Step(GROUPS, "profile", summed=True, named=True),
-            PROFILE_BINS: Step(PROFILED_BINS, "profile_bins", summed=True, named=True),
-            PROFILE_KNOWN: Step(PROFILED_KNOWN, "profile_known", summed=True, named=True, parameter="missing"),
-            PROFILE_KNOWN_BINS: Step(
+            StepName.PROFILE: Step(GROUPS, "profile", summed=True, named=True),
+            StepName.PROFILE_BINS: Step(PROFILED_BINS, "profile_bins", summed=True, named=True),
+            StepName.PROFILE_KNOWN: Step(PROFILED_KNOWN, "profile_known", summed=True, named=True, parameter="missing"),
+            StepName.PROFILE_KNOWN_BINS: Step(
                 PROFILED_KNOWN_BINS, "profile_known_bins", summed=True, named=True, parameter="missing"
             ),
-            PROFILE_TOTALS: Step(GROUPS, "profile_totals", summed=True, jobs="secure", named=True, counted=True),
+            StepName.PROFILE_TOTALS: Step(
+                GROUPS, "profile_totals", summed=True, jobs="secure", named=True, counted=True
+            ),
         }
     )
 
@@ -188,7 +179,7 @@ def profiling_steps(params: Params, *, secure: bool = False) -> tuple[str, ...]:
     gaps = getattr(params, "missing", "refuse") != "refuse"
     if secure:
         return () if gaps else _TOTALS
-    return (PROFILE_KNOWN, PROFILE_KNOWN_BINS) if gaps else (PROFILE, PROFILE_BINS)
+    return (StepName.PROFILE_KNOWN, StepName.PROFILE_KNOWN_BINS) if gaps else (StepName.PROFILE, StepName.PROFILE_BINS)
 
 
 def _asked(task: Task, d: int) -> tuple[Task, Message]:

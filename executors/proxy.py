@@ -44,7 +44,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both, server, site
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class ProxyExecutor(LocalClustersExecutor):
 
     more_than_k = True
     steps = {
-        CLUSTER: Step(
+        StepName.CLUSTER: Step(
             _Description(
                 may_be_empty=True,
                 centroids="k d",

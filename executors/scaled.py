@@ -31,7 +31,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, ODD_COLUMNS, SCALES, Task
+from flareclust.protocol.task import StepName, Task
 
 #: What a task carries: the minimum keeps every quotient of finite values finite, as in `flareclust.executors.described`.
 SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
@@ -56,7 +56,7 @@ _KNOWN = Schema(
 IN_BINS = Schema(counts=counts("d b"))
 
 #: The steps about the columns as they are, before they are filled and scaled.
-_BEFORE_SCALING = (SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
+_BEFORE_SCALING = (StepName.SCALES, StepName.KNOWN_SCALES, StepName.ODD_COLUMNS, StepName.BINNED, StepName.FINER_BINNED)
 
 
 def check_bins(task: Task, scale: str) -> None:
@@ -78,11 +78,11 @@ class ColumnSpreads(Phase):
     steps = MappingProxyType(
         {
             # Algorithms for different columns have other steps for this, and no `compare`.
-            SCALES: Step(GROUPS, "scales", summed=True, parameter="compare"),
-            KNOWN_SCALES: Step(_KNOWN, "known_scales", summed=True, parameter="compare"),
-            ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="compare"),
-            BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
-            FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
+            StepName.SCALES: Step(GROUPS, "scales", summed=True, parameter="compare"),
+            StepName.KNOWN_SCALES: Step(_KNOWN, "known_scales", summed=True, parameter="compare"),
+            StepName.ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="compare"),
+            StepName.BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
+            StepName.FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
         }
     )
 
@@ -226,6 +226,6 @@ class ScaledExecutor(ClusteringExecutor):
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site: the result in scaled units."""
         needed = super().placing(arrays)
-        if SCALES not in self.steps or "deviation" not in arrays:
+        if StepName.SCALES not in self.steps or "deviation" not in arrays:
             return needed
         return needed | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}

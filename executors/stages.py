@@ -10,7 +10,7 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust._foundation.validation import size_problem
 from flareclust.core.arrays import extent
 from flareclust.privacy.stages import SiteExchange, Stage
-from flareclust.protocol.task import PLACE
+from flareclust.protocol.task import StepName
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RowStage(Stage):
             )
         table = exchange.table
         complete = ~np.isnan(table.X).any(axis=1)
-        if complete.all() or exchange.task.step == PLACE:
+        if complete.all() or exchange.task.step == StepName.PLACE:
             return exchange
         if not complete.any():
             raise Refusal(

@@ -30,7 +30,7 @@ from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps.trials import TrialRun, by_cell
 from flareclust.federation import OnRound
 from flareclust.protocol.outcome import numbers_of_sites
-from flareclust.protocol.task import ASSESS
+from flareclust.protocol.task import StepName
 from flareclust.tracking.note import describe
 from flareclust.tracking.store import file_address
 
@@ -107,7 +107,7 @@ class RunPage:
             assert isinstance(refused, dict)
             lost = "".join(f"; {site} {why}" for site, why in sorted(refused.items()))
             self._log.info("%s, round %s: %d sites%s", record["step"], record["round"], sites, lost)
-            if self._progress is not None and record["step"] != ASSESS:
+            if self._progress is not None and record["step"] != StepName.ASSESS:
                 self._progress.show(min(99.0, 100.0 * (float(str(record["round"])) + 1) / float(self._rounds or 1)))
             then(record)
 

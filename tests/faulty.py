@@ -19,7 +19,7 @@ from flareclust.privacy.session import MADE_UNDER
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, REFUSED, ROUND, STEP
+from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
 
 SECRET = 123456.789
 
@@ -60,7 +60,7 @@ class FaultyExecutor(ClusteringExecutor):
     """Sends the mean, except that the sites named in `faults` do what is said there; a number is seconds to wait first."""
 
     params: FaultyParams
-    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
     _first = None
 
     def local(self, task, rows):

@@ -23,7 +23,7 @@ from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, k
 from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.sizes import total_sizes
-from flareclust.protocol.task import KEYS, Task
+from flareclust.protocol.task import StepName, Task
 
 #: What the victim answers to a step with these arrays in this round; a FlareclustError where it refuses.
 AskVictim = Callable[[str, Message, int], Message]
@@ -45,7 +45,7 @@ class Coalition:
     def __init__(self, victim: str, ask: AskVictim, masks: Mapping[str, SiteMasks], d: int) -> None:
         self.victim, self.ask, self.masks, self.d = victim, ask, dict(masks), d
         self.refusals: list[str] = []
-        self.key = key_of(ask(KEYS, {}, 0)["key"])
+        self.key = key_of(ask(StepName.KEYS, {}, 0)["key"])
         self.exchanges = 1
 
     def sums(self, others: Sequence[str], task: Message, honest: Mapping[str, Message] | None = None) -> Message | None:

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.typing import never_abort
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.sites.account import session_of
 from flareclust.sites.config import write_site
 from flareclust.sites.policy_file import write_policy
@@ -36,7 +36,7 @@ def answers(at: Path, job: str) -> bool:
     executor, _ = get("dp-oneshot").build(2, 0, {"epsilon": 1.0})
     try:
         terms = session_of(at / "local", "north", job, private=True)
-        executor.answer(Task(CLUSTER, 0, {}, "north"), np.load(at.parent / "rows.npy"), never_abort, terms)
+        executor.answer(Task(StepName.CLUSTER, 0, {}, "north"), np.load(at.parent / "rows.npy"), never_abort, terms)
     except FlareclustError:
         return False
     return True

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 from benchmarks.attacks.questions import Ask
 from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation.scores import stack
-from flareclust.protocol.task import CLUSTER, SCORE
+from flareclust.protocol.task import StepName
 
 #: Neighbours whose borders make a cell, and places per value that is sought.
 _BORDERS, _PER_VALUE = 4, 2
@@ -34,7 +34,7 @@ def distances_from_places(ask: Ask, exchanges: int, maximum: int = 1000) -> list
         exchanges: how often the site is asked.
         most: centroids in a message.
     """
-    own = ask(CLUSTER, {})
+    own = ask(StepName.CLUSTER, {})
     if own is None or not len(own["counts"]):
         return []
     rng = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def distances_from_places(ask: Ask, exchanges: int, maximum: int = 1000) -> list
             left.pop(0)
             cells.append((len(solutions), some))
             solutions += some
-        answer = ask(SCORE, stack(solutions)) if solutions else None
+        answer = ask(StepName.SCORE, stack(solutions)) if solutions else None
         if answer is None:
             break
         counts = answer["counts"][:: 1 + _BORDERS]

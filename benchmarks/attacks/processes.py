@@ -16,7 +16,7 @@ from benchmarks.attacks.victim import rows_of
 from flareclust._foundation.typing import FloatArray
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 
 VICTIM = "north"
 
@@ -109,9 +109,9 @@ def _listed_as_well(job: Path, algorithm: str, k: int) -> None:
     file = job / "app" / "config" / "config_fed_client.json"
     config = json.loads(file.read_text())
     for entry in config["executors"]:
-        entry["tasks"] = [task for task in entry["tasks"] if task != CLUSTER]
+        entry["tasks"] = [task for task in entry["tasks"] if task != StepName.CLUSTER]
     other = {"path": get(algorithm).executor, "args": {"k": k, "min_count": 1}}
-    config["executors"].insert(0, {"tasks": [CLUSTER], "executor": other})
+    config["executors"].insert(0, {"tasks": [StepName.CLUSTER], "executor": other})
     file.write_text(json.dumps(config))
 
 

@@ -14,13 +14,13 @@ from benchmarks.attacks.differencing import Groups, differences, distinct
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.evaluation.scores import stack, values_needed
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.protocol.task import CLUSTER, SCORE
+from flareclust.protocol.task import StepName
 
 #: What a site answers to a step with these arrays.
 Ask = Callable[[str, Message], Message | None]
 
 #: What the site's scores are.
-_NAMES = tuple(PooledExecutor.steps[SCORE].schema.fields)
+_NAMES = tuple(PooledExecutor.steps[StepName.SCORE].schema.fields)
 
 
 # ---- chosen centroids ----
@@ -122,7 +122,7 @@ def chosen_solutions(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArra
         exchanges: how often the site is asked.
         slack: by how much a number of rows may be wrong, where the site rounds it; all that fit are tried.
     """
-    own = ask(CLUSTER, {})
+    own = ask(StepName.CLUSTER, {})
     if own is None or not len(own["counts"]):
         return []
     middle = np.average(own["centroids"], axis=0, weights=own["counts"])
@@ -137,7 +137,7 @@ def chosen_solutions(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArra
     wanted, seen = list(np.linspace(low, high, max(at_once, 2))), dict[float, tuple[float, FloatArray]]()
     for _ in range(exchanges - 1):
         now, wanted = wanted[:at_once], wanted[at_once:]
-        answer = ask(SCORE, stack([s for border in now for s in places.solutions(border)])) if now else None
+        answer = ask(StepName.SCORE, stack([s for border in now for s in places.solutions(border)])) if now else None
         if answer is None:
             break
         counts, sums = (answer[name][::2].reshape(len(now), -1) for name in ("counts", "scatter"))
@@ -176,7 +176,7 @@ def clusters_again(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArray]
         slack: as for `chosen_solutions`.
     """
     answers: list[Message] = []
-    while len(answers) < exchanges and (answer := ask(CLUSTER, {})) is not None:
+    while len(answers) < exchanges and (answer := ask(StepName.CLUSTER, {})) is not None:
         answers.append(answer)
     if not answers:
         return []
@@ -224,14 +224,14 @@ def kept_back(ask: Ask, slack: int = 0) -> list[FloatArray]:
         ask: see above; of `pooled`.
         slack: as for `chosen_solutions`; numbers of rows are then tried of all rows together.
     """
-    own = ask(CLUSTER, {})
+    own = ask(StepName.CLUSTER, {})
     if own is None or not len(own["counts"]):
         return []
     counts: IntArray = own["counts"]
     middle = np.average(own["centroids"], axis=0, weights=counts)
     far = float(np.sqrt(((own["centroids"] - middle) ** 2).sum(axis=1).mean()) or 1.0)
     points: Sequence[FloatArray] = [middle[None], *(middle[None] + far * np.eye(len(middle))[:, None])]
-    score = ask(SCORE, stack(points))
+    score = ask(StepName.SCORE, stack(points))
     if score is None or not score["rows"]:
         return []
     known = ((own["centroids"] - middle) * counts[:, None]).sum(axis=0)

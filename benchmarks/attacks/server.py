@@ -22,7 +22,7 @@ from flareclust.executors.ffcm import FUZZY
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import BUILT_IN, get
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 from flareclust.testing.tools import exchanges as exchanged
 
 
@@ -96,7 +96,7 @@ def two_executors(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
     """Subtract the clusters that one executor makes and those that another one makes of the same centroids."""
     messages: list[Message] = []
     for _ in range(exchanges // 2):
-        own = ask(CLUSTER, {})
+        own = ask(StepName.CLUSTER, {})
         if own is None or not len(own["centroids"]):
             continue
         moved = ask(UPDATE, {"centroids": own["centroids"]})

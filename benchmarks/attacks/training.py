@@ -14,7 +14,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.personal.jobs import FEDAVG
 from flareclust.privacy.policy import Policy
-from flareclust.protocol.task import TRAIN, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The step size that the job names, and the length of the models' weights: beyond a plane a row is trained with in full or not at all.
 STEP, LENGTH = 1e-6, 1e5
@@ -54,7 +54,7 @@ class Trained:
         arrays = {"weights": np.concatenate([coef.ravel(), intercept]), "model": np.array(coef.shape[::-1])}
         try:
             reply = answered(
-                self._executor, Task(TRAIN, self.rounds, arrays, "victim"), self._table, self._policy
+                self._executor, Task(StepName.TRAIN, self.rounds, arrays, "victim"), self._table, self._policy
             ).arrays
         except Refusal:
             self.refused += 1

@@ -15,7 +15,7 @@ from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS, PLACE, Task
+from flareclust.protocol.task import StepName, Task
 
 #: The rows that sites have, by the name of the data.
 ROWS = {"s1": 1500, "digits": 1797, "iris": 150, "clouds": 300}
@@ -68,7 +68,11 @@ class Victim:
         if self._asked >= self.per_job or self._last:
             self._open()
         task = Task(step, self._asked, {name: np.array(value) for name, value in arrays.items()}, _NAME)
-        self._asked, self._last, self.exchanges = self._asked + 1, step in (ASSESS, PLACE), self.exchanges + 1
+        self._asked, self._last, self.exchanges = (
+            self._asked + 1,
+            step in (StepName.ASSESS, StepName.PLACE),
+            self.exchanges + 1,
+        )
         try:
             reply = answered(self._executor(step), task, self.table, self.held).arrays
         except (Refusal, BadMessage) as reason:

@@ -18,7 +18,7 @@ from flareclust.experiment.reports.terminal import parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, PLACED
+from flareclust.protocol.task import ASSESSMENT, PLACED, StepName
 from flareclust.testing import ALWAYS, PROMISES
 
 
@@ -53,12 +53,12 @@ def leaves() -> str:
         rows += [
             [f"`{a.name}`", f"step `{name}`", _arrays(step.schema)]
             for name, step in _plain(a).items()
-            if name != DESCRIBE
+            if name != StepName.DESCRIBE
         ]
     rows.append(["all without noise", "the assessment", _arrays(ASSESSMENT)])
-    private = [a for a in federated if a.executor_class().step(ASSESS).schema is not ASSESSMENT]
+    private = [a for a in federated if a.executor_class().step(StepName.ASSESS).schema is not ASSESSMENT]
     for a in private:
-        rows.append([f"`{a.name}`", "the assessment", _arrays(a.executor_class().step(ASSESS).schema)])
+        rows.append([f"`{a.name}`", "the assessment", _arrays(a.executor_class().step(StepName.ASSESS).schema)])
     rows += [
         [with_profiles(step), f"step `{name}`, of profiles", _arrays(step.schema)]
         for name, step in ClusterProfiles.steps.items()
@@ -80,11 +80,17 @@ def with_profiles(step: Step) -> str:
 def _first_steps(algorithm: Algorithm, federated: list[Algorithm]) -> list[list[str]]:
     """Return a line for each step before the rounds, for all algorithms that have it at once: where the first one has its own."""
     rows = []
-    if DESCRIBE in _plain(algorithm):
-        alike = [a for a in federated if DESCRIBE in _plain(a)]
+    if StepName.DESCRIBE in _plain(algorithm):
+        alike = [a for a in federated if StepName.DESCRIBE in _plain(a)]
         if alike[0] is algorithm:
             names = ", ".join(f"`{a.name}`" for a in alike)
-            rows.append([names, f"step `{DESCRIBE}`, before the rounds", _arrays(_plain(algorithm)[DESCRIBE].schema)])
+            rows.append(
+                [
+                    names,
+                    f"step `{StepName.DESCRIBE}`, before the rounds",
+                    _arrays(_plain(algorithm)[StepName.DESCRIBE].schema),
+                ]
+            )
     return rows
 
 

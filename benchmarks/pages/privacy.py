@@ -21,17 +21,25 @@ from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Field, Schema
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE, SCORING
+from flareclust.protocol.task import StepName
 
 PAGE = DOCS / "privacy.md"
 
 Record = Mapping[str, Any]
 
 #: The steps that all algorithms have, in words.
-OF_ALL = {KEYS: "the keys of secure sums", ASSESS: "the assessment", PLACE: "rows of a late site"}
+OF_ALL = {
+    StepName.KEYS: "the keys of secure sums",
+    StepName.ASSESS: "the assessment",
+    StepName.PLACE: "rows of a late site",
+}
 
 #: What the algorithms with differential privacy send in them.
-UNDER_DP = {KEYS: "as without", ASSESS: "`sse`, `silhouette`, `clipped` with noise, else 0", PLACE: "0"}
+UNDER_DP = {
+    StepName.KEYS: "as without",
+    StepName.ASSESS: "`sse`, `silhouette`, `clipped` with noise, else 0",
+    StepName.PLACE: "0",
+}
 
 #: The policy of the third column.
 ROUNDED = Policy(round_counts=5)
@@ -111,7 +119,7 @@ def _grouped(schema: Schema) -> bool:
 
 def _floored(step: str, sent: Step, policy: Policy) -> str:
     """Return what the floor of a policy does to a message."""
-    if _grouped(sent.schema) or step == ASSESS:
+    if _grouped(sent.schema) or step == StepName.ASSESS:
         return f"groups of {policy.min_count} rows or more"
     whole = [f"`{name}`" for name, field in sent.schema.fields.items() if field.rows and field.dtype == "int64"]
     return f"{', '.join(whole)} 0 or at least {policy.min_count}" if whole else "as without"
@@ -123,9 +131,9 @@ def _rounded(sent: Step, default: str) -> str:
 
 
 def _masked(step: str, sent: Step) -> str:
-    if sent.summed or step in SCORING:
+    if sent.summed or step in StepName.SCORING:
         return "masked: totals only" if sent.summed else "refused"
-    return "as by default, without `mean` and `m2`" if step == DESCRIBE else "as by default"
+    return "as by default, without `mean` and `m2`" if step == StepName.DESCRIBE else "as by default"
 
 
 # ---- the records ----

@@ -20,7 +20,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.client_selection import POW_D_KFED, RANDOM, clusters_by_client, draw, pow_d, pow_d_kfed
 from flareclust.personal.local_training import average, make_devices, train
 from flareclust.protocol.outcome import names_of_sites
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 
 #: Held-out rows that are computed with at once.
 _AT_ONCE = 16_384
@@ -69,7 +69,7 @@ def clusters_of(population: Population, settings: Settings, seed: int) -> list[l
     federation = Federation(population.described)
     params = {"k_local": settings.k_local, "lloyd_rounds": settings.lloyd_rounds}
     outcome = solve("kfed", params, federation, settings.k, seed, assess=False)
-    sent = names_of_sites(outcome, CLUSTER)
+    sent = names_of_sites(outcome, StepName.CLUSTER)
     found = clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], sent)
     return [found.get(name_of(device), []) for device in range(len(population.rows))]
 

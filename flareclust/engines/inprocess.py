@@ -23,7 +23,7 @@ from flareclust.privacy.session import SiteSession
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, executors, name_of
 from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.task import ASSESS, Answer, Task
+from flareclust.protocol.task import Answer, StepName, Task
 from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class _Asking:
         """Return a site's reply, and keep the labels of its rows."""
         if isinstance(answer, str):
             return SiteReply(problem=answer)
-        if step == ASSESS and answer.labels is not None:
+        if step == StepName.ASSESS and answer.labels is not None:
             self.labels[site] = answer.labels
         if answer.unplaced is not None:
             log.warning("%s: rows got no labels: %s", site, type(answer.unplaced).__name__)

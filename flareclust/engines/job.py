@@ -19,7 +19,7 @@ from flareclust.executors.profiles import profiling_steps
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
-from flareclust.protocol.task import ASSESS, KEYS
+from flareclust.protocol.task import StepName
 from flareclust.sites.job_settings import braced
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
@@ -99,9 +99,9 @@ def _steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
     """Return what a job asks the sites for, beside the placing of late rows: the names of its NVFlare tasks."""
     own = executor.own_steps()
     if not secure:
-        return [*(name for name, step in own.items() if step.jobs != "secure"), ASSESS]
+        return [*(name for name, step in own.items() if step.jobs != "secure"), StepName.ASSESS]
     masked_only = [name for name, step in own.items() if step.jobs == "secure"]
-    return [KEYS, *masked_only, *(name for name, step in own.items() if step.jobs == "all"), ASSESS]
+    return [StepName.KEYS, *masked_only, *(name for name, step in own.items() if step.jobs == "all"), StepName.ASSESS]
 
 
 def installed_plugin(algorithm: Algorithm) -> tuple[str, ...]:

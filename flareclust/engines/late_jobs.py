@@ -13,7 +13,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.provisioned import run_job
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
-from flareclust.protocol.task import PLACE
+from flareclust.protocol.task import StepName
 
 #: Where NVFlare's job has the server's configuration; what lies beside it travels to the server only.
 _SERVER_APP = "app_server"
@@ -49,7 +49,7 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
     options = JobOptions.of_any_site(k=k, seed=seed, task_timeout=task_timeout)
     sides = executor, PlacedAggregator(k, seed)
     job = build_job(
-        algorithm, params, options, job_name=f"place-{algorithm.name}", sides=sides, sites=sites, tasks=[PLACE]
+        algorithm, params, options, job_name=f"place-{algorithm.name}", sides=sides, sites=sites, tasks=[StepName.PLACE]
     )
 
     def add_arrays(exported: Path) -> None:

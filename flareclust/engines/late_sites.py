@@ -18,7 +18,7 @@ from flareclust.features.result import place_rows
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
-from flareclust.protocol.task import PLACE, Task
+from flareclust.protocol.task import StepName, Task
 
 
 def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
@@ -48,7 +48,7 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
         return place_rows(algorithm.name, about["params"], finished.arrays, known)
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
     try:
-        task = Task(PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
+        task = Task(StepName.PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
         labels = executor.answer(task, rows, never_abort).labels
     except Refusal as reason:
         raise UserError(f"{site} {reason}") from None

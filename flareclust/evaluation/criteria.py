@@ -24,16 +24,16 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.evaluation.scores import scores, separation_ratios, unstack
-from flareclust.protocol.task import SCORE, SCORE_INERTIA, SCORE_SILHOUETTE
+from flareclust.protocol.task import StepName
 
 #: The step in which the sites are asked for what a rule needs.
 STEP_OF: Mapping[str, str] = MappingProxyType(
     {
-        "calinski-harabasz": SCORE_INERTIA,
-        "silhouette": SCORE_SILHOUETTE,
-        "davies-bouldin": SCORE,
-        "elbow": SCORE_INERTIA,
-        "separation": SCORE,
+        "calinski-harabasz": StepName.SCORE_INERTIA,
+        "silhouette": StepName.SCORE_SILHOUETTE,
+        "davies-bouldin": StepName.SCORE,
+        "elbow": StepName.SCORE_INERTIA,
+        "separation": StepName.SCORE,
     }
 )
 
@@ -85,7 +85,7 @@ def current_rule(name: str) -> str:
 
 def scores_mean(rule: str) -> bool:
     """Return whether the sites also score the overall mean, as the first candidate: always where they are asked for everything."""
-    return rule == "calinski-harabasz" or STEP_OF[rule] == SCORE
+    return rule == "calinski-harabasz" or STEP_OF[rule] == StepName.SCORE
 
 
 def score_candidates(task: Message, total: Message, *, mean: bool = False) -> KSelection:

@@ -22,7 +22,7 @@ from flareclust.core.assessment import assessment_sums, cells_index
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import factor, rounded
 from flareclust.protocol.schema import Field, Schema, counts
-from flareclust.protocol.task import SCORE, SCORE_INERTIA, SCORE_SILHOUETTE
+from flareclust.protocol.task import StepName
 
 #: What `score_sums` can compute: over the rows, their number, and for each of the c candidates the sums of squared
 #: distances and of simplified silhouettes, and the largest eigenvalue of the residuals' scatter (their squared spectral
@@ -40,9 +40,9 @@ _CANDIDATES = Schema(candidates="t d", candidate=counts("t"))
 
 #: What sites are asked for in each step; those without sums by centroid are few numbers.
 SCORES_OF: Mapping[str, Mapping[str, str | Field]] = {
-    SCORE: ALL_SCORES,
-    SCORE_INERTIA: {name: ALL_SCORES[name] for name in ("rows", "sse")},
-    SCORE_SILHOUETTE: {name: ALL_SCORES[name] for name in ("rows", "sse", "silhouette")},
+    StepName.SCORE: ALL_SCORES,
+    StepName.SCORE_INERTIA: {name: ALL_SCORES[name] for name in ("rows", "sse")},
+    StepName.SCORE_SILHOUETTE: {name: ALL_SCORES[name] for name in ("rows", "sse", "silhouette")},
 }
 
 

@@ -15,7 +15,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, assessment_diagnostics
 from flareclust.protocol.batch import Batch, Part, check_part, joined, part_of
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.task import ASSESS
+from flareclust.protocol.task import StepName
 
 #: Of more sites, no single replies to the assessment are kept, so that nothing can be warned of that takes them.
 MOST_ASSESSED = 1000
@@ -54,7 +54,7 @@ class BatchExchanges(Exchanges):
         sums: Message = {name: np.sum(np.concatenate(found), axis=0) for name, found in each.items()}
         metrics, numbers = aggregator.quality(round_, sums), np.concatenate(places).tolist()
         answered = Batch([asked.sites[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
-        self.record(ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
+        self.record(StepName.ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         self.assessed = joined(asked.sites, kept) if kept else {}
         return metrics
 

@@ -24,7 +24,7 @@ from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
-from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, DESCRIBE, KEYS, NAMES
+from flareclust.protocol.task import StepName
 
 #: The owners of the random streams that draw the sites of a round.
 _COHORT, _DROPOUT = "cohort", "dropout"
@@ -167,7 +167,7 @@ class Exchanges:
         drawn, asked = None, self.active
         if round_.sites is not None:
             drawn, asked = len(round_.sites), [site for site in self.active if site in round_.sites]
-        elif self.sampling is not None and round_.step not in BEFORE_ROUNDS:
+        elif self.sampling is not None and round_.step not in StepName.BEFORE_ROUNDS:
             cohort = self.sampling.drawn(self.active, round_.index)
             drawn, asked = len(cohort), self.sampling.staying(cohort, round_.index)
         sizes = reply_sizes(round_.step, round_.task)
@@ -176,7 +176,7 @@ class Exchanges:
         if gone := {site for site in asked if site not in replies}:
             self.active = [site for site in self.active if site not in gone]
         if drawn is None:
-            if round_.step == NAMES:  # labels and sums of other columns would be nonsense
+            if round_.step == StepName.NAMES:  # labels and sums of other columns would be nonsense
                 self.silent |= gone
             self._check_quorum(len(replies), round_.index, self.needed, len(self.sites))
         else:
@@ -203,7 +203,7 @@ class Exchanges:
             return {}
         sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in asked.schema.fields}
         metrics, self.assessed = aggregator.quality(round_, sums), replies
-        self.record(ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
+        self.record(StepName.ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
 
     def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> Mapping[str, Message]:
@@ -227,7 +227,9 @@ class Exchanges:
     def _assessment(self, round_: Round, aggregator: ClusteringAggregator) -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
         able = [site for site in self.sites if site not in self.silent]
-        return ExchangeRequest(aggregator.schema(ASSESS), ASSESS, round_, able, {"k": len(round_.task["centroids"])})
+        return ExchangeRequest(
+            aggregator.schema(StepName.ASSESS), StepName.ASSESS, round_, able, {"k": len(round_.task["centroids"])}
+        )
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""
@@ -250,7 +252,7 @@ class Exchanges:
 
     def _refuse(self, site: str, problem: str, step: str) -> None:
         """Keep the first reason why a site's reply cannot be used."""
-        self.refused.setdefault(site, f"{problem} {IN_ASSESSMENT}" if step == ASSESS else problem)
+        self.refused.setdefault(site, f"{problem} {IN_ASSESSMENT}" if step == StepName.ASSESS else problem)
 
     def record(
         self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
@@ -321,9 +323,9 @@ class SecureExchanges(Exchanges):
         self.unmasked = self._unmasked_before()
         self.unassessed = ""
         first = aggregator.begin()
-        replies = super().cluster(KEY, Round(step=KEYS), {}, {"b": LONGEST_KEY})
+        replies = super().cluster(KEY, Round(step=StepName.KEYS), {}, {"b": LONGEST_KEY})
         problems = unusable(replies)
-        if first.step != DESCRIBE:
+        if first.step != StepName.DESCRIBE:
             columns = first.task["centroids"].shape[1] if "centroids" in first.task else None
             problems = {**of_other_width(replies, columns), **problems}
         self.refused |= problems
@@ -335,11 +337,11 @@ class SecureExchanges(Exchanges):
                 "all sites that it had: the totals with and without a site would disclose its sums"
             )
         self.sums = ServerSums({site: replies[site] for site in self.active})
-        self.record(KEYS, replies, 0, 0.0, {})
+        self.record(StepName.KEYS, replies, 0, 0.0, {})
 
     def _unmasked_before(self) -> list[str]:
         """Return the steps of an interrupted run whose replies were not masked."""
-        masked = {*self.summed, *map(counts_of, self.summed), *BEFORE_ROUNDS}
+        masked = {*self.summed, *map(counts_of, self.summed), *StepName.BEFORE_ROUNDS}
         return list(dict.fromkeys(step for record in self.records if (step := str(record["step"])) not in masked))
 
     def cluster(
@@ -350,7 +352,7 @@ class SecureExchanges(Exchanges):
             if round_.step in self.counted:
                 round_ = self._with_reported_groups(round_)
             return {ALL: self._required_total(schema, round_)}
-        if round_.step not in (DESCRIBE, *self.public, *self.unmasked):
+        if round_.step not in (StepName.DESCRIBE, *self.public, *self.unmasked):
             self.unmasked.append(round_.step)
         return super().cluster(schema, round_, own_sizes, limits)
 
@@ -376,13 +378,13 @@ class SecureExchanges(Exchanges):
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         """Return the metrics from the totals; none where a site is missing."""
         try:
-            total, self.unassessed = self._total(aggregator.schema(ASSESS), ASSESS, round_)
+            total, self.unassessed = self._total(aggregator.schema(StepName.ASSESS), StepName.ASSESS, round_)
         except JobFailed as error:
             total, self.unassessed = None, str(error)
         if total is None:
             return {}
         metrics = aggregator.quality(round_, total)
-        self.record(ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
+        self.record(StepName.ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
         return metrics
 
     def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> Mapping[str, Message]:

@@ -20,7 +20,7 @@ from flareclust.features.scaling import FILL
 from flareclust.federation.exchanges import Exchanges, refusal_texts
 from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol import cluster_arrays
-from flareclust.protocol.task import PROFILE_TOTALS
+from flareclust.protocol.task import StepName
 
 
 @dataclass
@@ -59,7 +59,7 @@ def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: Clusterin
 
 def _moments(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator) -> Message:
     k, d = round_.task["centroids"].shape
-    step = PROFILE_TOTALS if exchanges.secure else profiling_steps(aggregator.params)[0]
+    step = StepName.PROFILE_TOTALS if exchanges.secure else profiling_steps(aggregator.params)[0]
     replies = exchanges.describe(step, aggregator.schema(step), replace(round_, step=step), {"K": k, "d": d})
     started = perf_counter()
     rows, cells, means, m2 = added_up(replies.values(), k, d)

@@ -22,7 +22,7 @@ from flareclust.personal.executor import FedAvgExecutor, FedAvgParams, IFCAExecu
 from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner
 from flareclust.personal.selection import make_selection
-from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
+from flareclust.protocol.task import StepName
 
 #: What is kept of every test, an entry for each site and round: number of the site, round of the model, and rows.
 TESTS = ("tests_site", "tests_round", "tests_correct", "tests_rows")
@@ -47,16 +47,16 @@ class FedAvgAggregator(ClusteringAggregator):
 
     def begin(self) -> Round:
         """Ask for the numbers of columns and classes, and where sites are selected for those of rows."""
-        return Round(step=SIZES if self._selection is None else ROWS)
+        return Round(step=StepName.SIZES if self._selection is None else StepName.ROWS)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Do what follows on the sizes, on losses, on training, or on the last test."""
-        if round_.step in (SIZES, ROWS):
+        if round_.step in (StepName.SIZES, StepName.ROWS):
             return self._drawn(self._begun(replies), 0)
-        if round_.step == LOSSES:
+        if round_.step == StepName.LOSSES:
             return self._chosen(round_, replies)
         record, rates = _with_tests(round_, replies)
-        if round_.step == TEST:
+        if round_.step == StepName.TEST:
             centroids = round_.task["weights"].reshape(self.params.k, -1)
             kept = {name: value for name, value in record.items() if name != _ABLE_ROWS}
             return Round({**round_.task, "centroids": centroids}, True, rates, kept)
@@ -65,13 +65,13 @@ class FedAvgAggregator(ClusteringAggregator):
             {**round_.task, "weights": weights}, diagnostics=rates, record=_without_lost(record, round_, replies)
         )
         if round_.index == self.params.rounds:
-            return replace(after, step=TEST)
-        return self._drawn(replace(after, step=TRAIN), round_.index)
+            return replace(after, step=StepName.TEST)
+        return self._drawn(replace(after, step=StepName.TRAIN), round_.index)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Call `merge` and count the round, of which the losses of candidates are a part."""
         after = super().advance(round_, replies)
-        return replace(after, index=round_.index) if round_.step == LOSSES else after
+        return replace(after, index=round_.index) if round_.step == StepName.LOSSES else after
 
     def result(self, round_: Round) -> Message:
         """Return the weights by name, too."""
@@ -115,7 +115,7 @@ class FedAvgAggregator(ClusteringAggregator):
         able = dict(zip(round_.record[_ABLE].tolist(), round_.record[_ABLE_ROWS].tolist(), strict=True))
         if not able:
             return round_  # all are asked, and none trains
-        step = LOSSES if self._selection.asks(len(able)) else TRAIN
+        step = StepName.LOSSES if self._selection.asks(len(able)) else StepName.TRAIN
         return replace(round_, step=step, sites=tuple(self._selection.drawn(able, index)))
 
     def _chosen(self, round_: Round, replies: Mapping[str, Message]) -> Round:
@@ -123,7 +123,7 @@ class FedAvgAggregator(ClusteringAggregator):
         assert self._selection is not None
         losses = {site: float(replies[site]["loss"]) for site in round_.sites or () if site in replies}
         record = _without_lost(round_.record, round_, replies)
-        return Round(round_.task, record=record, step=TRAIN, sites=tuple(self._selection.chosen(losses)))
+        return Round(round_.task, record=record, step=StepName.TRAIN, sites=tuple(self._selection.chosen(losses)))
 
     def _begun(self, replies: Mapping[str, Message]) -> Round:
         columns = int(next(iter(replies.values()))["columns"])
@@ -138,7 +138,7 @@ class FedAvgAggregator(ClusteringAggregator):
                 _ABLE: np.array(list(rows), dtype=np.str_),
                 _ABLE_ROWS: np.array(list(rows.values()), dtype=np.int64),
             }
-        return Round({"weights": weights, "model": model}, record=record, step=TRAIN)
+        return Round({"weights": weights, "model": model}, record=record, step=StepName.TRAIN)
 
     def _learner(self, model: Any) -> Learner[Any]:
         return make_learner(
@@ -165,7 +165,7 @@ class IFCAAggregator(FedAvgAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Do as federated averaging does, and keep what the sites chose."""
         after = super().merge(round_, replies, rng)
-        if round_.step in (SIZES, ROWS):
+        if round_.step in (StepName.SIZES, StepName.ROWS):
             nothing = np.zeros(0, dtype=np.int64)
             return replace(
                 after, task={**after.task, "models": np.array(self.params.k)}, record={**after.record, CHOSEN: nothing}

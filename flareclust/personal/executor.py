@@ -55,7 +55,7 @@ from flareclust.privacy.secure_aggregation.server import of_other_width
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN, Task
+from flareclust.protocol.task import StepName, Task
 
 
 class _Sizes(Schema):
@@ -135,15 +135,17 @@ class FedAvgExecutor(ClusteringExecutor):
 
     steps = MappingProxyType(
         {
-            SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes"),
-            ROWS: Step(_Sizes(columns=whole(""), classes=whole(""), rows=counts("")), "sizes_and_rows", jobs="plain"),
-            LOSSES: Step(
+            StepName.SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes"),
+            StepName.ROWS: Step(
+                _Sizes(columns=whole(""), classes=whole(""), rows=counts("")), "sizes_and_rows", jobs="plain"
+            ),
+            StepName.LOSSES: Step(
                 Schema(loss=real("", minimum=0)), "losses", jobs="plain"
             ),  # of rows that a crafted model singles out
-            TRAIN: Step(
+            StepName.TRAIN: Step(
                 _Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
             ),
-            TEST: Step(_Tested(correct=counts(""), tested=counts("")), "test", summed=True),
+            StepName.TEST: Step(_Tested(correct=counts(""), tested=counts("")), "test", summed=True),
         }
     )
 
@@ -279,10 +281,12 @@ class IFCAExecutor(FedAvgExecutor):
     steps = MappingProxyType(
         {
             **FedAvgExecutor.steps,
-            TRAIN: Step(
+            StepName.TRAIN: Step(
                 _Tested(weights="p", counts=counts("k"), correct=counts(""), tested=counts("")), "local", summed=True
             ),
-            TEST: Step(_Tested(counts=counts("k"), correct=counts(""), tested=counts("")), "test", summed=True),
+            StepName.TEST: Step(
+                _Tested(counts=counts("k"), correct=counts(""), tested=counts("")), "test", summed=True
+            ),
         }
     )
 

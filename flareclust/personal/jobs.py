@@ -35,7 +35,7 @@ from flareclust.personal.selection import ALL, check_fewer
 from flareclust.personal.settings import TRAINED_BY, ExportSettings, PersonalSettings
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
-from flareclust.protocol.task import LOSSES, TRAIN
+from flareclust.protocol.task import StepName
 
 #: Neither is an algorithm of the registry, since they make no clusters.
 FEDAVG = Algorithm(
@@ -116,10 +116,10 @@ class _Trained:
         }
         if not models:
             raise LookupError(_BY_NAME)
-        selected = [list(map(str, _listed(one["sites"]))) for one in outcome.rounds if one["step"] == TRAIN]
+        selected = [list(map(str, _listed(one["sites"]))) for one in outcome.rounds if one["step"] == StepName.TRAIN]
         sent: dict[object, IntArray] = {}
         for record in outcome.rounds:
-            if record["step"] in (LOSSES, TRAIN):
+            if record["step"] in (StepName.LOSSES, StepName.TRAIN):
                 both = np.array([int(str(record[way])) for way in ("bytes_up", "bytes_down")])
                 sent[record["round"]] = sent.get(record["round"], 0) + both
         return cls(models, right, tested, chosen, selected, np.array(list(sent.values())).reshape(-1, 2).T)

@@ -57,7 +57,7 @@ from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, names_of_sites
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import nbytes
-from flareclust.protocol.task import ASSESS, CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 KFED = "kfed"
 
@@ -255,7 +255,7 @@ def _by_cluster(split: Split, executor: ClusteringExecutor, outcome: Outcome, ar
         seen = split.train[name].X
         every = np.concatenate([seen, split.test[name].X])
         rows = SiteRows(Table(every), stream(seed, 0, name), context=context, computed=seen)
-        own, held = np.split(executor.labels(Task(ASSESS, 1, arrays, name), rows), [len(seen)])
+        own, held = np.split(executor.labels(Task(StepName.ASSESS, 1, arrays, name), rows), [len(seen)])
         for cluster in np.unique(np.concatenate([own, held])):
             device.append(i)
             group.append(int(cluster))
@@ -266,7 +266,7 @@ def _by_cluster(split: Split, executor: ClusteringExecutor, outcome: Outcome, ar
 
 def clusters_of_sites(outcome: Outcome) -> dict[str, list[int]]:
     """Return the clusters that each site has rows of, from a result of k-FED."""
-    senders = names_of_sites(outcome, CLUSTER)
+    senders = names_of_sites(outcome, StepName.CLUSTER)
     return clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], senders)
 
 

@@ -20,20 +20,7 @@ from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.registry import executors
 from flareclust.protocol.schema import SECONDS, Field
 from flareclust.protocol.sizes import policy_sizes
-from flareclust.protocol.task import (
-    ASSESS,
-    DESCRIBE,
-    KEYS,
-    KNOWN_MOMENTS,
-    OF_CLASSES,
-    PLACE,
-    PROFILE,
-    PROFILE_BINS,
-    PROFILE_KNOWN,
-    PROFILE_KNOWN_BINS,
-    PROFILING,
-    SCORING,
-)
+from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.executors.base import ClusteringExecutor
@@ -48,10 +35,18 @@ _EDGES = "edges"
 _KINDS = "fibU"
 
 #: The steps that executors of all algorithms answer.
-_OF_ALL = (ASSESS, PLACE, KEYS, PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS)
+_OF_ALL = (
+    StepName.ASSESS,
+    StepName.PLACE,
+    StepName.KEYS,
+    StepName.PROFILE,
+    StepName.PROFILE_BINS,
+    StepName.PROFILE_KNOWN,
+    StepName.PROFILE_KNOWN_BINS,
+)
 
 #: The steps after which a job has nothing more to ask, but for profiles after the assessment, and so many of these.
-_LAST = (ASSESS, PLACE, *PROFILING)
+_LAST = (StepName.ASSESS, StepName.PLACE, *StepName.PROFILING)
 _MOST_PROFILING = 5
 
 
@@ -98,7 +93,7 @@ class PolicyEnforcer:
             Refusal: it may not be asked.
         """
         if not any(step in sender.steps for sender in self.known.values()):
-            if step in OF_CLASSES and self.policy.dp is None:
+            if step in StepName.OF_CLASSES and self.policy.dp is None:
                 raise against_classes(f"was asked for the step {step} of federated averaging (fedavg, ifca)")
             raise _against("was asked for a step that no algorithm has which is registered there")
         if isinstance(round_, bool) or not isinstance(round_, int) or round_ < 0:
@@ -114,9 +109,9 @@ class PolicyEnforcer:
             raise _against(f"answers at most {self.policy.max_rounds} exchanges of one job", "max_rounds")
         if (step, round_) in before:
             raise _against(f"was asked for the step {step} of round {round_} before")
-        if step in PROFILING:
-            asked = sum(name in PROFILING for name, _ in before)
-            late = asked >= _MOST_PROFILING or not before or before[-1][0] not in (ASSESS, *PROFILING)
+        if step in StepName.PROFILING:
+            asked = sum(name in StepName.PROFILING for name, _ in before)
+            late = asked >= _MOST_PROFILING or not before or before[-1][0] not in (StepName.ASSESS, *StepName.PROFILING)
         else:
             late = bool(before) and before[-1][0] in _LAST
         if late or (before and round_ < before[-1][1]):
@@ -154,7 +149,7 @@ class PolicyEnforcer:
             return _masked(message) | {SECONDS: _seconds(arrays.get(SECONDS))}
         _check_form(question, algorithm, sender, message, private)
         if (
-            secure and question.step in SCORING and not (step.summed or sender.private)
+            secure and question.step in StepName.SCORING and not (step.summed or sender.private)
         ):  # sums that do not add up over sites
             what = f"lets out sums masked only, and those that this algorithm asks for in the step {question.step} cannot be masked"
             raise _against(what, "secure_sums")
@@ -182,7 +177,7 @@ class PolicyEnforcer:
         return str(algorithm), private is True
 
     def _check_size(self, step: str, name: str, field: Field, value: Array) -> None:
-        if step == KNOWN_MOMENTS and value.shape[-1] == 1:  # each group is a column
+        if step == StepName.KNOWN_MOMENTS and value.shape[-1] == 1:  # each group is a column
             return
         if field.axes[-1:] == ("d",) and len(field.axes) > 1:
             d = 1 if name == "centroids" else max(1, value.shape[-1])
@@ -237,7 +232,7 @@ def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:
 
 def _sums_of_columns(question: Request, message: Message) -> bool:
     """Return whether a reply is a description with sums of the columns."""
-    return question.step == DESCRIBE and message["mean"].size > 0
+    return question.step == StepName.DESCRIBE and message["mean"].size > 0
 
 
 def _masked(message: Message) -> Message:

@@ -14,10 +14,10 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.own_files import write_atomically
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, PROFILING
+from flareclust.protocol.task import StepName
 
 #: The steps that are no clustering rounds, and how the names of those end that ask for numbers of rows only.
-_NO_ROUNDS, _COUNTS = frozenset((*BEFORE_ROUNDS, ASSESS, *PROFILING)), counts_of("")
+_NO_ROUNDS, _COUNTS = frozenset((*StepName.BEFORE_ROUNDS, StepName.ASSESS, *StepName.PROFILING)), counts_of("")
 
 #: What is raised for files that are damaged, or were not written by `write`.
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, EOFError, zipfile.BadZipFile)

@@ -16,7 +16,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.protocol.params import Params
-from flareclust.protocol.task import PROFILE_TOTALS
+from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.aggregators.base import ClusteringAggregator
@@ -70,7 +70,7 @@ class Algorithm:
             return ""
         if self.partial:
             return f"{self.name} is for sites with different columns, and profiles need the same ones"
-        if secure_sums and PROFILE_TOTALS not in self.executor_class().steps:
+        if secure_sums and StepName.PROFILE_TOTALS not in self.executor_class().steps:
             return (
                 f"with secure_sums, profiles are totals over all rows, and of {self.name} sites also send local clusters, which leave "
                 "out rows: the difference would disclose these"

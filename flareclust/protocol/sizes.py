@@ -5,17 +5,7 @@ from math import prod
 
 from flareclust._foundation.typing import Array
 from flareclust.core.histograms import BINS
-from flareclust.protocol.task import (
-    ASSESS,
-    BINNED,
-    FINER_BINNED,
-    KNOWN_MOMENTS,
-    KNOWN_SCALES,
-    ODD_KINDS,
-    PROFILE_BINS,
-    PROFILE_KNOWN_BINS,
-    SCALES,
-)
+from flareclust.protocol.task import ODD_KINDS, StepName
 
 
 def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
@@ -24,11 +14,11 @@ def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     K, the number of centroids sent; c candidate solutions with t centroids in all; p, the number of weights of a model that is trained, or of k models; c and f of a
     linear classifier's coefficients, f also of second moments.
     """
-    if step in (SCALES, KNOWN_SCALES):
+    if step in (StepName.SCALES, StepName.KNOWN_SCALES):
         return {"K": 1}
-    if step == KNOWN_MOMENTS:
+    if step == StepName.KNOWN_MOMENTS:
         return {"K": len(arrays["columns"]), "d": 1}
-    if step in (BINNED, FINER_BINNED):
+    if step in (StepName.BINNED, StepName.FINER_BINNED):
         return _bin_sizes(arrays)
     return _centroid_sizes(arrays) | _model_sizes(arrays) | _candidate_sizes(arrays)
 
@@ -36,7 +26,7 @@ def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
 def policy_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     """Return the sizes that a site's policy holds a reply to, whatever arrays a server sent: K, k, and c candidate solutions with t centroids in all."""
     sizes = _centroid_sizes(arrays)
-    if sizes and step in (ASSESS, PROFILE_BINS, PROFILE_KNOWN_BINS):
+    if sizes and step in (StepName.ASSESS, StepName.PROFILE_BINS, StepName.PROFILE_KNOWN_BINS):
         sizes["k"] = sizes["K"]
     return sizes | _candidate_sizes(arrays)
 

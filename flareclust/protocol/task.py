@@ -5,63 +5,78 @@ from dataclasses import dataclass
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.protocol.schema import Schema, counts, index, real
 
-#: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
-#: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
-#: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
-DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
 
-#: The same with fewer sums, where an algorithm also asks for all of them: those of squared distances only, and with the
-#: silhouettes.
-SCORE_INERTIA, SCORE_SILHOUETTE = "score_inertia", "score_silhouette"
+class StepName:
+    """The names of the steps, which are those of the NVFlare tasks; an algorithm may have more of its own."""
 
-#: The steps in which solutions are scored.
-SCORING = (SCORE, SCORE_INERTIA, SCORE_SILHOUETTE)
+    #: The steps that every algorithm knows. SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
+    #: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
+    DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
 
-#: What jobs with secure sums ask first: a public key of every site.
-KEYS = "keys"
+    #: The same with fewer sums, where an algorithm also asks for all of them: those of squared distances only, and with the
+    #: silhouettes.
+    SCORE_INERTIA, SCORE_SILHOUETTE = "score_inertia", "score_silhouette"
 
-#: With secure sums, the step between the description of the columns and the rounds: sums for means and variances.
-MOMENTS = "moments"
+    #: The steps in which solutions are scored.
+    SCORING = (SCORE, SCORE_INERTIA, SCORE_SILHOUETTE)
 
-#: What is asked there with `missing=mean`: the same over the known cells of each column.
-KNOWN_MOMENTS = "known_moments"
+    #: What jobs with secure sums ask first: a public key of every site.
+    KEYS = "keys"
 
-#: What jobs with `compare` ask before anything else about the columns: hashes of their names.
-NAMES = "names"
+    #: With secure sums, the step between the description of the columns and the rounds: sums for means and variances.
+    MOMENTS = "moments"
 
-#: What jobs with `scale` ask before the rounds: location and spread of the columns; with `missing=mean` in its place the
-#: same over the known cells.
-SCALES, KNOWN_SCALES = "scales", "known_scales"
+    #: What is asked there with `missing=mean`: the same over the known cells of each column.
+    KNOWN_MOMENTS = "known_moments"
 
-#: What jobs with `scale` robust or range ask then: numbers of cells in bins, and in finer ones where that does not do.
-BINNED, FINER_BINNED = "bins", "finer_bins"
+    #: What jobs with `compare` ask before anything else about the columns: hashes of their names.
+    NAMES = "names"
 
-#: What jobs with secure sums ask after either: what each site finds odd about its columns beside those of the others.
-ODD_COLUMNS = "odd_columns"
+    #: What jobs with `scale` ask before the rounds: location and spread of the columns; with `missing=mean` in its place the
+    #: same over the known cells.
+    SCALES, KNOWN_SCALES = "scales", "known_scales"
+
+    #: What jobs with `scale` robust or range ask then: numbers of cells in bins, and in finer ones where that does not do.
+    BINNED, FINER_BINNED = "bins", "finer_bins"
+
+    #: What jobs with secure sums ask after either: what each site finds odd about its columns beside those of the others.
+    ODD_COLUMNS = "odd_columns"
+
+    #: The steps that are no rounds.
+    BEFORE_ROUNDS = (
+        KEYS,
+        DESCRIBE,
+        MOMENTS,
+        KNOWN_MOMENTS,
+        NAMES,
+        SCALES,
+        KNOWN_SCALES,
+        ODD_COLUMNS,
+        BINNED,
+        FINER_BINNED,
+    )
+
+    #: What follows the assessment where the clusters are described: moments of the columns, then counts in bins, several times.
+    PROFILE, PROFILE_BINS = "profile", "profile_bins"
+
+    #: The same of the known cells, in jobs that take rows with missing cells.
+    PROFILE_KNOWN, PROFILE_KNOWN_BINS = "profile_known", "profile_known_bins"
+
+    #: The moments with secure sums, as totals, after the numbers of rows of the clusters.
+    PROFILE_TOTALS, PROFILE_TOTALS_COUNTS = "profile_totals", "profile_totals_counts"
+    PROFILING = (PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
+
+    #: What federated averaging asks (`flareclust.personal`): columns and classes of the rows, training, and a last test. Where
+    #: sites are selected, also how many rows they train with, before the first round, and the loss of the model on these, before
+    #: they train.
+    SIZES, TRAIN, TEST, ROWS, LOSSES = "sizes", "train", "test", "sizes_and_rows", "losses"
+
+    #: Of these, what no algorithm for clustering asks.
+    OF_CLASSES = (SIZES, ROWS, LOSSES, TEST)
+
 
 #: How many things may be odd about a column: the length of `flareclust.evaluation.units.ODDITIES`.
 ODD_KINDS = 27
-
-#: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, KNOWN_MOMENTS, NAMES, SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
-
-#: What follows the assessment where the clusters are described: moments of the columns, then counts in bins, several times.
-PROFILE, PROFILE_BINS = "profile", "profile_bins"
-
-#: The same of the known cells, in jobs that take rows with missing cells.
-PROFILE_KNOWN, PROFILE_KNOWN_BINS = "profile_known", "profile_known_bins"
-
-#: The moments with secure sums, as totals, after the numbers of rows of the clusters.
-PROFILE_TOTALS, PROFILE_TOTALS_COUNTS = "profile_totals", "profile_totals_counts"
-PROFILING = (PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
-
-#: What federated averaging asks (`flareclust.personal`): columns and classes of the rows, training, and a last test. Where
-#: sites are selected, also how many rows they train with, before the first round, and the loss of the model on these, before
-#: they train.
-SIZES, TRAIN, TEST, ROWS, LOSSES = "sizes", "train", "test", "sizes_and_rows", "losses"
-
-#: Of these, what no algorithm for clustering asks.
-OF_CLASSES = (SIZES, ROWS, LOSSES, TEST)
 
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.

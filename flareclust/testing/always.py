@@ -22,7 +22,7 @@ from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import nbytes
 from flareclust.protocol.sizes import reply_sizes
-from flareclust.protocol.task import ASSESS, CLUSTER, SCORING, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.policies import check_answers_follow_the_groups, check_policies_hold
 from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure
 from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by
@@ -155,7 +155,7 @@ def check_small_clusters_stay(algorithm: Algorithm) -> None:
     far = 1e4 + rng.normal(size=(4, 3))
     rows = np.concatenate([rng.normal(size=(60, 3)), far])
     for task, arrays in exchanges(algorithm, {"site-1": rows}, k=3, min_count=5):
-        if "counts" in arrays and task.step not in SCORING:
+        if "counts" in arrays and task.step not in StepName.SCORING:
             ensure(bool((arrays["counts"] >= 5).all()), algorithm, "a cluster below min_count=5 was sent")
         if "centroids" in arrays:
             reach = np.abs(arrays["centroids"]).max(initial=0)
@@ -268,7 +268,7 @@ def check_abort_stops(algorithm: Algorithm) -> None:
     """A site stops when the abort signal comes."""
     sites, _ = iid_sites()
     executor, aggregator = algorithm.build(4)
-    task = Task(CLUSTER, 0, dict(aggregator.begin().task), "site-1")
+    task = Task(StepName.CLUSTER, 0, dict(aggregator.begin().task), "site-1")
     if embeds(algorithm):  # whose `local` is not the first step
         local = (one.task for one in exchanges(algorithm, sites, k=4) if executor.step(one.task.step).method == "local")
         task = next(local)
@@ -285,7 +285,7 @@ def check_no_equations_for_a_row(algorithm: Algorithm) -> None:
     rng = np.random.default_rng(5)
     sites = {"site-1": rng.normal(size=(200, 2)), "site-2": rng.normal(size=(4, 2))}
     for task, arrays in exchanges(algorithm, sites, k=3):
-        if task.step in SCORING and task.site == "site-2":
+        if task.step in StepName.SCORING and task.site == "site-2":
             disclosed = [name for name, value in arrays.items() if value.any()]
             ensure(not disclosed, algorithm, f"a site of four rows sent the scores {disclosed}")
 
@@ -294,7 +294,7 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
     """Inertia, simplified silhouette and Davies-Bouldin equal those of the pooled rows to 1e-9."""
     sites, _ = iid_sites()
     outcome = run(algorithm, sites, k=4)
-    final = Task(ASSESS, 0, outcome.arrays, "site-1")
+    final = Task(StepName.ASSESS, 0, outcome.arrays, "site-1")
     pooled = seen_by(algorithm, final, np.concatenate(list(sites.values())))
     for name, value in pooled_label_free(pooled, outcome.centroids).items():
         found = outcome.metrics[name]

@@ -24,7 +24,7 @@ from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, PLACE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.sites.rows import SiteData
 from flareclust.testing.tools import Exchange, blobs, ensure, exchanges, seen_by
 
@@ -68,7 +68,7 @@ def check_answers_follow_the_groups(algorithm: Algorithm) -> None:
     for params in _settings(algorithm):
         honest = [one.task for one in exchanges(algorithm, sites, _K, policy=policy, assess=True, **params)]
         # What late sites are asked has the form of the assessment's task.
-        honest += [replace(task, step=PLACE) for task in honest if task.step == ASSESS]
+        honest += [replace(task, step=StepName.PLACE) for task in honest if task.step == StepName.ASSESS]
         terms = {site: _SameGroups(policy, "checks", table=table) for site, table in sites.items()}
         side = algorithm.executor_class()
         known = signature(side).parameters
@@ -76,7 +76,8 @@ def check_answers_follow_the_groups(algorithm: Algorithm) -> None:
         with np.errstate(all="ignore"):
             for site in sites:  # those with labels first, in case somebody remembers what they are of
                 own = sorted(
-                    (one for one in honest if one.site == site), key=lambda one: one.step not in (ASSESS, PLACE)
+                    (one for one in honest if one.site == site),
+                    key=lambda one: one.step not in (StepName.ASSESS, StepName.PLACE),
                 )
                 _ensure_same(algorithm, make, own, terms[site], times=2)
             first = {one.step: one for one in sorted(honest, key=lambda one: (one.site == "site-4", -one.round))}
@@ -307,7 +308,7 @@ def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy
             ensure(bool((counts >= policy.min_count).all()), algorithm, f"{what} {name} below {policy.min_count}")
         if policy.round_counts > 1:
             ensure(bool((counts % policy.round_counts == 0).all()), algorithm, f"{what} {name} that are not rounded")
-    if one.task.step == ASSESS:
+    if one.task.step == StepName.ASSESS:
         _ensure_large_cells(algorithm, one, rows, policy, what)
 
 

@@ -13,7 +13,7 @@ from flareclust.data.tables import Table
 from flareclust.evaluation.scores import unstack
 from flareclust.executors.parameters import SCALE
 from flareclust.protocol.registry import Algorithm
-from flareclust.protocol.task import ASSESS, DESCRIBE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.differential_privacy import check_differentially_private
 from flareclust.testing.tools import ContractViolation, blobs, ensure, exchanges, iid_sites, run, seen_by
 
@@ -93,7 +93,7 @@ def _ensure_no_remainder(algorithm: Algorithm) -> None:
         odd = sites | {"north": Table(rows, north.columns)}
         description: dict[str, FloatArray] = {}
         for task, arrays in exchanges(algorithm, odd, k=5, scale="standard"):
-            if task.site == "north" and task.step == DESCRIBE:
+            if task.site == "north" and task.step == StepName.DESCRIBE:
                 description = arrays
             elif task.site == "north" and "counts" in arrays and len(description["mean"]):
                 positions = np.isin(task.arrays["columns"], description["codes"])
@@ -203,7 +203,7 @@ def check_embeds(algorithm: Algorithm) -> None:
     sites, _ = iid_sites()
     outcome = run(algorithm, sites, k=4)
     for site, rows in sites.items():
-        embedded = seen_by(algorithm, Task(ASSESS, 0, outcome.arrays, site), rows)
+        embedded = seen_by(algorithm, Task(StepName.ASSESS, 0, outcome.arrays, site), rows)
         ensure(embedded.shape != rows.shape, algorithm, "rows are not embedded")
         same = np.array_equal(assign(embedded, outcome.centroids)[0], outcome.labels[site])
         ensure(same, algorithm, "labels are not those of the nearest centroids of the embedded rows")

@@ -19,7 +19,7 @@ from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.experiment.sweeps.trials import Cell, TrialResult, TrialRun
 from flareclust.protocol import registry
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from tests.computed import computed
 
@@ -74,7 +74,7 @@ def test_the_mse_is_that_of_the_mean_l2():
 
 
 def local(executor, X, site="site-1"):
-    return computed(executor, Task(CLUSTER, 0, {}, site), X, stream(0, 0, site), never_abort)
+    return computed(executor, Task(StepName.CLUSTER, 0, {}, site), X, stream(0, 0, site), never_abort)
 
 
 def test_with_all_steps_the_ablated_site_is_fecas_own():

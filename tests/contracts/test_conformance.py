@@ -21,7 +21,7 @@ from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm, algorithms, get
-from flareclust.protocol.task import CLUSTER, DESCRIBE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import ContractViolation, checks_for
 from flareclust.testing import always as checks_always
 from flareclust.testing import promised as checks_promises
@@ -46,7 +46,7 @@ def test_seeds_are_means_of_cells_and_rows_only_where_asked(algorithm, seeds):
     rng = np.random.default_rng(0)
     rows = np.repeat(20 * rng.normal(size=(4, 3)), 25, axis=0) + rng.normal(size=(100, 3))
     sent = exchanges(algorithm, {"site-1": rows}, k=4, seeds=seeds)
-    first, *later = (one.arrays["centroids"] for one in sent if one.task.step != DESCRIBE)
+    first, *later = (one.arrays["centroids"] for one in sent if one.task.step != StepName.DESCRIBE)
     assert first.shape == (4, 3)
     is_row = (first[:, None] == rows).all(axis=2).any(axis=1)
     assert (is_row == (seeds == "rows")).all()
@@ -144,7 +144,7 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
     crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
     rows = np.concatenate([crowd, [30.8, 60.0]])[:, None]
     monkeypatch.setattr(feca, "disclosable_clusters", by_count_only)
-    task = Task(CLUSTER, 0, {}, "site-1")
+    task = Task(StepName.CLUSTER, 0, {}, "site-1")
 
     def nearest_row():
         sent = computed(FeCAExecutor(3), task, rows, stream(0, 0, "site-1"))["centroids"]

@@ -13,7 +13,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.stages import RowStage
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
-from flareclust.protocol.task import ASSESS
+from flareclust.protocol.task import StepName
 from flareclust.sites.class_list import of_server, of_sites
 from flareclust.testing import ContractViolation
 from flareclust.testing.always import check_nvflare_calls_ours
@@ -165,7 +165,7 @@ def test_the_check_of_what_nvflare_calls_notices_a_side_that_takes_its_place(mon
 def adds_a_statistic(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
     """Sends a number of the rows themselves, of which no other check knows what it should be."""
     found = answers(self, task, step, table, context, aborted)
-    if task.step == ASSESS:
+    if task.step == StepName.ASSESS:
         found["silhouette"] = np.array(1e-3 * np.abs(RAW[0].X).max())
     return found
 

@@ -30,7 +30,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.promised import overlapping_sites
 from flareclust.testing.tools import GRANTED
 
@@ -128,7 +128,7 @@ def run(algorithm: Algorithm, data: str, policy: Policy | None = None, secure: b
                 continue
             messages.add(step, arrays, answer.arrays)
             replies[site] = SiteReply(answer.arrays)
-            if step == ASSESS and answer.labels is not None:
+            if step == StepName.ASSESS and answer.labels is not None:
                 labels[site] = answer.labels
         return replies
 

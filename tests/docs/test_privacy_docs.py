@@ -22,7 +22,7 @@ from flareclust.protocol import registry as definition
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import exchanges, iid_sites
 from tests.paths import ROOT
 
@@ -88,7 +88,7 @@ def test_every_algorithm_is_in_the_table_with_all_that_it_sends(algorithm: Algor
 class CountingExecutor(ClusteringExecutor):
     """Sends how many rows it has."""
 
-    steps = {CLUSTER: Step(Schema(how_many=counts("k")))}
+    steps = {StepName.CLUSTER: Step(Schema(how_many=counts("k")))}
 
     def local(self, task: Any, data: FloatArray, rng: np.random.Generator, aborted: Any, context: Any) -> Message:
         return {"how_many": np.array([len(data)])}
@@ -115,7 +115,7 @@ def test_an_algorithm_that_is_registered_later_is_in_the_table(
 def test_what_is_refused_under_differential_privacy_is_refused(algorithm: Algorithm, docs: ModuleType) -> None:
     executor, _ = algorithm.build(3)
     rows = np.random.default_rng(0).uniform(size=(40, 2))
-    step = CLUSTER if CLUSTER in executor.own_steps() else next(iter(executor.own_steps()))
+    step = StepName.CLUSTER if StepName.CLUSTER in executor.own_steps() else next(iter(executor.own_steps()))
     refused = line_of(docs.leaves(), algorithm.name, step)[-1] == "refused"
     policy = Policy(dp=DifferentialPrivacy((0.0, 1.0), 1.0, 1e-5, 1.0))
     if refused:
@@ -134,10 +134,10 @@ def test_floors_and_roundings_of_the_table_hold(name: str, multiple: int) -> Non
     seen = exchanges(
         get(name), {**rows, **{f"{site}-small": own for site, own in small.items()}}, 4, 0, policy, assess=True
     )
-    assert any(task.step == ASSESS for task, _ in seen)
+    assert any(task.step == StepName.ASSESS for task, _ in seen)
     for task, arrays in seen:
         for array, value in arrays.items():
-            schema = get(name).executor_class().step(task.step).schema if task.step != ASSESS else None
+            schema = get(name).executor_class().step(task.step).schema if task.step != StepName.ASSESS else None
             if array in ("counts", "rows") and (schema is None or schema.fields[array].rows):
                 assert ((value == 0) | (value >= 10)).all()
                 assert (value % multiple == 0).all()

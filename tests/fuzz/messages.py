@@ -24,7 +24,7 @@ from flareclust.federation import run_federation
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.task import ASSESS, ROUND, STEP, Task
+from flareclust.protocol.task import ROUND, STEP, StepName, Task
 from flareclust.testing import iid_sites
 
 #: The site whose reply is spoiled.
@@ -48,7 +48,7 @@ class Exchange:
     @property
     def step(self) -> str:
         """Return what the sites were asked to do."""
-        return ASSESS if self.round.done else self.round.step
+        return StepName.ASSESS if self.round.done else self.round.step
 
     @property
     def honest(self) -> Message:

@@ -12,7 +12,7 @@ from flareclust.evaluation.profile_words import percent, rule_of, sentence
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.experiment.results.profiled import shown_noisy_profiles
-from flareclust.protocol.task import ASSESS
+from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
@@ -123,7 +123,7 @@ def budget_split(result: "Result", named: Callable[[str], str] = str, between: s
         diagnostics = cast("Mapping[str, float]", record["diagnostics"])
         if BUDGET_SHARE in diagnostics:
             shares.append((str(record["step"]), diagnostics[BUDGET_SHARE]))
-        elif shares and record["step"] == ASSESS:
-            shares.append((ASSESS, ASSESSMENT_SHARE))
+        elif shares and record["step"] == StepName.ASSESS:
+            shares.append((StepName.ASSESS, ASSESSMENT_SHARE))
     parts = [(step, share, len(list(alike))) for (step, share), alike in groupby(shares)]
     return between.join(f"{named(step)} {f'{n} x ' if n > 1 else ''}{100 * share:.3g} %" for step, share, n in parts)

@@ -28,7 +28,7 @@ from flareclust.protocol.outcome import Outcome, numbers_of_sites
 from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import Schema
-from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER
+from flareclust.protocol.task import StepName
 from flareclust.sites.account import Budget
 from flareclust.sites.check import Checked, Rows
 
@@ -237,9 +237,9 @@ def _describe_replies(algorithm: Algorithm) -> str:
         sent = _describe_schema(step.schema)
         if step.parameter is not None:
             optional += f"; with {step.parameter}, in step {name}: {sent}"
-        elif name in BEFORE_ROUNDS and step.jobs == "all":
+        elif name in StepName.BEFORE_ROUNDS and step.jobs == "all":
             words += f"in step {name}: {sent}; then "
-        elif name == CLUSTER:
+        elif name == StepName.CLUSTER:
             words += sent
         elif step.jobs == "all":
             words += f"; in step {name}: {sent}"

@@ -19,13 +19,13 @@ from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, KEYS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import replied
 
 pytestmark = pytest.mark.slow
 
 #: What sites answer with masks.
-SUMS = (SPREAD, counts_of(SPREAD), UPDATE, counts_of(UPDATE), ASSESS)
+SUMS = (SPREAD, counts_of(SPREAD), UPDATE, counts_of(UPDATE), StepName.ASSESS)
 
 OPTIONS = JobOptions(k=5, seed=3, min_sites=3, secure_sums=True)
 
@@ -63,9 +63,9 @@ def test_the_server_gets_keys_and_masked_words_and_the_totals_have_the_same_bits
 
     with np.load(folder / watching.WATCHED) as seen:
         got = {tuple(name.split("/")): seen[name] for name in seen.files}
-    assert {step for step, *_ in got} == {KEYS, *SUMS}
+    assert {step for step, *_ in got} == {StepName.KEYS, *SUMS}
     names = {(step, name) for step, _, who, name in got if who != "task" and name != SECONDS}
-    assert names == {(KEYS, "key"), (KEYS, "columns"), *((step, "masked") for step in SUMS)}
+    assert names == {(StepName.KEYS, "key"), (StepName.KEYS, "columns"), *((step, "masked") for step in SUMS)}
     masked = {key: words for key, words in got.items() if key[3] == "masked"}
     assert len(masked) == 3 * (len(there.rounds) - 1)
     every = np.concatenate([words.ravel() for words in masked.values()])

@@ -6,10 +6,10 @@ from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dkmpp import DKMPPAggregator
 from flareclust.executors.dkmpp import DKMPPExecutor
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 
-TASK = Task(CLUSTER, 0, {}, "site-1")
+TASK = Task(StepName.CLUSTER, 0, {}, "site-1")
 
 LETTER = {"seeds": "rows", "greedy": False}
 

@@ -8,11 +8,11 @@ from flareclust.core.lloyd import cluster_statistics
 from flareclust.executors.feca import (
     LocalClusters,
 )
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 MODES = ("drop", "merge")
 
-TASK = Task(CLUSTER, 0, {}, "site-1")
+TASK = Task(StepName.CLUSTER, 0, {}, "site-1")
 
 
 def local_clusters(X, labels, centroids):

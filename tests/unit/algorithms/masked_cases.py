@@ -8,7 +8,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 NAN = float("nan")
 
@@ -81,7 +81,7 @@ def started(sites, k, seed=0, **params):
     """Return both sides and the round after the start."""
     executor, aggregator = get("masked").build(k, seed, params)
     round_ = aggregator.begin()
-    for _ in ("describe", CLUSTER):
+    for _ in ("describe", StepName.CLUSTER):
         round_, _ = exchange(executor, aggregator, round_, sites)
     return executor, aggregator, round_
 

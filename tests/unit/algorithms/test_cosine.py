@@ -16,7 +16,7 @@ from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry
-from flareclust.protocol.task import ASSESS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 
 DIRECTED = [name for name, one in registry.algorithms().items() if one.federated and "metric" in one.parameters()]
@@ -145,7 +145,7 @@ def test_a_site_refuses_rows_of_zeros_without_a_number_about_them():
 def test_at_a_site_with_a_policy_rows_of_zeros_have_no_label():
     """Whether rows get labels must not depend on them."""
     rows = np.concatenate([X[:89], np.zeros((1, 8))])
-    task = Task(ASSESS, 1, {"centroids": np.eye(4, 8)}, "a")
+    task = Task(StepName.ASSESS, 1, {"centroids": np.eye(4, 8)}, "a")
     answer = LloydExecutor(4, metric="cosine").answer(task, rows, never_abort, SiteSession(Policy(), "job"))
     assert answer.labels is not None
     assert answer.labels[-1] == -1

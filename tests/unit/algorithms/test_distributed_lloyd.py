@@ -23,7 +23,7 @@ from flareclust.protocol.batch import Batch
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.examples import examples
 
@@ -169,7 +169,7 @@ def test_rounds_bound_the_updates_and_the_history_holds_the_start() -> None:
     sites = {f"site-{i}": rng.normal(size=(300, 2)) for i in range(3)}
     outcome = run(sites, 6, rounds=2, tol=0.0)
     assert [(record["step"], record["round"]) for record in outcome.rounds] == [
-        (CLUSTER, 0),
+        (StepName.CLUSTER, 0),
         (UPDATE, 1),
         (UPDATE, 2),
         ("assess", 3),
@@ -251,7 +251,7 @@ def test_a_site_whose_rows_are_all_alone_stays_and_tells_nothing() -> None:
 
 def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
     with pytest.raises(Refusal, match="fewer rows than min_count=5"):
-        ask(np.eye(3), CLUSTER, min_count=5)
+        ask(np.eye(3), StepName.CLUSTER, min_count=5)
     with pytest.raises(Refusal, match="fewer rows than min_count=5"):
         ask(np.eye(3), UPDATE, np.eye(3), min_count=5)
 

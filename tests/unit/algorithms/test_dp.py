@@ -15,7 +15,7 @@ from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, PLACE, Task
+from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 
 # Federations
@@ -93,7 +93,9 @@ def test_rows_beyond_the_bounds_count_at_the_bounds_and_a_few_are_no_warning(sit
 def test_the_number_of_placed_rows_is_not_disclosed(sites):
     rows = sites["site-1"]
     held = SiteSession(Policy.of(policy()), "a", Ledger.in_memory())
-    answer = DPLloydExecutor(4).answer(Task(PLACE, 0, {"centroids": rows[:4]}, "site-1"), rows, never_abort, held)
+    answer = DPLloydExecutor(4).answer(
+        Task(StepName.PLACE, 0, {"centroids": rows[:4]}, "site-1"), rows, never_abort, held
+    )
     assert answer.arrays["rows"] == 0
     assert answer.arrays["seconds"] == 0, "the time that it took follows from the rows, too"
     assert answer.labels is not None
@@ -101,7 +103,7 @@ def test_the_number_of_placed_rows_is_not_disclosed(sites):
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1e-200), (1.0e141, 1.1e141), (-1e60, 1e60), (0.0, 5e-324)])
-@pytest.mark.parametrize(("name", "step"), [("dp-lloyd", BOUNDS), ("dp-oneshot", CLUSTER)])
+@pytest.mark.parametrize(("name", "step"), [("dp-lloyd", BOUNDS), ("dp-oneshot", StepName.CLUSTER)])
 def test_bounds_that_nothing_can_be_computed_with_are_refused_by_the_site_that_has_them(name, step, bounds):
     ledger = Ledger.in_memory()
     executor = get(name).build(3, 0, {})[0]

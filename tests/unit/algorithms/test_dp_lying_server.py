@@ -13,7 +13,7 @@ from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import differential_privacy as checks_private
 from tests.examples import examples
 from tests.unit.algorithms.dp_cases import policy
@@ -24,14 +24,14 @@ ALONG = {"middle": np.zeros(3), "axes": np.eye(3)[:1], "half": np.ones(1), "shap
 @pytest.mark.parametrize(
     ("step", "arrays"),
     [
-        (CLUSTER, {}),
-        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3)}),
-        (CLUSTER, {"low": np.zeros(3), "high": np.zeros(3), "shape": np.ones(3, int)}),
-        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 1000)}),
-        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.zeros(3, int)}),
-        (CLUSTER, {"low": np.zeros(2), "high": np.ones(2), "shape": np.ones(2, int)}),
-        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 2**62)}),
-        (CLUSTER, {"low": np.zeros(3), "high": np.full(3, 1e-200), "shape": np.ones(3, int)}),
+        (StepName.CLUSTER, {}),
+        (StepName.CLUSTER, {"low": np.zeros(3), "high": np.ones(3)}),
+        (StepName.CLUSTER, {"low": np.zeros(3), "high": np.zeros(3), "shape": np.ones(3, int)}),
+        (StepName.CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 1000)}),
+        (StepName.CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.zeros(3, int)}),
+        (StepName.CLUSTER, {"low": np.zeros(2), "high": np.ones(2), "shape": np.ones(2, int)}),
+        (StepName.CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 2**62)}),
+        (StepName.CLUSTER, {"low": np.zeros(3), "high": np.full(3, 1e-200), "shape": np.ones(3, int)}),
         (OUTLINE, {"low": np.zeros(3), "high": np.full(3, np.nan)}),
         (OUTLINE, {"low": np.zeros(3), "high": np.full(3, 1e-200)}),
         (OUTLINE, {"low": np.zeros(3), "high": np.full(3, 5e-324)}),
@@ -61,11 +61,11 @@ ALONG = {"middle": np.zeros(3), "axes": np.eye(3)[:1], "half": np.ones(1), "shap
         (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.array([1.0, 1e200])}),
         (UPDATE, {"centroids": np.full((2, 3), 1e141), "radii": np.ones(2)}),
         (UPDATE, {"radii": np.ones(2)}),
-        (ASSESS, {"centroids": np.zeros((2, 3))}),
-        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(0.0)}),
-        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e200)}),
-        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e-200)}),
-        (ASSESS, {"reach": np.array(1.0)}),
+        (StepName.ASSESS, {"centroids": np.zeros((2, 3))}),
+        (StepName.ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(0.0)}),
+        (StepName.ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e200)}),
+        (StepName.ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e-200)}),
+        (StepName.ASSESS, {"reach": np.array(1.0)}),
     ],
 )
 def test_what_a_lying_server_sends_is_refused_and_costs_nothing(step, arrays, sites):
@@ -95,9 +95,9 @@ def hostile_tasks(draw) -> tuple[Task, np.ndarray]:
     """Return what a server could ask a site of two columns, and its rows."""
     two, radii = st.tuples(ANY, ANY).map(np.array), st.lists(ANY, min_size=2, max_size=2).map(np.array)
     centroids = draw(st.tuples(two, two).map(np.array))
-    step = draw(st.sampled_from([CLUSTER, OUTLINE, SECOND_MOMENTS, AXES, UPDATE, ASSESS]))
+    step = draw(st.sampled_from([StepName.CLUSTER, OUTLINE, SECOND_MOMENTS, AXES, UPDATE, StepName.ASSESS]))
     arrays = {
-        CLUSTER: lambda: {
+        StepName.CLUSTER: lambda: {
             "low": draw(two),
             "high": draw(two),
             "shape": np.array(draw(st.tuples(*[st.integers(0, 9)] * 2))),
@@ -109,7 +109,7 @@ def hostile_tasks(draw) -> tuple[Task, np.ndarray]:
             | {"half": np.array([draw(ANY)]), "shape": np.array([draw(st.integers(0, 9))])}
         ),
         UPDATE: lambda: {"centroids": centroids, "radii": draw(radii), "share": np.array(0.1)},
-        ASSESS: lambda: {"centroids": centroids, "reach": np.array(draw(ANY))},
+        StepName.ASSESS: lambda: {"centroids": centroids, "reach": np.array(draw(ANY))},
     }[step]()
     if "low" in arrays and draw(st.booleans()):  # most pairs that come as they are would be refused
         arrays |= dict(zip(("low", "high"), np.sort([arrays["low"], arrays["high"]], axis=0), strict=True))
@@ -131,8 +131,8 @@ def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
     tasks = (
         Task(BOUNDS, 0, {}, "site-1"),
         Task(UPDATE, 1, {"centroids": centroids, "radii": np.ones(3), "share": np.array(0.15)}, "site-1"),
-        Task(ASSESS, 2, {"centroids": centroids, "reach": np.array(1.0)}, "site-1"),
-        Task(PLACE, 2, {"centroids": centroids}, "site-1"),
+        Task(StepName.ASSESS, 2, {"centroids": centroids, "reach": np.array(1.0)}, "site-1"),
+        Task(StepName.PLACE, 2, {"centroids": centroids}, "site-1"),
     )
     rows[0] = 1.7e308
     for task in tasks:

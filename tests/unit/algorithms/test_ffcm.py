@@ -14,7 +14,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.ffcm import FUZZY
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 from flareclust.testing.tools import exchanges, iid_sites
 from tests.unit.algorithms.ffcm_cases import FFCM, twin_describable
 from tests.unit.core.fuzzy_cases import twin
@@ -121,9 +121,9 @@ def test_rounds_are_counted_after_the_start():
 
 def test_what_leaves_a_site_is_what_the_page_says():
     sent = exchanges(FFCM, iid_sites()[0], 4, rounds=2)
-    steps = [CLUSTER] * 4 + [FUZZY] * 8
+    steps = [StepName.CLUSTER] * 4 + [FUZZY] * 8
     assert [task.step for task, _ in sent] == steps
-    names = {CLUSTER: {"centroids", "counts"}, FUZZY: {"centroids", "support", "cluster"}}
+    names = {StepName.CLUSTER: {"centroids", "counts"}, FUZZY: {"centroids", "support", "cluster"}}
     assert all(set(arrays_) == names[task.step] for task, arrays_ in sent)
 
 

@@ -15,7 +15,7 @@ from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.fuzzy import FuzzyClustering
 from flareclust.executors.ffcm import FUZZY, FFCMExecutor, _describable_centroids, _start_cells
 from flareclust.protocol.schema import BadMessage
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import exchanges
 from tests.computed import computed
 from tests.examples import examples
@@ -133,7 +133,7 @@ def test_a_small_site_draws_fewer_rows():
 def test_a_site_with_nothing_to_send_says_so():
     executor = FFCMExecutor(2, min_count=3)
     rng = np.random.default_rng(0)
-    for task in (Task(CLUSTER, 0, {}, "a"), fuzzy_task([[0.0], [1.0]])):
+    for task in (Task(StepName.CLUSTER, 0, {}, "a"), fuzzy_task([[0.0], [1.0]])):
         with pytest.raises(Refusal, match="fewer rows than min_count=3"):
             executor.answer(task, line(0, 1), never_abort)
         with pytest.raises(Refusal, match="nothing it may send"):

@@ -19,7 +19,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.fkm import local_update
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 from tests.twins import points
 from tests.unit.algorithms.fkm_cases import in_order, twin_update
 
@@ -78,14 +78,14 @@ def test_rounds_are_exchanges_after_the_start(sites, rounds):
     found = run(sites, 4, rounds=rounds, tol=0)
     assert found.n_rounds == rounds + 1
     assert len(found.arrays["history"]) == rounds + 1
-    assert [record["round"] for record in found.rounds if record["step"] == CLUSTER] == list(range(rounds + 1))
+    assert [record["round"] for record in found.rounds if record["step"] == StepName.CLUSTER] == list(range(rounds + 1))
 
 
 def test_separated_clusters_settle_before_the_last_round(sites):
     found = run(sites, 4, rounds=50)
     # The start finds the clusters, and round 1 moves their centroids no more than the seeds' cells were wrong.
     assert found.n_rounds <= 4
-    shifts = [record["diagnostics"].get("shift") for record in found.rounds if record["step"] == CLUSTER]
+    shifts = [record["diagnostics"].get("shift") for record in found.rounds if record["step"] == StepName.CLUSTER]
     assert shifts[0] is None
     assert shifts[-1] < 1e-4
     assert all(shift >= 1e-4 for shift in shifts[1:-1])

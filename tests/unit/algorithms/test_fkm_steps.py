@@ -13,7 +13,7 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.executors.fkm import FKMExecutor, local_update
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 from tests.twins import points, squared
 from tests.unit.algorithms.fkm_cases import assigned, in_order, twin_update
@@ -36,7 +36,7 @@ def merge(k, replies, round_=None, **settings_):
 
 
 def task(centroids):
-    return Task(CLUSTER, 1, {"centroids": centroids}, "site-1")
+    return Task(StepName.CLUSTER, 1, {"centroids": centroids}, "site-1")
 
 
 def some_rows(seed, n, d, spread=4.0):
@@ -204,7 +204,7 @@ def test_a_site_that_sits_out_comes_back():
 def test_a_site_with_too_few_rows_refuses():
     for arrays in ({}, {"centroids": line(1, 2)}):
         with pytest.raises(Refusal, match="min_count=3"):
-            FKMExecutor(4, min_count=3).answer(Task(CLUSTER, 0, arrays, "a"), line(1, 2), never_abort)
+            FKMExecutor(4, min_count=3).answer(Task(StepName.CLUSTER, 0, arrays, "a"), line(1, 2), never_abort)
 
 
 # ---- privacy ----
@@ -215,7 +215,7 @@ def rounds_of_one_site(rows, k, **settings_):
     executor, aggregator = get("fkm").build(k, 0, {"tol": 0, **settings_})
     round_ = aggregator.begin()
     for number in range(6):
-        arrays = dict(executor.answer(Task(CLUSTER, number, round_.task, "site-1"), rows, never_abort).arrays)
+        arrays = dict(executor.answer(Task(StepName.CLUSTER, number, round_.task, "site-1"), rows, never_abort).arrays)
         arrays.pop("seconds")
         yield arrays
         round_ = aggregator.advance(round_, {"site-1": arrays})

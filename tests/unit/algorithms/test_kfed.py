@@ -16,7 +16,7 @@ from flareclust.executors.kfed import KFedExecutor
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol import outcome
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.kfed_cases import line, pairwise
 
 
@@ -128,7 +128,7 @@ def test_a_late_device_gets_the_clusters_it_would_have_had(tmp_path):
             return np.linalg.norm(centroids[labels][:, None] - means, axis=2).argmin(axis=1)
 
         executor, _ = get("kfed").build(9, seed, params)
-        task = Task(ASSESS, 1, without.arrays, latecomer)
+        task = Task(StepName.ASSESS, 1, without.arrays, latecomer)
         asked = executor.labels(task, SiteRows(Table(sites[latecomer]), np.random.default_rng(9)))
         placed = late.place(folder, sites[latecomer], latecomer)
         placed_some = late.place(folder, some, "device-new")

@@ -15,12 +15,12 @@ from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.kfed import KFedExecutor, site_number
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests import twins
 from tests.examples import examples
 from tests.unit.algorithms.kfed_cases import line, pairwise
 
-TASK = Task(CLUSTER, 0, {}, "site-1")
+TASK = Task(StepName.CLUSTER, 0, {}, "site-1")
 
 
 def centers(**devices):

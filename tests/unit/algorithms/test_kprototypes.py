@@ -18,7 +18,7 @@ from flareclust.executors.kprototypes import KPrototypesExecutor
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import registry
-from flareclust.protocol.task import SCALES, Task
+from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 
 with warnings.catch_warnings():
@@ -230,9 +230,9 @@ def test_rows_of_later_sites_and_users_get_the_nearest_prototype(tmp_path):
 def test_columns_that_are_no_category_are_refused():
     executor = KPrototypesExecutor(3, categories=[[0, 1]])
     with pytest.raises(Refusal, match="something else than one 1"):
-        executor.answer(Task(SCALES, 0, {}, "a"), X, never_abort)
+        executor.answer(Task(StepName.SCALES, 0, {}, "a"), X, never_abort)
     with pytest.raises(Refusal, match="9 columns where the categories of the job have more"):
-        KPrototypesExecutor(3, categories=[[9]]).answer(Task(SCALES, 0, {}, "a"), X, never_abort)
+        KPrototypesExecutor(3, categories=[[9]]).answer(Task(StepName.SCALES, 0, {}, "a"), X, never_abort)
     with pytest.raises(UserError, match="got a column twice"):
         flareclust.run("kprototypes", split(X), k=3, categories=[[1], [1]])
     with pytest.raises(flareclust.JobFailed, match="start has centroids of 2 columns where the rows have 9"):

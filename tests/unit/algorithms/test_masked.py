@@ -19,7 +19,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.masked import UPDATE, MaskedExecutor
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.algorithms.masked_cases import NAN, by_name, run, truth, window_sites
 
@@ -127,7 +127,7 @@ def test_every_site_uses_its_own_clusterer():
     data = np.random.default_rng(0).normal(size=(40, 3))
     executor = MaskedExecutor(5, clusterer={"a": "agglomerative", "b": "kmedoids"})
     for site, clusterer in (("a", "agglomerative"), ("b", "kmedoids"), ("c", "kmeans")):
-        ours = computed(executor, Task(CLUSTER, 0, {}, site), data, stream(0, 0, site), never_abort)
+        ours = computed(executor, Task(StepName.CLUSTER, 0, {}, site), data, stream(0, 0, site), never_abort)
         others = {
             name: site_clusters(data, 5, stream(0, 0, site), clusterer=name, min_count=2, aborted=never_abort).centroids
             for name in CLUSTERERS_AT_SITES

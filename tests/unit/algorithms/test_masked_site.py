@@ -10,7 +10,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.site_clusters import CLUSTERERS_AT_SITES
 from flareclust.data.tables import Table
 from flareclust.executors.masked import UPDATE, MaskedExecutor, _aligned, _compatible
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 from tests.unit.algorithms.masked_cases import NAN, exchange, started, window_sites
 
@@ -105,7 +105,7 @@ def test_no_row_and_no_small_cluster_is_sent_in_any_round(min_count, clusterer):
     ):
         sites = {"a": Table(X, ("p", "q")), "b": Table(rng.normal(size=(30, 2)), ("q", "r"))}
         executor, aggregator, round_ = started(sites, 6, min_count=min_count, clusterer=clusterer, rounds=9, tol=0)
-        executor.answer(Task(CLUSTER, 0, {}, "a"), X, never_abort)
+        executor.answer(Task(StepName.CLUSTER, 0, {}, "a"), X, never_abort)
         for _ in range(5):
             round_, replies = exchange(executor, aggregator, round_, sites)
             sent = replies["a"]
@@ -117,6 +117,6 @@ def test_no_row_and_no_small_cluster_is_sent_in_any_round(min_count, clusterer):
 
 
 def test_a_site_with_too_few_rows_refuses():
-    for step, arrays in ((CLUSTER, {}), (UPDATE, {"centroids": np.array([[1.0], [2.0]])})):
+    for step, arrays in ((StepName.CLUSTER, {}), (UPDATE, {"centroids": np.array([[1.0], [2.0]])})):
         with pytest.raises(Refusal, match="min_count=3"):
             MaskedExecutor(4, min_count=3).answer(Task(step, 0, arrays, "a"), np.array([[1.0], [2.0]]), never_abort)

@@ -18,7 +18,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.mavg import MAvgExecutor
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from tests.computed import computed
 
@@ -29,7 +29,9 @@ def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object
 
 def ask(rows: FloatArray, k: int, **params: object) -> FloatArray:
     executor = MAvgExecutor(k, **params)  # type: ignore[arg-type]
-    return computed(executor, Task(CLUSTER, 0, {}, "site-1"), rows, np.random.default_rng(0), never_abort)["centroids"]
+    return computed(executor, Task(StepName.CLUSTER, 0, {}, "site-1"), rows, np.random.default_rng(0), never_abort)[
+        "centroids"
+    ]
 
 
 def literal(sent: list[FloatArray]) -> FloatArray:

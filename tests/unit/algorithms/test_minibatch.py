@@ -22,7 +22,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, _sample_means
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 
 
@@ -82,7 +82,7 @@ def test_from_the_same_messages_the_centroids_are_those_of_nvflares_server(seed:
             for site, rows in sites.items()
         }
 
-    seeds = local(CLUSTER, 0, {})
+    seeds = local(StepName.CLUSTER, 0, {})
     round_ = aggregator.advance(aggregator.begin(), seeds)
     k = len(round_.task["centroids"])
     whole = {site: np.resize(reply["centroids"], (k, d)) for site, reply in seeds.items()}
@@ -158,7 +158,7 @@ def test_a_sample_is_as_large_as_the_site_and_differs_between_rounds_and_seeds()
 def test_rounds_come_after_the_seeds_and_the_history_holds_the_start() -> None:
     rng = np.random.default_rng(0)
     outcome = run({"a": rng.normal(size=(90, 2)), "b": rng.normal(size=(90, 2))}, 3)
-    assert [record["step"] for record in outcome.rounds] == [CLUSTER, SAMPLE, SAMPLE, SAMPLE, SAMPLE, "assess"]
+    assert [record["step"] for record in outcome.rounds] == [StepName.CLUSTER, SAMPLE, SAMPLE, SAMPLE, SAMPLE, "assess"]
     assert outcome.arrays["history"].shape == (5, 3, 2)
     np.testing.assert_array_equal(outcome.centroids, outcome.arrays["history"][-1])
 
@@ -194,7 +194,7 @@ def test_a_site_whose_groups_are_all_too_small_stays_and_tells_nothing() -> None
 
 
 def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
-    for step, centroids in ((CLUSTER, None), (SAMPLE, np.eye(3))):
+    for step, centroids in ((StepName.CLUSTER, None), (SAMPLE, np.eye(3))):
         with pytest.raises(Refusal, match="fewer rows than min_count=5"):
             ask(np.eye(3), step, centroids, min_count=5)
 

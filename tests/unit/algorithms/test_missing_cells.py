@@ -12,7 +12,7 @@ from flareclust.core.scaling import known_spread, pooled_known_spread, rounded_s
 from flareclust.engines.late_sites import place
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol import registry
-from flareclust.protocol.task import KNOWN_SCALES, Task
+from flareclust.protocol.task import StepName, Task
 
 FILLING = [
     name
@@ -96,7 +96,7 @@ def test_missing_cells_are_counted_by_column():
 
 def test_columns_with_too_few_known_cells_are_not_described():
     rows = np.array([[1.0, 5.0], [2.0, np.nan], [4.0, np.nan], [7.0, np.nan]])
-    sent = PooledExecutor(2, missing="mean").answer(Task(KNOWN_SCALES, 0, {}, "a"), rows, never_abort).arrays
+    sent = PooledExecutor(2, missing="mean").answer(Task(StepName.KNOWN_SCALES, 0, {}, "a"), rows, never_abort).arrays
     assert sent["counts"].tolist() == [[4, 0]]
     assert sent["centroids"][0, 1] == sent["m2"][0, 1] == 0
     assert 5.0 not in sent["centroids"]

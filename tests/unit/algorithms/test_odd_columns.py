@@ -18,7 +18,7 @@ from flareclust.evaluation.units import ODDITIES
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
-from flareclust.protocol.task import ODD_COLUMNS, ODD_KINDS, Task
+from flareclust.protocol.task import ODD_KINDS, StepName, Task
 from tests.computed import computed
 from tests.unit.evaluation.test_agreement import COLUMNS, hospitals
 
@@ -175,19 +175,19 @@ def asked(executor, task):
 def test_a_site_answers_once_and_masked_only():
     executor = LloydExecutor(2)
     with pytest.raises(Refusal, match="only masked, and was asked for those of the step odd_columns"):
-        executor.answer(Task(ODD_COLUMNS, 0, TASK, "a"), tables()["a"], never_abort)
+        executor.answer(Task(StepName.ODD_COLUMNS, 0, TASK, "a"), tables()["a"], never_abort)
     with pytest.raises(BadMessage, match="a job asks for it once"):
-        asked(executor, Task(ODD_COLUMNS, 1, TASK, "a"))
+        asked(executor, Task(StepName.ODD_COLUMNS, 1, TASK, "a"))
     short = {name: value[:2] for name, value in TASK.items()}
     with pytest.raises(BadMessage, match="pooled_counts"):
-        asked(executor, Task(ODD_COLUMNS, 0, short, "a"))
+        asked(executor, Task(StepName.ODD_COLUMNS, 0, short, "a"))
 
 
 @pytest.mark.parametrize("count", [0, 1, 199, 2**40])
 def test_totals_that_cannot_be_show_nothing_of_a_site(count):
     executor = LloydExecutor(2)
     totals = {**TASK, "pooled_counts": np.full(3, count), "pooled_deviation": np.zeros(3)}
-    reply = asked(executor, Task(ODD_COLUMNS, 0, totals, "a"))
+    reply = asked(executor, Task(StepName.ODD_COLUMNS, 0, totals, "a"))
     assert not reply["odd"].any()
 
 

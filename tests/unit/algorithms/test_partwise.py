@@ -16,7 +16,7 @@ from flareclust.executors.partwise import _ALGORITHMS, answer_of_parts, check_se
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import algorithms, get
-from flareclust.protocol.task import CLUSTER, PLACE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.sites.cluster import ClusterTable
 from flareclust.testing import checks_for
 from tests.parts import LocalParts, cut
@@ -74,7 +74,7 @@ def test_a_federation_comes_to_the_same_as_over_arrays(over_parts, name, params,
     alone = run_inprocess(get(name), params, named, options)
     asked = over_parts()
     found = run_inprocess(get(name), params, named, options)
-    assert CLUSTER in asked or UPDATE in asked
+    assert StepName.CLUSTER in asked or UPDATE in asked
     assert not found.refused
     np.testing.assert_allclose(found.centroids, alone.centroids, rtol=1e-12, atol=1e-12)
     assert found.n_rounds == alone.n_rounds
@@ -143,7 +143,7 @@ def test_a_step_without_a_form_over_parts_is_refused():
 )
 def test_rows_are_refused_as_those_of_an_array(X, told):
     executor, _ = get("lloyd").build(3)
-    X, task = np.asarray(X), Task(CLUSTER, 0, {}, "site-0")
+    X, task = np.asarray(X), Task(StepName.CLUSTER, 0, {}, "site-0")
     with pytest.raises(Refusal, match=told):
         executor.answer(task, X, never_abort)
     with pytest.raises(Refusal, match=told):
@@ -161,7 +161,7 @@ def test_late_rows_get_the_labels_of_a_finished_result():
     executor, _ = get("lloyd").build(5, params={"scale": "standard"})
     X = sites()["site-0"]
     scaled = {"mean": X.mean(axis=0), "deviation": X.std(axis=0)}
-    task = Task(PLACE, 0, {"centroids": (X[:5] - scaled["mean"]) / scaled["deviation"], **scaled}, "site-0")
+    task = Task(StepName.PLACE, 0, {"centroids": (X[:5] - scaled["mean"]) / scaled["deviation"], **scaled}, "site-0")
     alone = executor.answer(task, X, never_abort)
     found, labels = answer_of_parts(executor, task, in_parts(X), never_abort)
     assert found.arrays["rows"] == alone.arrays["rows"] == len(X)

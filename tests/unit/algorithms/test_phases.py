@@ -14,7 +14,7 @@ from flareclust.executors.phases import Phase
 from flareclust.protocol.registry import algorithms
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step, counts_of
-from flareclust.protocol.task import CLUSTER, DESCRIBE, PROFILE, PROFILE_TOTALS, SCALES, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 
 FEDERATED = [one for one in algorithms().values() if one.federated]
@@ -33,14 +33,18 @@ def test_a_step_of_a_phase_is_answered_by_the_phase_and_by_no_method_of_the_algo
 
 
 def test_the_numbers_of_rows_of_a_counted_step_are_of_the_same_part():
-    part = LloydExecutor.part_class(PROFILE_TOTALS)
-    assert part is LloydExecutor.part_class(counts_of(PROFILE_TOTALS)) is LloydExecutor.part_class(PROFILE)
+    part = LloydExecutor.part_class(StepName.PROFILE_TOTALS)
+    assert (
+        part
+        is LloydExecutor.part_class(counts_of(StepName.PROFILE_TOTALS))
+        is LloydExecutor.part_class(StepName.PROFILE)
+    )
     assert part is not LloydExecutor
 
 
 def test_categories_are_checked_before_columns_are_described():
-    assert KPrototypesExecutor.part_class(SCALES) is not FeCAExecutor.part_class(SCALES)
-    assert issubclass(KPrototypesExecutor.part_class(SCALES), FeCAExecutor.part_class(SCALES))
+    assert KPrototypesExecutor.part_class(StepName.SCALES) is not FeCAExecutor.part_class(StepName.SCALES)
+    assert issubclass(KPrototypesExecutor.part_class(StepName.SCALES), FeCAExecutor.part_class(StepName.SCALES))
 
 
 def test_deepfeca_has_the_algorithms_steps_and_not_those_of_their_phases():
@@ -54,13 +58,13 @@ def test_what_is_differentially_private_has_no_exact_profiles_whatever_its_base_
     class Private(LloydExecutor):
         private = True
 
-    assert PROFILE in LloydExecutor.steps
-    assert not {PROFILE, PROFILE_TOTALS} & set(Private.steps)
+    assert StepName.PROFILE in LloydExecutor.steps
+    assert not {StepName.PROFILE, StepName.PROFILE_TOTALS} & set(Private.steps)
 
 
 def test_sites_with_different_columns_have_no_steps_for_the_same_ones():
-    assert DESCRIBE in MaskedExecutor.steps
-    assert not {SCALES, PROFILE} & set(MaskedExecutor.steps)
+    assert StepName.DESCRIBE in MaskedExecutor.steps
+    assert not {StepName.SCALES, StepName.PROFILE} & set(MaskedExecutor.steps)
 
 
 class RowCount(Phase):
@@ -77,7 +81,7 @@ def test_a_phase_of_ones_own_has_the_algorithm_and_its_rows():
         phases = (*FeCAExecutor.phases, RowCount)
 
     assert list(Counted.steps)[-1] == "rows"
-    assert Counted.part_class(CLUSTER) is Counted
+    assert Counted.part_class(StepName.CLUSTER) is Counted
     assert computed(Counted(3), Task("rows", 0, {}, "a"), np.ones((4, 2)), None)["rows"] == 7
 
 

@@ -15,7 +15,7 @@ from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import PLACE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import GRANTED
 
 FEDERATED = [name for name, algorithm in algorithms().items() if algorithm.federated and not algorithm.partial]
@@ -83,7 +83,9 @@ def test_a_job_places_rows_as_the_offline_command_does(finished, sites, name):
 def test_nothing_but_the_number_of_rows_leaves_a_late_site(sites):
     """The lead chooses the centroids of such a job; sums by cluster would disclose rows that are alone in one."""
     executor, _ = get("feca").build(4, 3, {})
-    answer = executor.answer(Task(PLACE, 0, {"centroids": sites["site-4"][:4]}, "site-4"), sites["site-4"], never_abort)
+    answer = executor.answer(
+        Task(StepName.PLACE, 0, {"centroids": sites["site-4"][:4]}, "site-4"), sites["site-4"], never_abort
+    )
     assert set(answer.arrays) == {"rows", SECONDS}
     assert answer.arrays["rows"] == len(sites["site-4"])
 
@@ -102,7 +104,7 @@ def test_a_placing_job_that_asks_for_the_assessment_gets_none(finished, sites):
 
     with pytest.raises(KeyError):
         run_federation(aggregator, ask, ["site-4"], FederationOptions(min_sites=1, assess=True))
-    assert asked == [PLACE]
+    assert asked == [StepName.PLACE]
 
 
 def test_sites_that_took_part_are_not_placed_again(finished, tmp_path):

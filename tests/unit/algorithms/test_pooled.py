@@ -16,7 +16,7 @@ from flareclust.evaluation.criteria import RULES, STEP_OF, scores_mean
 from flareclust.evaluation.scores import SCORES_OF, unstack
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, SCORE_INERTIA, SCORE_SILHOUETTE, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 
 
@@ -96,7 +96,7 @@ def test_more_restarts_are_never_worse():
 def test_with_k_min_every_k_is_proposed_and_the_sites_are_asked():
     proposed = merge(k=4, k_min=2, criterion="silhouette")
     assert not proposed.done
-    assert proposed.step == SCORE_SILHOUETTE
+    assert proposed.step == StepName.SCORE_SILHOUETTE
     assert [len(solution) for solution in unstack(proposed.task)] == [2, 3, 4]
     np.testing.assert_array_equal(unstack(proposed.task)[0], merge(k=2).task["centroids"])
 
@@ -104,7 +104,7 @@ def test_with_k_min_every_k_is_proposed_and_the_sites_are_asked():
 @pytest.mark.parametrize("weighted", [True, False])
 def test_the_variance_ratio_has_the_overall_mean_scored_as_well(weighted):
     proposed = merge(k=4, k_min=2, criterion="calinski-harabasz", weighted=weighted)
-    assert proposed.step == SCORE_INERTIA
+    assert proposed.step == StepName.SCORE_INERTIA
     mean, *solutions = unstack(proposed.task)
     np.testing.assert_allclose(mean, [[(0 * 30 + 10 * 10 + 90 + 2 * 10 + 100 * 9) / 60]])
     without = unstack(merge(k=4, k_min=2, criterion="elbow", weighted=weighted).task)
@@ -161,7 +161,9 @@ def blobs(seed=0, n=30, d=2):
 
 def test_a_site_sends_the_means_and_sizes_of_its_clusters():
     X = blobs()
-    sent = computed(PooledExecutor(3, n_init=3), Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0), never_abort)
+    sent = computed(
+        PooledExecutor(3, n_init=3), Task(StepName.CLUSTER, 0, {}, "a"), X, np.random.default_rng(0), never_abort
+    )
     order = sent["centroids"][:, 0].argsort()
     np.testing.assert_allclose(sent["centroids"][order], X.reshape(3, 30, 2).mean(axis=1), atol=1e-9)
     assert sent["counts"].tolist() == [30, 30, 30]

@@ -21,7 +21,7 @@ from flareclust.executors.refinement import SPREAD
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.task import CLUSTER, SCORE, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.examples import examples
 from tests.unit.algorithms.portfolio_cases import federation, mixture, run
@@ -51,12 +51,12 @@ def test_the_smallest_inertia_is_chosen(seed):
     reported = found.rounds[1]["diagnostics"]
     assert reported["chosen"] == np.argmin(truth)
     assert [reported[f"inertia_{name}"] for name in DEFAULT_MEMBERS] == pytest.approx(truth)
-    assert [record["step"] for record in found.rounds] == [CLUSTER, SCORE, "assess"]
+    assert [record["step"] for record in found.rounds] == [StepName.CLUSTER, StepName.SCORE, "assess"]
 
 
 def test_of_equals_the_first_member_wins():
     aggregator = PortfolioAggregator(1, members=["unweighted", "pooled"], polish=0)
-    proposed = Round(stack([np.array([[1.0]]), np.array([[2.0]])]), index=1, step=SCORE)
+    proposed = Round(stack([np.array([[1.0]]), np.array([[2.0]])]), index=1, step=StepName.SCORE)
     done = aggregator.merge(
         proposed,
         {site: {"rows": np.array(9), "sse": np.array(sse)} for site, sse in {"a": [3.0, 2.0], "b": [1.0, 2.0]}.items()},
@@ -71,7 +71,7 @@ def test_where_no_site_can_score_clusters_are_compared_instead():
     rng = np.random.default_rng(0)
     sites = {f"site-{i}": rng.normal(10.0 * (i % 2), 1.0, size=(4, 2)) for i in range(8)}
     found = run(sites, k=2, members=["kfed", "pooled"], polish=0)
-    assert [record["step"] for record in found.rounds] == [CLUSTER, SCORE, SPREAD, "assess"]
+    assert [record["step"] for record in found.rounds] == [StepName.CLUSTER, StepName.SCORE, SPREAD, "assess"]
     assert found.rounds[1]["diagnostics"]["scored_rows"] == 0
     truth = [inertia(rows(sites), candidate) for candidate in unstack(found.arrays)]
     assert found.arrays["candidate_inertia"].argsort().tolist() == np.argsort(truth).tolist()
@@ -87,7 +87,9 @@ def test_without_a_list_all_members_but_fecas_compete():
 def test_the_distance_of_a_clusters_farthest_row_is_sent_for_feca_only():
     X = federation()["site-0"]
     for members, reported in ((None, False), (["feca", "pooled"], True)):
-        sent = computed(PortfolioExecutor(5, members=members), Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0))
+        sent = computed(
+            PortfolioExecutor(5, members=members), Task(StepName.CLUSTER, 0, {}, "a"), X, np.random.default_rng(0)
+        )
         assert (sent["radii"] > 0).any() == reported
 
 
@@ -120,7 +122,7 @@ def test_polish_is_so_many_rounds_of_lloyds_algorithm_on_all_rows(polish):
         expected = lloyd_rounds(rows(sites), start.centroids, polish)
         np.testing.assert_allclose(polished.centroids, expected, atol=1e-10)
         steps = [record["step"] for record in polished.rounds]
-        assert steps[:2] + steps[-2:] == [CLUSTER, SCORE, SCORE, "assess"]
+        assert steps[:2] + steps[-2:] == [StepName.CLUSTER, StepName.SCORE, StepName.SCORE, "assess"]
         assert set(steps[2:-2]) == {SPREAD}
         assert len(steps) - 4 <= polish + 1  # one more to judge where it ended, unless nothing moves
         assert polished.metrics["inertia"] <= start.metrics["inertia"] * (1 + 1e-12)

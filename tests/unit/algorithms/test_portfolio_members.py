@@ -15,12 +15,12 @@ from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests import twins
 from tests.computed import computed
 from tests.unit.algorithms.portfolio_cases import federation, mixture, run
 
-TASK = Task(CLUSTER, 0, {}, "site-1")
+TASK = Task(StepName.CLUSTER, 0, {}, "site-1")
 
 
 def uploads(sites, k=5, seed=0, **params):

@@ -13,7 +13,7 @@ from flareclust.core.agglomeration import cut
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
 from flareclust.features.columns import Columns
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, names, run, tables
 
 
@@ -244,18 +244,18 @@ def test_sets_that_cannot_be_compared_are_joined_last_and_counted(caplog):
 )
 def test_a_reply_that_contradicts_itself_is_a_bad_message(change):
     good = described([[0.0, 0.0], [9.0, 9.0]], [10, 10])
-    ProxyExecutor.step(CLUSTER).schema.check(good)
+    ProxyExecutor.step(StepName.CLUSTER).schema.check(good)
     with pytest.raises(BadMessage):
-        ProxyExecutor.step(CLUSTER).schema.check(good | change)
+        ProxyExecutor.step(StepName.CLUSTER).schema.check(good | change)
 
 
 def test_ranks_that_overflow_are_a_bad_message():
     reply = described(np.zeros((4, 2)), [10] * 4, spread=0.0)
     with pytest.raises(BadMessage, match="ranks"):
-        ProxyExecutor.step(CLUSTER).schema.check(reply | {"ranks": np.full(4, 2**62)})
+        ProxyExecutor.step(StepName.CLUSTER).schema.check(reply | {"ranks": np.full(4, 2**62)})
 
 
 def test_a_reply_without_clusters_is_a_bad_message():
     empty = {name: value[:0] for name, value in described([[0.0, 0.0]], [10]).items()}
     with pytest.raises(BadMessage, match="at least one cluster"):
-        ProxyExecutor.step(CLUSTER).schema.check(empty)
+        ProxyExecutor.step(StepName.CLUSTER).schema.check(empty)

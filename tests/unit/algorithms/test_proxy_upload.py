@@ -9,7 +9,7 @@ from sklearn.covariance import LedoitWolf
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.executors.proxy import ProxyExecutor, _fit_pdf, _several
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.examples import examples
 from tests.unit.algorithms.proxy_cases import two_clusters
@@ -19,7 +19,9 @@ def sent_by(rows, k, min_count=2, **params):
     """Return what a site with these rows sends, or None where it refuses."""
     executor = ProxyExecutor(k, min_count=min_count, **params)
     try:
-        return executor.answer(Task(CLUSTER, 0, {}, "site-1"), np.asarray(rows, dtype=float), never_abort).arrays
+        return executor.answer(
+            Task(StepName.CLUSTER, 0, {}, "site-1"), np.asarray(rows, dtype=float), never_abort
+        ).arrays
     except Refusal:
         return None
 
@@ -191,8 +193,8 @@ def test_rows_that_are_no_shares_are_refused():
     executor = ProxyExecutor(2, distribution="dirichlet")
     for bad in (2 * rows, rows - [0.5, -0.25, -0.25], np.where(np.arange(50)[:, None] == 7, 1.01 * rows, rows)):
         with pytest.raises(Refusal, match="not shares of a whole"):
-            executor.answer(Task(CLUSTER, 0, {}, "site-1"), bad, never_abort)
-    assert executor.answer(Task(CLUSTER, 0, {}, "site-1"), rows, never_abort).arrays["counts"].sum() == 50
+            executor.answer(Task(StepName.CLUSTER, 0, {}, "site-1"), bad, never_abort)
+    assert executor.answer(Task(StepName.CLUSTER, 0, {}, "site-1"), rows, never_abort).arrays["counts"].sum() == 50
 
 
 def test_two_different_shares_send_no_concentration():
@@ -213,7 +215,7 @@ def test_a_site_stops_between_clusters_when_aborted():
         return len(asked) > calls - 1
 
     calls = 10**9
-    computed(ProxyExecutor(2, n_init=1), Task(CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)
+    computed(ProxyExecutor(2, n_init=1), Task(StepName.CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)
     calls, asked = len(asked), []
     with pytest.raises(Aborted, match="after the distributions of"):
-        computed(ProxyExecutor(2, n_init=1), Task(CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)
+        computed(ProxyExecutor(2, n_init=1), Task(StepName.CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)

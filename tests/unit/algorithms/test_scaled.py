@@ -17,7 +17,7 @@ from flareclust.evaluation.batch_effects import batch_effects
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.protocol import registry
-from flareclust.protocol.task import SCALES, Task
+from flareclust.protocol.task import StepName, Task
 
 SCALABLE = [
     name
@@ -118,7 +118,7 @@ def test_the_best_solution_so_far_keeps_the_scaling():
     server = PortfolioAggregator(3, scale="standard")
     executor = PortfolioExecutor(3, scale="standard")
     round_ = server.first()
-    assert round_.step == SCALES
+    assert round_.step == StepName.SCALES
     while (found := server.so_far(round_)) is None:
         replies = {
             site: {name: value for name, value in executor.answer(Task(round_.step, round_.index, round_.task, site), rows, never_abort).arrays.items() if name != "seconds"}
@@ -131,7 +131,7 @@ def test_the_best_solution_so_far_keeps_the_scaling():
 
 
 def test_different_columns_are_scaled_in_steps_of_their_own():
-    assert SCALES not in registry.get("fkm-common").executor_class().steps
+    assert StepName.SCALES not in registry.get("fkm-common").executor_class().steps
 
 
 rows_of_sites = arrays.arrays(

@@ -11,7 +11,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.lloyd import Clustering
 from flareclust.core.local import dissolve_small, local_clusters
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 
 WITH_THE_SETTING = ("pooled", "feca", "kfed", "mavg")
@@ -98,7 +98,7 @@ def site(seed=0):
 
 def sent(name, **params):
     executor, _ = get(name).build(3, 0, {"min_count": 5, **params})
-    return computed(executor, Task(CLUSTER, 0, {}, "a"), site(), np.random.default_rng(0), never_abort)
+    return computed(executor, Task(StepName.CLUSTER, 0, {}, "a"), site(), np.random.default_rng(0), never_abort)
 
 
 @pytest.mark.parametrize("name", WITH_THE_SETTING)

@@ -13,7 +13,7 @@ from flareclust.core.lloyd import assign, kmeans
 from flareclust.core.local import ROUNDS, _summary_of, _weighted_means, local_clusters, summary_kmeans
 from flareclust.evaluation import selection
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.memory import peak_of
 
@@ -222,7 +222,7 @@ def test_the_setting_reaches_the_k_means_of_every_algorithm_that_has_it(name, mo
     monkeypatch.setattr("flareclust.core.local.summary_kmeans", noted)
     for params in ({}, {"local_kmeans": "summary"}):
         executor, _ = get(name).build(3, 0, {"n_init": 4, **params})
-        sent = computed(executor, Task(CLUSTER, 0, {}, "a"), mixture(400, k=3), generator(), never_abort)
+        sent = computed(executor, Task(StepName.CLUSTER, 0, {}, "a"), mixture(400, k=3), generator(), never_abort)
         assert len(sent["centroids"]) == 3
         assert [call["n_init"] for call in calls] == [4] * len(params)
     with pytest.raises(UserError, match="local_kmeans"):
@@ -233,7 +233,7 @@ def test_random_starts_are_those_on_the_summary(monkeypatch):
     executor, _ = get("feca").build(3, 0, {"local_kmeans": "summary", "init": "random"})
     calls = []
     monkeypatch.setattr("flareclust.core.local.kmeans", lambda *args, **own: calls.append(own) or kmeans(*args, **own))
-    computed(executor, Task(CLUSTER, 0, {}, "a"), mixture(400, k=3), generator(), never_abort)
+    computed(executor, Task(StepName.CLUSTER, 0, {}, "a"), mixture(400, k=3), generator(), never_abort)
     assert [call["init"] for call in calls] == ["random"]
 
 

@@ -20,7 +20,7 @@ from flareclust.protocol.batch import Batch, Part, check_part, joined
 from flareclust.protocol.outcome import names_of_sites
 from flareclust.protocol.replies import gathered, stacked
 from flareclust.protocol.schema import Schema, counts, real
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 
 RUNS = {
     "pooled": ("pooled", {}),
@@ -115,12 +115,12 @@ def test_a_device_that_is_a_cluster_by_itself_is_named_of_up_to_a_thousand(monke
 def test_the_senders_of_a_step_are_known_without_their_names_in_the_records():
     sites, options, kfed = federation(), JobOptions(k=4, seed=3), registry.get("kfed")
     usual, found = run_inprocess(kfed, {}, sites, options), run_devices(kfed, {}, as_devices(sites), options)
-    assert "site-5" not in names_of_sites(found, CLUSTER)
-    assert names_of_sites(found, CLUSTER) == names_of_sites(usual, CLUSTER)
+    assert "site-5" not in names_of_sites(found, StepName.CLUSTER)
+    assert names_of_sites(found, StepName.CLUSTER) == names_of_sites(usual, StepName.CLUSTER)
     assert names_of_sites(found, "update") == []
     drawn = run_devices(kfed, {}, as_devices(sites), options, sampling=Sampling(cohort=20, dropout=0, seed=3))
     with pytest.raises(UserError, match="does not keep which sites a cohort had; run without cohort"):
-        names_of_sites(drawn, CLUSTER)
+        names_of_sites(drawn, StepName.CLUSTER)
 
 
 def test_the_batched_steps_are_used(monkeypatch):

@@ -15,14 +15,14 @@ from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept, gathered
 from flareclust.protocol.schema import SECONDS, Schema, counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import iid_sites
 
 
 class MeanExecutor(ClusteringExecutor):
     """Sends the mean; refuses in a round that is named to it."""
 
-    steps = {CLUSTER: Step(Schema(centroids="k d"))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d"))}
 
     def __init__(self, k=1, seed=0, refuse_in=-1):
         super().__init__(k, seed)
@@ -176,7 +176,7 @@ def test_a_sites_odd_account_of_its_time_is_ignored():
     good = {"centroids": np.ones((1, 2))}
     for odd in (np.array("x"), np.array(np.nan), np.array(-3.0), np.ones(4), None):
         replies, problems, slowest = accept(
-            MeanExecutor.step(CLUSTER).schema, {"a": SiteReply(good | {SECONDS: odd})}, ["a"]
+            MeanExecutor.step(StepName.CLUSTER).schema, {"a": SiteReply(good | {SECONDS: odd})}, ["a"]
         )
         assert (list(replies), problems, slowest) == (["a"], {}, 0.0)
 
@@ -212,14 +212,14 @@ def test_options_are_checked(bad):
 def test_labels_stay_out_of_what_is_sent(sites):
     executor, _ = get("kfed").build(4)
     result = {"centroids": np.eye(3), "tau": np.zeros(0, np.int64), "tau_site": np.zeros(0, np.int64)}
-    answer = executor.answer(Task(ASSESS, 1, result, "site-1"), sites["site-1"], never_abort)
+    answer = executor.answer(Task(StepName.ASSESS, 1, result, "site-1"), sites["site-1"], never_abort)
     assert answer.labels is not None
     assert set(answer.arrays) == {"counts", "sse", "silhouette", "scatter", SECONDS}
 
 
 @pytest.mark.parametrize("algorithm", ["feca", "kfed"])
 def test_an_empty_reply_is_refused_by_name(algorithm):
-    schema = get(algorithm).executor_class().step(CLUSTER).schema
+    schema = get(algorithm).executor_class().step(StepName.CLUSTER).schema
     empty = schema.pack(
         {name: np.zeros((0, 2)[: len(field.axes)]) for name, field in schema.fields.items() if field.dtype == "float64"}
         | {name: np.zeros(0, np.int64) for name, field in schema.fields.items() if field.dtype == "int64"}
@@ -265,7 +265,7 @@ def test_a_site_with_fewer_rows_than_min_count_tells_nothing_in_the_assessment(s
     assert all("lone" not in record["sites"] for record in outcome.rounds)
     executor, _ = get("feca").build(4)
     with pytest.raises(Refusal, match="would disclose the rows"):
-        executor.answer(Task(ASSESS, 1, {"centroids": np.eye(1)}, "lone"), lone["lone"], never_abort)
+        executor.answer(Task(StepName.ASSESS, 1, {"centroids": np.eye(1)}, "lone"), lone["lone"], never_abort)
 
 
 def test_records_say_what_had_happened_until_then():
@@ -288,7 +288,7 @@ def test_a_loss_in_the_assessment_is_distinguished():
 def test_a_site_checks_what_the_server_sends(sites, centroids):
     executor, _ = get("feca").build(4)
     with pytest.raises((Refusal, BadMessage)):
-        executor.answer(Task(ASSESS, 1, {"centroids": centroids}, "a"), sites["site-1"], never_abort)
+        executor.answer(Task(StepName.ASSESS, 1, {"centroids": centroids}, "a"), sites["site-1"], never_abort)
 
 
 def test_many_sites_with_one_reason_are_reported_in_one_sentence():

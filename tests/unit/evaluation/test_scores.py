@@ -19,7 +19,7 @@ from flareclust.evaluation.scores import (
 )
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import SCORE, Task
+from flareclust.protocol.task import StepName, Task
 
 NAMES = tuple(ALL_SCORES)
 
@@ -177,7 +177,7 @@ def test_malformed_tasks_are_named(task):
 def test_a_site_answers_a_malformed_task_in_words(task):
     X = np.random.default_rng(0).normal(size=(50, 2))
     with pytest.raises((BadMessage, Refusal)):
-        PooledExecutor(3).answer(Task(SCORE, 1, task, "site-1"), X, never_abort)
+        PooledExecutor(3).answer(Task(StepName.SCORE, 1, task, "site-1"), X, never_abort)
 
 
 def test_a_small_site_is_left_out_of_the_scores_and_stays():

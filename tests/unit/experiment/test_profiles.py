@@ -23,7 +23,7 @@ from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.task import ASSESS, CLUSTER, PROFILE, PROFILE_BINS, Task
+from flareclust.protocol.task import StepName, Task
 
 COLUMNS = ["age", "crp", "sex=f", "sex=m"]
 ABLE = [
@@ -172,22 +172,22 @@ def test_no_bin_of_a_site_has_fewer_rows_than_min_count():
         return replies
 
     run_federation(aggregator, ask, list(sites), FederationOptions(profile=options.profile))
-    counts = [arrays["bins"] for step, arrays in seen if step == PROFILE_BINS]
+    counts = [arrays["bins"] for step, arrays in seen if step == StepName.PROFILE_BINS]
     assert len(counts) >= 6
     assert all((one[one > 0] >= 7).all() for one in counts)
-    assert all((arrays["counts"] >= 7).all() for step, arrays in seen if step == PROFILE)
+    assert all((arrays["counts"] >= 7).all() for step, arrays in seen if step == StepName.PROFILE)
 
 
 def test_a_site_with_a_policy_answers_profiles_after_the_assessment_only_and_five_of_them():
     gate, arrays = PolicyEnforcer(Policy()), {"centroids": np.zeros((2, 3))}
-    gate.check_request(CLUSTER, 0, {})
+    gate.check_request(StepName.CLUSTER, 0, {})
     with pytest.raises(Refusal, match="too late"):
-        gate.check_request(PROFILE, 1, arrays)
-    gate.check_request(ASSESS, 1, arrays)
-    gate.check_request(PROFILE, 1, arrays)
+        gate.check_request(StepName.PROFILE, 1, arrays)
+    gate.check_request(StepName.ASSESS, 1, arrays)
+    gate.check_request(StepName.PROFILE, 1, arrays)
     for round_ in range(1, 5):
-        gate.check_request(PROFILE_BINS, round_, arrays)
-    for step in (PROFILE_BINS, PROFILE, CLUSTER):
+        gate.check_request(StepName.PROFILE_BINS, round_, arrays)
+    for step in (StepName.PROFILE_BINS, StepName.PROFILE, StepName.CLUSTER):
         with pytest.raises(Refusal, match="too late"):
             gate.check_request(step, 5, arrays)
 
@@ -241,7 +241,7 @@ def test_algorithms_without_profiles_say_why(name):
 
 def test_differentially_private_executors_do_not_have_the_steps():
     for name in ("dp-lloyd", "dp-oneshot", "masked", "proxy", "fkm-common", "fkm-imputed"):
-        assert not {PROFILE, PROFILE_BINS} & set(registry.get(name).executor_class().steps)
+        assert not {StepName.PROFILE, StepName.PROFILE_BINS} & set(registry.get(name).executor_class().steps)
 
 
 def test_a_saved_result_has_its_profiles_again(result, tmp_path):

@@ -17,7 +17,7 @@ from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import registry
 from flareclust.protocol.cluster_arrays import CELLS, MEANS, ROWS
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.task import KNOWN_SCALES, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILED_KNOWN, Task
+from flareclust.protocol.task import PROFILED_KNOWN, StepName, Task
 from tests.unit.experiment.test_profiles import COLUMNS, patients
 
 
@@ -129,15 +129,15 @@ def asked(frames: dict[str, pd.DataFrame], params: dict[str, object]) -> list[tu
 def test_no_number_below_min_count_leaves_a_site_or_follows(missing):
     frames = gappy(share=0.85)
     seen = asked(frames, {"missing": missing, "min_count": 7})
-    moments = {site: arrays for step, site, arrays in seen if step == PROFILE_KNOWN}
-    in_all = {site: arrays for step, site, arrays in seen if step == KNOWN_SCALES}
+    moments = {site: arrays for step, site, arrays in seen if step == StepName.PROFILE_KNOWN}
+    in_all = {site: arrays for step, site, arrays in seen if step == StepName.KNOWN_SCALES}
     for site, own in moments.items():
         assert (own["counts"][own["counts"] > 0] >= 7).all()
         if missing == "mean":  # with partial, sums of so few cells never leave
             rest = (in_all[site]["counts"][0] - own["counts"].sum(axis=0))[1:]  # nobody lacks the first
             assert ((rest == 0) | (rest >= 7)).all()
     assert any((own["counts"] == 0).any() for own in moments.values())
-    bins = [arrays for step, _, arrays in seen if step == PROFILE_KNOWN_BINS]
+    bins = [arrays for step, _, arrays in seen if step == StepName.PROFILE_KNOWN_BINS]
     assert len(bins) >= 6
     assert all((one["bins"][one["bins"] > 0] >= 7).all() for one in bins)
     assert all((one["rows"][one["rows"] > 0] >= 7).all() for one in bins)
@@ -150,7 +150,7 @@ def test_a_columns_mean_is_of_min_count_known_cells_or_is_not_sent():
     known = frames["north"]["crp"].notna().sum()
     for least, sent in ((known, known), (known + 1, 0)):
         seen = asked(frames, {"missing": "mean", "min_count": int(least)})
-        (north,) = [arrays for step, site, arrays in seen if step == KNOWN_SCALES and site == "north"]
+        (north,) = [arrays for step, site, arrays in seen if step == StepName.KNOWN_SCALES and site == "north"]
         assert north["counts"][0, 1] == sent
         assert (north["m2"][0, 1] > 0) == (sent > 0)
         assert sent or north["centroids"][0, 1] == 0
@@ -179,7 +179,7 @@ def test_a_site_may_have_no_cluster_that_a_profile_can_tell_of():
     rows = np.repeat(centroids, 3, axis=0) + np.random.default_rng(0).normal(size=(15, 2))
     executor = registry.get("lloyd").build(5, 0, {"missing": "partial", "min_count": 4})[0]
     reply = executor.answer(
-        Task(PROFILE_KNOWN, 0, {"centroids": centroids, "fill": np.zeros(2)}, "north"), rows, never_abort
+        Task(StepName.PROFILE_KNOWN, 0, {"centroids": centroids, "fill": np.zeros(2)}, "north"), rows, never_abort
     )
     assert reply.arrays["rows"].shape == (0,)
     arrived = SiteReply(dict(reply.arrays))

@@ -17,7 +17,7 @@ from flareclust.experiment.tables.late_rows import place_file
 from flareclust.features import result as partial
 from flareclust.features.alignment import codes_of, moments_of_known
 from flareclust.protocol import registry
-from flareclust.protocol.task import DESCRIBE, Task
+from flareclust.protocol.task import StepName, Task
 from tests.unit.features.described_cases import FEDERATED, frames
 
 RNG = np.random.default_rng(3)
@@ -129,7 +129,7 @@ def test_columns_with_too_few_known_cells_are_not_described():
 def test_the_description_of_a_job_that_fills_has_names_only():
     executor, _ = registry.get("masked").build(4, 0, {"missing": "mean", "scale": "standard"})
     sent = executor.answer(
-        Task(DESCRIBE, 0, {}, "north"), Table(GAPS["north"].to_numpy(), ("a", "b", "c", "d")), never_abort
+        Task(StepName.DESCRIBE, 0, {}, "north"), Table(GAPS["north"].to_numpy(), ("a", "b", "c", "d")), never_abort
     )
     assert not len(sent.arrays["mean"])
     assert not len(sent.arrays["m2"])

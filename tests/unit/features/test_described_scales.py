@@ -9,7 +9,7 @@ from flareclust import JobFailed
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.protocol import registry
-from flareclust.protocol.task import BINNED, DESCRIBE, KNOWN_MOMENTS, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.promised import overlapping_sites
 from flareclust.testing.tools import exchanges
 from tests.unit.features.described_cases import FEDERATED, frames
@@ -61,7 +61,7 @@ def test_agreed_ranges_need_no_bins():
     ranges = {name: [-20.0, 20.0] for name in NAMES}
     result = flareclust.run("masked", frames(), k=4, scale="range", table_ranges=ranges)
     np.testing.assert_array_equal(result.arrays["deviation"], 40.0)
-    assert not any(record["step"] == BINNED for record in result.outcome.rounds)
+    assert not any(record["step"] == StepName.BINNED for record in result.outcome.rounds)
 
 
 def test_imputed_columns_are_filled_with_means_whatever_scales_them():
@@ -90,9 +90,9 @@ def test_scaled_under_a_policy(scale):
 def test_beside_numbers_in_bins_no_exact_sums_are_sent(name):
     sites, _ = overlapping_sites()
     for task, sent in exchanges(registry.get(name), sites, k=4, scale="robust"):
-        if task.step == DESCRIBE:
+        if task.step == StepName.DESCRIBE:
             assert not len(sent["mean"])
-        if task.step == KNOWN_MOMENTS:
+        if task.step == StepName.KNOWN_MOMENTS:
             for mean, spread in zip(sent["centroids"][:, 0], np.sqrt(sent["m2"][:, 0] / sent["counts"]), strict=True):
                 assert mean % (2.0 ** np.ceil(np.log2(spread / 64)) / 2) == 0
 
@@ -100,10 +100,12 @@ def test_beside_numbers_in_bins_no_exact_sums_are_sent(name):
 def test_a_site_counts_nothing_of_columns_that_it_lacks():
     sites, _ = overlapping_sites()
     executor, _ = registry.get("masked").build(4, 0, {"scale": "robust"})
-    described = executor.answer(Task(DESCRIBE, 0, {}, "a"), Table(np.eye(4), ("a", "b", "c", "d")), never_abort).arrays
+    described = executor.answer(
+        Task(StepName.DESCRIBE, 0, {}, "a"), Table(np.eye(4), ("a", "b", "c", "d")), never_abort
+    ).arrays
     asked = {"columns": described["codes"], "low": np.full(4, -20.0), "width": np.full(4, 0.5)}
     table = Table(np.ascontiguousarray(sites["north"].X[:, :2]), ("c", "a"))
-    counts = executor.answer(Task(BINNED, 0, asked, "a"), table, never_abort).arrays["counts"]
+    counts = executor.answer(Task(StepName.BINNED, 0, asked, "a"), table, never_abort).arrays["counts"]
     assert counts.sum(axis=1).tolist() == [267, 0, 267, 0]
 
 

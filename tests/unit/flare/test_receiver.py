@@ -32,7 +32,7 @@ from flareclust.flare.controller import ClusteringController
 from flareclust.flare.receiver import MOST_BYTES, ReplyAdapter, bypassing_problem, check_message
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, counts
-from flareclust.protocol.task import CLUSTER, ROUND, STEP
+from flareclust.protocol.task import ROUND, STEP, StepName
 from tests.examples import examples
 from tests.memory import peak_of
 from tests.patience import PATIENCE
@@ -86,9 +86,9 @@ def header(shape: str) -> bytes:
 
 
 def test_a_reply_that_can_be_read_is_handed_on_as_it_is():
-    sent = DXO(DataKind.WEIGHTS, data=GOOD, meta={STEP: CLUSTER, ROUND: 0}).to_shareable()
+    sent = DXO(DataKind.WEIGHTS, data=GOOD, meta={STEP: StepName.CLUSTER, ROUND: 0}).to_shareable()
     (message,) = taken_in(Arrived(fobs.dumps(sent)))
-    arrays, problem = unpack(message.payload, (CLUSTER, 0))
+    arrays, problem = unpack(message.payload, (StepName.CLUSTER, 0))
     assert problem is None
     for name, value in GOOD.items():
         np.testing.assert_array_equal(arrays[name], value)

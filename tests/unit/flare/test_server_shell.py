@@ -22,12 +22,12 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, REFUSED, ROUND, STEP, Task
+from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName, Task
 from tests.unit.flare.shell_cases import OLD_LIST, TOO_WIDE
 
 
 def from_site(name: str, arrays: dict[str, FloatArray]):
-    shareable = DXO(DataKind.WEIGHTS, data=arrays, meta={STEP: CLUSTER, ROUND: 0}).to_shareable()
+    shareable = DXO(DataKind.WEIGHTS, data=arrays, meta={STEP: StepName.CLUSTER, ROUND: 0}).to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: name})
     return shareable
 
@@ -39,7 +39,7 @@ def test_the_aggregator_works_as_nvflares_do(sites):
     replies = {}
     aggregator.reset(fl_ctx)
     for site in reversed(sites):
-        replies[site] = executor.answer(Task(CLUSTER, 0, {}, site), sites[site], never_abort).arrays
+        replies[site] = executor.answer(Task(StepName.CLUSTER, 0, {}, site), sites[site], never_abort).arrays
         assert aggregator.accept(from_site(site, replies[site]), fl_ctx)
     merged = from_shareable(aggregator.aggregate(fl_ctx))
     here = run_inprocess(get("feca"), {}, sites, JobOptions(k=4))
@@ -98,7 +98,7 @@ def test_sites_that_nvflare_has_lost_are_distinguished_from_slow_ones(monkeypatc
     say(EventType.CLIENT_DISCONNECTED, FLContextKey.DISCONNECTED_CLIENT_NAME, "site-1")
     say(EventType.CLIENT_DISCONNECTED, FLContextKey.DISCONNECTED_CLIENT_NAME, "site-2")
     say(EventType.CLIENT_RECONNECTED, FLContextKey.RECONNECTED_CLIENT_NAME, "site-2")
-    replies = controller._ask(CLUSTER, 0, {}, ["site-1", "site-2", "site-3"], FLContext(), Signal())
+    replies = controller._ask(StepName.CLUSTER, 0, {}, ["site-1", "site-2", "site-3"], FLContext(), Signal())
     assert set(replies) == {"site-1"}
     assert replies["site-1"].lost
     assert "was lost" in str(replies["site-1"].problem)

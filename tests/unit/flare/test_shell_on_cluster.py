@@ -20,7 +20,7 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, CLUSTER
+from flareclust.protocol.task import StepName
 from flareclust.sites import cluster as site_cluster
 from flareclust.sites.check import check
 from flareclust.sites.rows import SiteData
@@ -94,9 +94,13 @@ def kill_one(client):
 def test_replies_and_labels_are_those_of_the_site_alone(context, local, tmp_path, two_workers):
     def answered(executor):
         """Return the replies to three steps, and the lines of the labels file."""
-        seeds = arrays(ask(executor, CLUSTER, {}, context))
+        seeds = arrays(ask(executor, StepName.CLUSTER, {}, context))
         sent = {"centroids": np.ascontiguousarray(seeds["centroids"])}
-        replies = [seeds, arrays(ask(executor, UPDATE, sent, context)), arrays(ask(executor, ASSESS, sent, context))]
+        replies = [
+            seeds,
+            arrays(ask(executor, UPDATE, sent, context)),
+            arrays(ask(executor, StepName.ASSESS, sent, context)),
+        ]
         executor.handle_event(EventType.END_RUN, context)
         return replies, (tmp_path / "job" / LABELS_FILE).read_text()
 
@@ -109,16 +113,16 @@ def test_replies_and_labels_are_those_of_the_site_alone(context, local, tmp_path
     assert labels == lines
     assert labels.startswith("row,patient,label\n0,p0,")
     configure(local)
-    alone = arrays(ask(PooledExecutor(K), CLUSTER, {}, context))
+    alone = arrays(ask(PooledExecutor(K), StepName.CLUSTER, {}, context))
     configure(local, two_workers)
-    same(arrays(ask(PooledExecutor(K), CLUSTER, {}, context)), alone)
+    same(arrays(ask(PooledExecutor(K), StepName.CLUSTER, {}, context)), alone)
 
 
 @pytest.mark.smoke
 def test_rows_go_when_the_job_ends(context, local, two_workers):
     configure(local, two_workers)
     executor = LloydExecutor(K)
-    ask(executor, CLUSTER, {}, context)
+    ask(executor, StepName.CLUSTER, {}, context)
     with distributed.Client(two_workers, set_as_default=False) as client:
         assert any(client.has_what().values())
         executor.handle_event(EventType.END_RUN, context)
@@ -148,7 +152,7 @@ def test_a_cluster_that_goes_is_one_refusal(local, context, monkeypatch):
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", **quiet) as cluster:
         configure(local, cluster)
         executor = LloydExecutor(K)
-        seeds = arrays(ask(executor, CLUSTER, {}, context))
+        seeds = arrays(ask(executor, StepName.CLUSTER, {}, context))
         cluster.scale(0)
         _, problem = unpack(ask(executor, UPDATE, seeds, context))
         assert problem == "lost its Dask cluster while it computed: no worker is left"

@@ -15,7 +15,7 @@ from flareclust.personal.jobs import FEDAVG, IFCA, export_jobs, read_jobs
 from flareclust.personal.settings import ExportSettings
 from flareclust.protocol.outcome import write
 from flareclust.protocol.registry import Algorithm
-from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
+from flareclust.protocol.task import StepName
 from flareclust.sites.class_list import of_server, of_sites
 from tests.command_line import call
 from tests.unit.personal.job_cases import ONE, losing, sites
@@ -48,7 +48,14 @@ def test_jobs_for_provisioned_sites_go_to_the_sites_of_their_cluster(tmp_path, c
         assert aggregator["args"] == {"k": 1, "rounds": 7, "classes": 3, "cluster": j}
         client = json.loads(next(job.glob("app_ward*/config/config_fed_client.json")).read_text())
         (line,) = client["executors"]
-        assert line["tasks"] == [SIZES, ROWS, LOSSES, TRAIN, TEST, "assess"]
+        assert line["tasks"] == [
+            StepName.SIZES,
+            StepName.ROWS,
+            StepName.LOSSES,
+            StepName.TRAIN,
+            StepName.TEST,
+            "assess",
+        ]
         assert line["executor"]["path"] in of_sites()
         assert FedAvgExecutor(**line["executor"]["args"]).params.class_column == "ill"
     assert deployed == [["ward-0", "ward-2"], ["ward-1", "ward-3"]] or deployed == [

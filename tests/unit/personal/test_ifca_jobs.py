@@ -10,7 +10,7 @@ from flareclust.personal.executor import IFCAExecutor
 from flareclust.personal.jobs import IFCA, train_in_jobs
 from flareclust.personal.methods import train_models
 from flareclust.personal.settings import PersonalSettings
-from flareclust.protocol.task import TRAIN
+from flareclust.protocol.task import StepName
 from tests.unit.personal.job_cases import ONE, losing, sites, with_executor
 from tests.unit.personal.planted import planted
 
@@ -32,7 +32,7 @@ def test_ifca_in_jobs_finds_planted_clusters_as_in_one_process():
 def test_ifcas_models_are_means_of_those_that_chose_them():
     server = IFCAAggregator(2, rounds=1)
     sized = server.advance(server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "abc"})
-    assert (sized.step, sized.task["weights"].shape) == (TRAIN, (4,))
+    assert (sized.step, sized.task["weights"].shape) == (StepName.TRAIN, (4,))
     replies = {
         name: IFCAExecutor(2).sent(n * np.array(own), n, 1)
         for name, n, own in [("a", 30, [1.0, 2.0]), ("b", 10, [5.0, -2.0])]

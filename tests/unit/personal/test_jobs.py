@@ -13,7 +13,7 @@ from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.run import prepare_devices, run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
-from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
+from flareclust.protocol.task import StepName
 from tests.unit.personal.job_cases import ONE, sites
 
 
@@ -78,13 +78,13 @@ def test_federated_averaging_of_one_site_is_plain_training():
 def test_models_are_averaged_by_rows_and_tests_are_kept():
     server = FedAvgAggregator(1, rounds=1)
     sized = server.advance(server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "ab"})
-    assert (sized.step, sized.task["model"].tolist(), sized.task["weights"].shape) == (TRAIN, [1, 2], (2,))
+    assert (sized.step, sized.task["model"].tolist(), sized.task["weights"].shape) == (StepName.TRAIN, [1, 2], (2,))
     replies = {
         name: {"weights": n * np.array(weights), "counts": np.array(n), "correct": np.array(1), "tested": np.array(2)}
         for name, n, weights in [("a", 30, [1.0, 2.0]), ("b", 10, [5.0, -2.0])]
     }
     trained = server.advance(sized, replies)
-    assert trained.step == TEST
+    assert trained.step == StepName.TEST
     np.testing.assert_allclose(trained.task["weights"], [2.0, 1.0])
     last = server.advance(trained, {name: {"correct": np.array(2), "tested": np.array(2)} for name in "ab"})
     assert last.done
@@ -163,5 +163,5 @@ def test_a_device_that_cannot_be_a_site_is_named():
 
 def test_steps_are_those_that_sites_answer():
     executor, aggregator = FEDAVG.build(1)
-    assert list(executor.own_steps()) == [SIZES, ROWS, LOSSES, TRAIN, TEST]
+    assert list(executor.own_steps()) == [StepName.SIZES, StepName.ROWS, StepName.LOSSES, StepName.TRAIN, StepName.TEST]
     assert aggregator.steps is executor.steps

@@ -16,7 +16,7 @@ from flareclust.personal.rows import Split
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.protocol import registry
-from flareclust.protocol.task import CLUSTER, TEST
+from flareclust.protocol.task import StepName
 from tests.unit.personal.job_cases import losing, three_and_three
 from tests.unit.personal.planted import planted
 
@@ -39,7 +39,9 @@ def test_a_cluster_goes_on_with_the_rest_where_a_site_is_lost_and_names_it(tmp_p
 
 def test_the_result_leaves_a_lost_device_out_of_the_means_and_says_so(monkeypatch, tmp_path):
     settings, split = three_and_three()
-    monkeypatch.setattr(simulator, "run_simulator", lambda *args, folder: losing("device-03", step=TEST)(*args))
+    monkeypatch.setattr(
+        simulator, "run_simulator", lambda *args, folder: losing("device-03", step=StepName.TEST)(*args)
+    )
     given = {
         name: (
             np.concatenate([split.train[name].X, split.test[name].X]),
@@ -59,7 +61,7 @@ def test_the_result_leaves_a_lost_device_out_of_the_means_and_says_so(monkeypatc
 
 def test_a_device_that_the_clustering_lost_is_named_and_placed():
     settings, split = three_and_three()
-    engine = losing("device-03", step=CLUSTER, of=(registry.get("kfed"),))
+    engine = losing("device-03", step=StepName.CLUSTER, of=(registry.get("kfed"),))
     course = train_in_jobs(settings, split, engine, lambda *round_: None)
     assert list(course.parts.left_out) == ["device-03 was lost"]
     assert not np.isnan(course.accuracy).any()

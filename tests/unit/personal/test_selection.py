@@ -18,7 +18,7 @@ from flareclust.personal.result import save
 from flareclust.personal.run import prepare_devices, run_personal
 from flareclust.personal.selection import SelectionSettings
 from flareclust.personal.settings import PersonalSettings
-from flareclust.protocol.task import LOSSES, ROWS, TEST, TRAIN
+from flareclust.protocol.task import StepName
 from tests.unit.personal.job_cases import ONE, losing, sites, with_executor
 from tests.unit.personal.planted import planted
 
@@ -101,14 +101,14 @@ def asked_of(algorithm=FEDAVG, own=None, options=ONE, **params):
 def test_a_site_that_is_not_selected_is_asked_nothing_in_that_round():
     outcome, asked = asked_of(select="pow-d", per_round=1, candidates=3)
     steps = [record["step"] for record in outcome.rounds]
-    assert steps == [ROWS, *3 * [LOSSES, TRAIN], TEST]
+    assert steps == [StepName.ROWS, *3 * [StepName.LOSSES, StepName.TRAIN], StepName.TEST]
     assert [record["round"] for record in outcome.rounds] == [0, 1, 1, 2, 2, 3, 3, 4]
     for record in outcome.rounds[1:-1]:
         there = {site for step, round_, site in asked if (step, round_) == (record["step"], record["round"])}
         assert there == set(record["sites"])
-        assert len(there) == (3 if record["step"] == LOSSES else 1)
-    weights = [record["bytes_down"] for record in outcome.rounds if record["step"] == TRAIN]
-    every = [record["bytes_down"] for record in asked_of()[0].rounds if record["step"] == TRAIN]
+        assert len(there) == (3 if record["step"] == StepName.LOSSES else 1)
+    weights = [record["bytes_down"] for record in outcome.rounds if record["step"] == StepName.TRAIN]
+    every = [record["bytes_down"] for record in asked_of()[0].rounds if record["step"] == StepName.TRAIN]
     assert [5 * size for size in weights] == every
     assert len(outcome.rounds[-1]["sites"]) == 5  # all test the last model
 
@@ -119,7 +119,7 @@ def test_the_candidate_with_the_largest_loss_trains():
         column *= 30  # far from the plane of the others, so a large loss where it is on the wrong side
     own["site-3"].X[:, 0] = 1 - own["site-3"].X[:, 0]
     outcome, _ = asked_of(own=own, select="pow-d", per_round=1, candidates=4, rounds=4, lr=0.1)
-    taken = [record["sites"] for record in outcome.rounds if record["step"] == TRAIN]
+    taken = [record["sites"] for record in outcome.rounds if record["step"] == StepName.TRAIN]
     assert ["site-3"] in taken
     assert taken != [["site-3"]] * 4
 
@@ -127,14 +127,14 @@ def test_the_candidate_with_the_largest_loss_trains():
 def test_selection_is_the_one_of_nvflares_controllers():
     outcome, _ = asked_of(select="random", per_round=2)
     rows = {site: n - round(0.2 * n) for site, n in zip(outcome.sites, (40, 50, 60, 70, 80), strict=True)}
-    ours = [record["sites"] for record in outcome.rounds if record["step"] == TRAIN]
+    ours = [record["sites"] for record in outcome.rounds if record["step"] == StepName.TRAIN]
     assert ours == [sorted(Selection("random", 2, seed=ONE.seed).drawn(rows, t)) for t in range(3)]
 
 
 def test_the_quorum_counts_the_selected_and_a_lost_site_is_not_selected_again():
     own = {f"site-{i}": table for i, table in enumerate(sites(*[40] * 6).values())}
     outcome = losing("site-2", since=1)(FEDAVG, {"rounds": 8, "select": "random", "per_round": 3}, own, ONE)
-    taken = [record["sites"] for record in outcome.rounds if record["step"] == TRAIN]
+    taken = [record["sites"] for record in outcome.rounds if record["step"] == StepName.TRAIN]
     assert "site-2" not in {site for names in taken for site in names}
     assert sorted(map(len, taken)) == [2, 3, 3, 3, 3, 3, 3, 3]  # it was drawn once
     assert outcome.refused == {"site-2": "was lost"}
@@ -144,7 +144,7 @@ def test_the_quorum_counts_the_selected_and_a_lost_site_is_not_selected_again():
 
 def test_a_site_that_cannot_train_is_never_selected():
     outcome, _ = asked_of(own=sites(40, 50, 6), select="random", per_round=1, rounds=12, min_count=6)
-    taken = {site for record in outcome.rounds if record["step"] == TRAIN for site in record["sites"]}
+    taken = {site for record in outcome.rounds if record["step"] == StepName.TRAIN for site in record["sites"]}
     assert taken == {"site-1", "site-2"}
     with_one_left = asked_of(own=sites(40, 6, 6), select="random", per_round=1, min_count=6)[0]
     assert with_one_left.warnings == ["per_round is 1, and 1 sites could train: all of them did in the last round"]

@@ -14,7 +14,7 @@ from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.private.privacy_manager import Scope
 
-from flareclust.protocol.task import CLUSTER, ROUND
+from flareclust.protocol.task import ROUND, StepName
 from flareclust.sites.config import write_config
 
 
@@ -36,7 +36,7 @@ def ask(kit):
     engine.get_workspace.return_value = Workspace(str(kit), site_name="site-1")
     job: dict[str, object] = {}
 
-    def send(executor, step=CLUSTER, round_=0, arrays=None, *, scope=None, data=None, **meta):
+    def send(executor, step=StepName.CLUSTER, round_=0, arrays=None, *, scope=None, data=None, **meta):
         if not job:
             job["manager"] = create_privacy_manager(engine.get_workspace(), names_only=False)
         manager = job["manager"]

@@ -14,7 +14,7 @@ from flareclust.executors.masked import MaskedExecutor
 from flareclust.features.alignment import codes_of
 from flareclust.personal.executor import FedAvgExecutor
 from flareclust.privacy.job_sums import SecureSums
-from flareclust.protocol.task import BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, LOSSES, MOMENTS, ROWS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 
 NAMES = ("a", "b")
@@ -27,7 +27,7 @@ def asked(executor, step, arrays, round_=0, table=TABLE):
     return executor.answer(Task(step, round_, arrays, "site-1"), table, never_abort).arrays
 
 
-@pytest.mark.parametrize("step", [LOSSES, ROWS])
+@pytest.mark.parametrize("step", [StepName.LOSSES, StepName.ROWS])
 def test_losses_and_numbers_of_rows_leave_no_job_with_secure_sums(step):
     executor = FedAvgExecutor(1, class_column="class", model="linear")
     executor.hold_to(SecureSums(3))
@@ -35,7 +35,7 @@ def test_losses_and_numbers_of_rows_leave_no_job_with_secure_sums(step):
         asked(executor, step, {})
 
 
-@pytest.mark.parametrize("step", [MOMENTS, KNOWN_MOMENTS])
+@pytest.mark.parametrize("step", [StepName.MOMENTS, StepName.KNOWN_MOMENTS])
 @pytest.mark.parametrize("missing", ["refuse", "drop-rows"])
 def test_sums_of_columns_are_for_jobs_that_need_them(step, missing):
     """Beside clusters from which none are held back, exact sums would give the rows that were."""
@@ -45,15 +45,17 @@ def test_sums_of_columns_are_for_jobs_that_need_them(step, missing):
 
 
 def test_sums_of_columns_are_rounded_where_no_clusters_are_held_back_for_them():
-    exact = asked(MaskedExecutor(2, missing="mean"), KNOWN_MOMENTS, COLUMNS)["centroids"][:, 0]
-    rounded = asked(MaskedExecutor(2, missing="mean", scale="robust"), KNOWN_MOMENTS, COLUMNS)["centroids"][:, 0]
+    exact = asked(MaskedExecutor(2, missing="mean"), StepName.KNOWN_MOMENTS, COLUMNS)["centroids"][:, 0]
+    rounded = asked(MaskedExecutor(2, missing="mean", scale="robust"), StepName.KNOWN_MOMENTS, COLUMNS)["centroids"][
+        :, 0
+    ]
     np.testing.assert_allclose(exact, TABLE.X.mean(axis=0), rtol=1e-12)
     assert (rounded != exact).all()
     np.testing.assert_allclose(rounded, exact, atol=0.1)
 
 
 @pytest.mark.parametrize("executor", [LloydExecutor, MaskedExecutor])
-@pytest.mark.parametrize("step", [BINNED, FINER_BINNED])
+@pytest.mark.parametrize("step", [StepName.BINNED, StepName.FINER_BINNED])
 def test_cells_in_bins_are_counted_once_before_the_rounds(executor, step):
     sent = GRID | (COLUMNS if executor is MaskedExecutor else {})
     assert asked(executor(2, scale="robust"), step, sent)["counts"].sum()
@@ -66,7 +68,7 @@ def test_cells_in_bins_are_counted_once_before_the_rounds(executor, step):
 def test_too_few_complete_rows_are_not_counted():
     gaps = Table(np.where(np.arange(60)[:, None] == 0, TABLE.X, np.nan), NAMES)
     with pytest.raises(Refusal, match="fewer"):
-        asked(MaskedExecutor(2, missing="drop-rows", min_count=10), DESCRIBE, {}, table=gaps)
+        asked(MaskedExecutor(2, missing="drop-rows", min_count=10), StepName.DESCRIBE, {}, table=gaps)
 
 
 def test_a_policy_lets_out_moments_of_more_columns_than_centroids():

@@ -20,7 +20,7 @@ from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import usual
 from flareclust.privacy.policy import DifferentialPrivacy
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.privacy.dp_attacks import DELTA, EPSILON, Free, proven_by
 
@@ -73,7 +73,7 @@ def job(share: float) -> float:
 RELEASES = {
     "cells": Attacked(
         DPOneShotExecutor(1, epsilon=job(GRID_SHARE), delta=DELTA, cells=16),
-        CLUSTER,
+        StepName.CLUSTER,
         {},
         lambda message: message["cells"],
     ),

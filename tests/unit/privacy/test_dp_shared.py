@@ -20,7 +20,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import KEYS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.dp_cases import policy
 
 ASKED = {"centroids": np.zeros((1, 2)), "radii": np.full(1, 5.0), "share": np.array(0.2)}
@@ -104,7 +104,9 @@ def answers(executors: dict[str, DPLloydExecutor], rows: dict[str, np.ndarray]) 
     """Return what sites of a job with secure sums answer, masked."""
     sessions = {site: session(named=tuple(rows), colluding=1) for site in rows}
     keys = {
-        site: key_of(executor.answer(Task(KEYS, 0, {}, site), rows[site], never_abort, sessions[site]).arrays["key"])
+        site: key_of(
+            executor.answer(Task(StepName.KEYS, 0, {}, site), rows[site], never_abort, sessions[site]).arrays["key"]
+        )
         for site, executor in executors.items()
     }
     asked = ASKED | KeyTable(dict(sorted(keys.items()))).sent()
@@ -146,7 +148,7 @@ def test_sites_that_add_other_shares_than_the_others_make_no_total(rng, monkeypa
 def asked_with_invented_sites(held: SiteSession, invented: int) -> None:
     """Ask the site a for its share of a sum whose other sites are the server's, all but b and c."""
     executor, rows = of_a_job(), np.zeros((20, 2))
-    key = executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort, held).arrays["key"]
+    key = executor.answer(Task(StepName.KEYS, 0, {}, "a"), rows, never_abort, held).arrays["key"]
     others = ["b", "c", *(f"invented-{i:03d}" for i in range(invented))]
     keys = {"a": key_of(key)} | {site: SiteMasks(site).public for site in others}
     asked = ASKED | KeyTable(dict(sorted(keys.items()))).sent()

@@ -17,7 +17,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.cluster_arrays import REACH, SIGNAL
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 from tests.unit.privacy.dp_attacks import Free
 
@@ -45,7 +45,7 @@ def test_the_noise_s_own_part_of_a_mean_square_is_taken_out(rng):
 def test_each_noisy_exchange_has_its_signal_and_its_share_of_the_budget(name, settings, columns, sites, wide):
     rows = sites if columns == 2 else wide
     result = flareclust.run(name, rows, k=4, **settings, **LOUD)
-    noisy = [record for record in result.outcome.rounds if record["step"] not in (BOUNDS, ASSESS)]
+    noisy = [record for record in result.outcome.rounds if record["step"] not in (BOUNDS, StepName.ASSESS)]
     assert all(record["diagnostics"][SIGNAL] > 0.5 for record in noisy)
     spent = sum(record["diagnostics"][BUDGET_SHARE] for record in noisy)
     assert spent + ASSESSMENT_SHARE == pytest.approx(1)
@@ -138,7 +138,7 @@ def test_the_signal_of_inertia_is_over_the_spread_that_it_has(sites):
 
 def answered(executor, round_, rows):
     site = SiteSession(Policy.of(policy(epsilon=8.0, budget=8.0)), "a", Free.in_memory())
-    return executor.answer(Task(ASSESS, 0, round_.task, "site-1"), rows, never_abort, site).arrays
+    return executor.answer(Task(StepName.ASSESS, 0, round_.task, "site-1"), rows, never_abort, site).arrays
 
 
 def test_the_signal_of_a_cluster_of_cells_is_its_rows_over_the_noise_of_their_sum():

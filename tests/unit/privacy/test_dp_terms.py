@@ -15,7 +15,7 @@ from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 
@@ -162,7 +162,7 @@ def test_sites_may_have_different_bounds(sites):
 def test_a_stop_is_heard_before_anything_is_spent(sites):
     ledger = Ledger.in_memory()
     held = terms(sites["site-1"], ledger=ledger)
-    for step in (CLUSTER, BOUNDS, OUTLINE, UPDATE):
+    for step in (StepName.CLUSTER, BOUNDS, OUTLINE, UPDATE):
         with pytest.raises(Aborted):
             computed(
                 DPLloydExecutor(4),

@@ -17,7 +17,7 @@ from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.algorithms.dp_cases import policy
 from tests.unit.privacy.dp_attacks import DELTA, EPSILON, Free, proven_by
@@ -77,10 +77,10 @@ class Attack:
         self.server.params, found = self.server.params.model_copy(update={"seed": run}), 0.0
         round_ = self.server.begin()
         while True:
-            step = ASSESS if round_.done else round_.step
+            step = StepName.ASSESS if round_.done else round_.step
             reply, gained = self._read(Task(step, round_.index, round_.task, "site-1"), present)
             found += gained
-            if step == ASSESS:
+            if step == StepName.ASSESS:
                 return found
             round_ = self.server.advance(round_, {"site-1": reply})
 

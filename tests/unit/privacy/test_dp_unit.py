@@ -21,7 +21,7 @@ from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS, CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.sites.rows import SiteData
 from tests.unit.algorithms.dp_cases import policy
 
@@ -118,11 +118,11 @@ def test_an_id_changes_every_sum_by_its_rows_times_the_sensitivity_at_most(kind)
 
 STEPS = {
     UPDATE: {"centroids": np.array([[0.5, 0.5], [-0.5, 0.0]]), "radii": np.full(2, 0.6), "share": np.array(0.1)},
-    CLUSTER: {"low": np.full(2, -1.0), "high": np.ones(2), "radius": np.array(2.0), "shape": np.array([3, 3])},
+    StepName.CLUSTER: {"low": np.full(2, -1.0), "high": np.ones(2), "radius": np.array(2.0), "shape": np.array([3, 3])},
     OUTLINE: {"low": np.full(2, -1.0), "high": np.ones(2), "radius": np.array(2.0)},
     SECOND_MOMENTS: {"low": np.full(2, -1.0), "high": np.ones(2), "radius": np.array(2.0)},
     AXES: {"middle": np.zeros(2), "axes": np.eye(2), "half": np.ones(2), "shape": np.array([3, 3])},
-    ASSESS: {"centroids": np.array([[0.5, 0.5], [-0.5, 0.0]]), "reach": np.array(1.0)},
+    StepName.ASSESS: {"centroids": np.array([[0.5, 0.5], [-0.5, 0.0]]), "reach": np.array(1.0)},
 }
 
 
@@ -157,7 +157,7 @@ def test_the_site_as_its_own_server_adds_noise_for_ids_too(monkeypatch, rng):
         own = policy(bounds=(-1.0, 1.0))
         own["differential_privacy"] |= {"unit": settings.get("unit", "row")}
         session = SiteSession(Policy.of(own), "job", Ledger.in_memory())
-        DPOneShotExecutor(3, **settings).answer(Task(CLUSTER, 0, {}, "a"), table, never_abort, session)
+        DPOneShotExecutor(3, **settings).answer(Task(StepName.CLUSTER, 0, {}, "a"), table, never_abort, session)
     row, by_id = np.array(noised[: len(noised) // 2]), np.array(noised[len(noised) // 2 :])
     assert len(row) == 4  # moments, and three updates at the site
     np.testing.assert_array_equal(by_id, 2 * row)

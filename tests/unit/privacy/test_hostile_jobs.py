@@ -22,7 +22,7 @@ from flareclust.flare.controller import ClusteringController
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.task import CLUSTER, ROUND, STEP, Task
+from flareclust.protocol.task import ROUND, STEP, StepName, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.tools import exchanges
 from tests.patience import PATIENCE
@@ -131,7 +131,7 @@ def test_nvflare_alone_decodes_what_the_sites_of_all_algorithms_send(tmp_path):
 
 @pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot"])
 def test_a_site_with_impossible_bounds_is_named_and_the_others_go_on(name):
-    step = CLUSTER if name == "dp-oneshot" else "bounds"
+    step = StepName.CLUSTER if name == "dp-oneshot" else "bounds"
     sites = {f"site-{i}": np.random.default_rng(i).normal(size=(60, 2)) for i in range(4)}
     sent = {one.task.site: one.arrays for one in exchanges(get(name), sites, k=2) if one.task.step == step}
     sent["site-2"]["low"] = sent["site-2"]["high"]

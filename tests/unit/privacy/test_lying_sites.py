@@ -16,7 +16,7 @@ from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.parameters import RobustParams
 from flareclust.federation import FederationOptions
 from flareclust.protocol import registry
-from flareclust.protocol.task import SCORE
+from flareclust.protocol.task import StepName
 from flareclust.testing import ALWAYS, PROMISES
 from flareclust.testing.tools import iid_sites
 from tests.paths import ROOT
@@ -213,7 +213,7 @@ def test_the_sites_that_were_left_out_are_named(uploads):
             worst = np.array([4.0, 3.0, 2.0, 1.0])
             scored = {site: {"rows": np.array(9), "sse": worst[::-1]} for site in replies}
             scored["site-2"] = {"rows": np.array(9), "sse": 1e9 * worst}
-            asked = Round(merged.task, record=merged.record, step=SCORE, index=1)
+            asked = Round(merged.task, record=merged.record, step=StepName.SCORE, index=1)
             assert _merged(name, scored, asked, robust="trimmed").diagnostics["chosen"] == 0.0
 
 

@@ -23,7 +23,7 @@ from flareclust.privacy.secure_aggregation.masking import (
     total,
 )
 from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.task import KEYS, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from tests.unit.privacy.secure_cases import asker, lloyd_sites, run_lloyd
 
@@ -213,6 +213,8 @@ def test_keys_with_a_step_that_is_no_sum_are_refused() -> None:
 
 def test_a_key_reply_can_be_read_again() -> None:
     executor = LloydExecutor(k=2)
-    reported = executor.answer(Task(KEYS, 0, {}, "a"), np.random.default_rng(0).normal(size=(9, 7)), never_abort).arrays
+    reported = executor.answer(
+        Task(StepName.KEYS, 0, {}, "a"), np.random.default_rng(0).normal(size=(9, 7)), never_abort
+    ).arrays
     assert int(reported["columns"]) == 7
     assert len(key_of(reported["key"]).key) == 32

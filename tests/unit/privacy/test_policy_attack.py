@@ -15,7 +15,7 @@ from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, SCORE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import ContractViolation
 
 LONELY = np.array([31.25, -18.5, 12.75])
@@ -46,7 +46,8 @@ def asks(name, rows, policy, step, questions, k=2, **params):
 def by_distances(rows, policy):
     """Locate a row by its distances to four centroids, from four jobs' assessments, or raise where no cell has one row."""
     observed = [
-        asks("lloyd", rows, policy, ASSESS, [{"centroids": np.stack([CENTER, near])}], min_count=1)[0] for near in NEAR
+        asks("lloyd", rows, policy, StepName.ASSESS, [{"centroids": np.stack([CENTER, near])}], min_count=1)[0]
+        for near in NEAR
     ]
     if any(one is None or one["counts"][1] != 1 for one in observed):
         raise ContractViolation("no cell of one row was reported")
@@ -60,8 +61,8 @@ def scored(rows, policy, task, name="pooled"):
     line = get(name)
     executor, _ = line.build(2, 0, {"min_count": 1})
     held = None if policy is None else SimulatedSite.of(policy, line)
-    answered(executor, Task(CLUSTER, 0, {}, "site-1"), rows, held)
-    return answered(executor, Task(SCORE, 1, task, "site-1"), rows, held).arrays
+    answered(executor, Task(StepName.CLUSTER, 0, {}, "site-1"), rows, held)
+    return answered(executor, Task(StepName.SCORE, 1, task, "site-1"), rows, held).arrays
 
 
 def by_scores(rows, policy):
@@ -149,7 +150,7 @@ def test_own_clusters_asked_for_again_do_not_differ_by_one_row(rng, name):
     """
     rows = rng.normal(size=(60, 3))
     for policy, finds in ((None, True), (Policy(), False)):
-        replies = asks(name, rows, policy, CLUSTER, [{}] * 60, min_count=1 if name != "kfed" else 2)
+        replies = asks(name, rows, policy, StepName.CLUSTER, [{}] * 60, min_count=1 if name != "kfed" else 2)
         sums = np.concatenate(
             [
                 mean * np.atleast_1d(number)[:, None]
@@ -227,9 +228,9 @@ def test_seeds_and_start_of_a_job_do_not_get_below_the_floor(rows):
     (held,) = asks("lloyd", pair, Policy(), UPDATE, [at], min_count=1)
     assert held["counts"].tolist() == [80]
     np.testing.assert_allclose(held["centroids"], rows[:-1].mean(axis=0)[None], atol=1e-9)
-    (seeds,) = asks("lloyd", pair, Policy(), CLUSTER, [{}], min_count=1)
+    (seeds,) = asks("lloyd", pair, Policy(), StepName.CLUSTER, [{}], min_count=1)
     assert np.abs(seeds["centroids"]).max() < 10
-    (as_rows,) = asks("lloyd", pair, Policy(), CLUSTER, [{}], min_count=1, seeds="rows")
+    (as_rows,) = asks("lloyd", pair, Policy(), StepName.CLUSTER, [{}], min_count=1, seeds="rows")
     assert as_rows is None, "rows may leave no site that has a policy"
 
 
@@ -247,7 +248,7 @@ def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name,
         return np.zeros(len(rows.X), dtype=int)
 
     monkeypatch.setattr(type(executor), "labels", far_ones_fail)
-    for step in (ASSESS, PLACE):
+    for step in (StepName.ASSESS, StepName.PLACE):
         sent = {
             "centroids": np.zeros((2, 3)),
             **({"tau": np.zeros(0), "tau_site": np.zeros(0)} if name == "kfed" else {}),
@@ -280,6 +281,7 @@ def test_a_jobs_own_floor_is_held_against_groups(rng):
     rows = np.concatenate([rng.normal(size=(57, 3)), [[1e6] * 3]])
     centroids = {"centroids": np.zeros((2, 3))}
     answers = {
-        floor: asks("lloyd", rows, Policy(), ASSESS, [centroids], min_count=floor)[0] is not None for floor in (57, 58)
+        floor: asks("lloyd", rows, Policy(), StepName.ASSESS, [centroids], min_count=floor)[0] is not None
+        for floor in (57, 58)
     }
     assert answers == {57: True, 58: False}

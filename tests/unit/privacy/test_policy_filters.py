@@ -15,7 +15,7 @@ from flareclust.privacy.job_folder import REQUEST_LOG_FILE, TRACEBACK_FILE
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import MADE_UNDER, QUESTION
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, CLUSTER, REFUSED, ROUND, STEP
+from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
 from flareclust.sites.policy_file import write_policy
 from tests.unit.privacy.policy_cases import executor, refusal
 
@@ -35,7 +35,7 @@ def test_a_reply_within_the_policy_leaves_and_nothing_beside_it(kit, ask):
     reply = ask(executor())
     dxo = from_shareable(reply)
     assert set(dxo.data) == {"centroids", "counts", SECONDS}
-    assert dxo.meta == {STEP: CLUSTER, ROUND: 0}
+    assert dxo.meta == {STEP: StepName.CLUSTER, ROUND: 0}
     assert reply.get_header(MADE_UNDER) is None
     assert np.abs(dxo.data["centroids"]).max() < 100
     assert (dxo.data["counts"] % 5 == 0).all()
@@ -51,7 +51,7 @@ def test_the_policy_holds_whatever_scope_a_job_names(kit, ask, scope):
     write_policy(kit / "local", Policy(max_centroids=2))
     assert "at most 2 centroids" in refusal(ask(executor(), scope=scope))
     arrays = {"centroids": np.zeros((1, 3)), "counts": np.array([50])}
-    meta = {STEP: CLUSTER, ROUND: 1}
+    meta = {STEP: StepName.CLUSTER, ROUND: 1}
     reply = DXO(DataKind.WEIGHTS, data=arrays, meta=meta).to_shareable()
     assert "own executors only" in refusal(ask(foreign(reply), round_=1, scope=scope))
 
@@ -149,4 +149,4 @@ def test_a_policy_that_was_changed_under_way_lets_nothing_out(kit, ask):
     write_policy(kit / "local", Policy())
     ask(executor())
     write_policy(kit / "local", Policy(min_count=3))
-    assert "another policy" in refusal(ask(executor(), ASSESS, 1, {"centroids": np.zeros((1, 3))}))
+    assert "another policy" in refusal(ask(executor(), StepName.ASSESS, 1, {"centroids": np.zeros((1, 3))}))

@@ -21,13 +21,13 @@ from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import executors, get
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, OF_CLASSES, PLACE, SCORE, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.promised import overlapping_sites
 
 TWO = {"centroids": np.zeros((2, 3))}
 SUMS = {"counts": np.array([12, 0]), "scatter": np.ones(2), "sse": np.array(3.0), "silhouette": np.array(1.0)}
-ASSESSED = Request(ASSESS, 2, {"K": 2, "k": 2})
+ASSESSED = Request(StepName.ASSESS, 2, {"K": 2, "k": 2})
 SECRET = "v123456.789"
 DP = Policy(dp=DifferentialPrivacy((0, 1), 1.0, 1e-6, 5.0))
 
@@ -102,16 +102,16 @@ def test_small_cells_are_in_none_of_the_sums_of_the_assessment(rng):
     ("policy", "before", "asked", "words"),
     [
         (Policy(), [], ("rows", 0, {}), "no algorithm has"),
-        (Policy(), [], (CLUSTER, None, {}), "number of a round"),
-        (Policy(), [], (CLUSTER, True, {}), "number of a round"),
-        (Policy(), [], (CLUSTER, -1, {}), "number of a round"),
-        (Policy(), [(CLUSTER, 0)], (CLUSTER, 0, {}), "before"),
-        (Policy(), [(CLUSTER, 0), (UPDATE, 3)], (UPDATE, 2, TWO), "too late"),
-        (Policy(), [(ASSESS, 1)], (ASSESS, 2, TWO), "too late"),
-        (Policy(), [(PLACE, 0)], (UPDATE, 1, TWO), "too late"),
-        (Policy(max_rounds=2), [(CLUSTER, 0), (UPDATE, 1)], (UPDATE, 2, TWO), "at most 2 exchanges"),
+        (Policy(), [], (StepName.CLUSTER, None, {}), "number of a round"),
+        (Policy(), [], (StepName.CLUSTER, True, {}), "number of a round"),
+        (Policy(), [], (StepName.CLUSTER, -1, {}), "number of a round"),
+        (Policy(), [(StepName.CLUSTER, 0)], (StepName.CLUSTER, 0, {}), "before"),
+        (Policy(), [(StepName.CLUSTER, 0), (UPDATE, 3)], (UPDATE, 2, TWO), "too late"),
+        (Policy(), [(StepName.ASSESS, 1)], (StepName.ASSESS, 2, TWO), "too late"),
+        (Policy(), [(StepName.PLACE, 0)], (UPDATE, 1, TWO), "too late"),
+        (Policy(max_rounds=2), [(StepName.CLUSTER, 0), (UPDATE, 1)], (UPDATE, 2, TWO), "at most 2 exchanges"),
         (Policy(max_centroids=1), [], (UPDATE, 1, TWO), "at most 1 centroids"),
-        (Policy(max_centroids=1), [], (SCORE, 1, {"candidates": np.zeros((2, 3))}), "at most 1 centroids"),
+        (Policy(max_centroids=1), [], (StepName.SCORE, 1, {"candidates": np.zeros((2, 3))}), "at most 1 centroids"),
         (Policy(), [], (UPDATE, 1, {"centroids": [[0.0]]}), "plain arrays"),
         (Policy(), [], (UPDATE, 1, {"centroids": np.array([[SECRET]], dtype=object)}), "plain arrays"),
         (Policy(), [], (UPDATE, 1, {"centroids": np.ma.zeros((2, 3))}), "plain arrays"),
@@ -127,7 +127,7 @@ def test_what_may_not_be_asked_is_refused_and_not_counted(policy, before, asked,
     assert gate.asked.so_far() == before
 
 
-@pytest.mark.parametrize("step", OF_CLASSES)
+@pytest.mark.parametrize("step", StepName.OF_CLASSES)
 def test_models_of_classes_are_refused_with_the_setting_that_is_against_them_and_what_to_do(step):
     words = f"was asked for the step {step} of federated averaging .*means of them.*leave the site out.*: min_count"
     with pytest.raises(Refusal, match=words) as caught:
@@ -137,7 +137,14 @@ def test_models_of_classes_are_refused_with_the_setting_that_is_against_them_and
 
 def test_the_exchanges_of_ordinary_jobs_are_let_in():
     gate = PolicyEnforcer(Policy())
-    for step, round_ in ((DESCRIBE, 0), (CLUSTER, 0), (SCORE, 1), (UPDATE, 2), (UPDATE, 3), (ASSESS, 4)):
+    for step, round_ in (
+        (StepName.DESCRIBE, 0),
+        (StepName.CLUSTER, 0),
+        (StepName.SCORE, 1),
+        (UPDATE, 2),
+        (UPDATE, 3),
+        (StepName.ASSESS, 4),
+    ):
         gate.check_request(step, round_, TWO)
     assert len(gate.asked.so_far()) == 6
 
@@ -149,7 +156,7 @@ def test_late_rows_are_placed_under_a_policy_and_only_their_rounded_number_leave
     tables = overlapping_sites()[0] if line.partial else iid_sites()[0]
     finished = run_inprocess(line, {}, tables, JobOptions(k=4))
     executor, _ = line.build(4)
-    task = Task(PLACE, 0, executor.placing(finished.arrays), "late")
+    task = Task(StepName.PLACE, 0, executor.placing(finished.arrays), "late")
     rows = next(iter(tables.values()))
     answer = answered(executor, task, rows, SimulatedSite.of(held, line))
     assert set(answer.arrays) == {"rows", SECONDS}
@@ -159,12 +166,12 @@ def test_late_rows_are_placed_under_a_policy_and_only_their_rounded_number_leave
 
 def test_what_was_asked_outlives_the_process(tmp_path):
     file = tmp_path / "asked.txt"
-    RequestLog(file).add(CLUSTER, 0)
+    RequestLog(file).add(StepName.CLUSTER, 0)
     RequestLog(file).add(UPDATE, 12)
-    assert RequestLog(file).so_far() == [(CLUSTER, 0), (UPDATE, 12)]
+    assert RequestLog(file).so_far() == [(StepName.CLUSTER, 0), (UPDATE, 12)]
     assert file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(Refusal, match="before"):
-        PolicyEnforcer(Policy(), RequestLog(file)).check_request(CLUSTER, 0, {})
+        PolicyEnforcer(Policy(), RequestLog(file)).check_request(StepName.CLUSTER, 0, {})
 
 
 # ---- what may leave ----
@@ -211,7 +218,7 @@ def test_a_reply_must_have_been_made_under_the_policy_itself(made_under):
 
 
 def test_a_reply_must_be_of_a_registered_algorithm_in_the_form_of_that_one():
-    arrays, request = {"centroids": np.zeros((2, 3)), "counts": np.full(2, 20)}, Request(CLUSTER, 0, {})
+    arrays, request = {"centroids": np.zeros((2, 3)), "counts": np.full(2, 20)}, Request(StepName.CLUSTER, 0, {})
     assert released(arrays, question=request, made_under=statement(Policy(), algorithm="kfed"))
     for name in (None, "no such algorithm"):
         with pytest.raises(Refusal, match="of an algorithm that is not registered there"):
@@ -233,7 +240,7 @@ def test_only_differentially_private_replies_leave_where_the_policy_asks_for_it(
 def test_too_many_centroids_do_not_leave():
     arrays = {"centroids": np.zeros((4, 3)), "counts": np.full(4, 20)}
     with pytest.raises(Refusal, match="at most 3 centroids"):
-        released(arrays, Policy(max_centroids=3), Request(CLUSTER, 0, {}))
+        released(arrays, Policy(max_centroids=3), Request(StepName.CLUSTER, 0, {}))
 
 
 def test_an_odd_account_of_time_counts_nothing():
@@ -259,7 +266,7 @@ def test_sums_leave_masked_only_where_the_policy_says_so():
     with pytest.raises(Refusal, match="sums masked only"):
         released(SUMS, Policy(secure_sums=True))
     masked = {"masked": np.zeros((4, 6), np.int64)}
-    question = Request(ASSESS, 2, {}, masked=True)
+    question = Request(StepName.ASSESS, 2, {}, masked=True)
     assert set(released(masked, Policy(secure_sums=True), question)) == {"masked", SECONDS}
     with pytest.raises(Refusal, match="is not"):
         released({"masked": np.zeros((80, 3))}, Policy(secure_sums=True), question)

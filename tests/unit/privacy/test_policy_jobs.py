@@ -12,7 +12,7 @@ from flareclust.features.alignment import codes_of
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
+from flareclust.protocol.task import StepName, Task
 
 _EXCHANGES = 118
 
@@ -28,7 +28,7 @@ def sums_of_two_executors(rows, policy):
     held = None if policy is None else SimulatedSite.of(policy, get("lloyd"))
     rng, reported = np.random.default_rng(1), []
     for round_ in range(_EXCHANGES // 2):
-        clusters = answered(fkm, Task(CLUSTER, 2 * round_, {}, "site-1"), rows, held).arrays
+        clusters = answered(fkm, Task(StepName.CLUSTER, 2 * round_, {}, "site-1"), rows, held).arrays
         reported.append(clusters)
         low, high = clusters["centroids"][:, 0].min(), clusters["centroids"][:, 0].max()
         cut = low + (high - low) * (round_ + rng.uniform()) / (_EXCHANGES // 2)
@@ -62,13 +62,13 @@ def test_answers_of_one_executor_do_not_change_with_what_the_other_has_been_aske
     reported = []
     for round_ in range(0, 6, 2):
         reported.append(answered(lloyd, Task(UPDATE, round_, at, "site-1"), rows, held).arrays)
-        answered(fkm, Task(CLUSTER, round_ + 1, at if round_ else {}, "site-1"), rows, held)
+        answered(fkm, Task(StepName.CLUSTER, round_ + 1, at if round_ else {}, "site-1"), rows, held)
     for name in ("centroids", "counts", "cluster", "inertia"):
         np.testing.assert_array_equal(reported[0][name], reported[1][name])
         np.testing.assert_array_equal(reported[0][name], reported[2][name])
 
 
-def scaled_task(table, name, deviation, mean=0.0, step=PLACE):
+def scaled_task(table, name, deviation, mean=0.0, step=StepName.PLACE):
     arrays = {
         "columns": codes_of(table),
         "mean": np.array([mean, 0.0]),
@@ -80,7 +80,7 @@ def scaled_task(table, name, deviation, mean=0.0, step=PLACE):
     return Task(step, 0, arrays, "site-1")
 
 
-@pytest.mark.parametrize("step", [PLACE, ASSESS])
+@pytest.mark.parametrize("step", [StepName.PLACE, StepName.ASSESS])
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed"])
 def test_no_scale_of_the_servers_tells_how_large_the_largest_value_is(rng, name, step):
     """Scales by which a threshold becomes the largest number there is: rows above it would overflow, and those below not."""
@@ -115,7 +115,7 @@ def test_a_scale_for_other_columns_than_those_sent_is_refused(rng):
     for name in ("mean", "deviation"):
         for wrong in (np.ones(3), np.ones((2, 2))):
             with pytest.raises(BadMessage, match=name):
-                executor.answer(Task(PLACE, 0, task.arrays | {name: wrong}, "site-1"), table, never_abort)
+                executor.answer(Task(StepName.PLACE, 0, task.arrays | {name: wrong}, "site-1"), table, never_abort)
         alone = {other: value for other, value in task.arrays.items() if other != name}
         with pytest.raises(BadMessage, match=name):
-            executor.answer(Task(PLACE, 0, alone, "site-1"), table, never_abort)
+            executor.answer(Task(StepName.PLACE, 0, alone, "site-1"), table, never_abort)

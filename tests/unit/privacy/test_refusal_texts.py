@@ -17,7 +17,7 @@ from nvflare.apis.workspace import Workspace
 from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import algorithms
-from flareclust.protocol.task import ASSESS, CLUSTER, KEYS, PLACE, REFUSED, ROUND, SCORE
+from flareclust.protocol.task import REFUSED, ROUND, StepName
 from flareclust.sites.config import write_config
 from flareclust.sites.policy_file import write_policy
 
@@ -31,7 +31,9 @@ ROWS = st.sampled_from(
 )
 CENTROIDS = st.sampled_from(["none", "rows", "NaN", "too many", "other columns", "integers", "a list", "a number"])
 FAULTS = st.sampled_from(["none", "local raises", "labels raise", "odd reply", "longer reply"])
-STEPS = st.sampled_from(["first", "second", "last", ASSESS, PLACE, SCORE, KEYS, "nonsense"])
+STEPS = st.sampled_from(
+    ["first", "second", "last", StepName.ASSESS, StepName.PLACE, StepName.SCORE, StepName.KEYS, "nonsense"]
+)
 
 
 def made_rows(kind):
@@ -78,7 +80,7 @@ def spoil(executor, fault, rows):
     elif fault == "odd reply":
         executor.local = lambda *_: {text: rows}
     elif fault == "longer reply":
-        executor.local = lambda *_: {name: rows for name in executor.step(CLUSTER).schema.fields}
+        executor.local = lambda *_: {name: rows for name in executor.step(StepName.CLUSTER).schema.fields}
 
 
 def context(folder, step):

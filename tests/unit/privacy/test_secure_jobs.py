@@ -20,28 +20,12 @@ from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import (
-    ASSESS,
-    BINNED,
-    FINER_BINNED,
-    KEYS,
-    KNOWN_SCALES,
-    NAMES,
-    ODD_COLUMNS,
-    PROFILE,
-    PROFILE_BINS,
-    PROFILE_KNOWN,
-    PROFILE_KNOWN_BINS,
-    PROFILE_TOTALS,
-    PROFILING,
-    SCALES,
-    SCORE,
-)
+from flareclust.protocol.task import StepName
 from flareclust.testing import iid_sites
 from flareclust.testing.promised import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
 
-COLUMNS = {SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED}
+COLUMNS = {StepName.SCALES, StepName.KNOWN_SCALES, StepName.ODD_COLUMNS, StepName.BINNED, StepName.FINER_BINNED}
 SUMS = {name for step in (SPREAD, UPDATE) for name in (step, counts_of(step))}
 
 # A federation
@@ -59,10 +43,10 @@ def test_nothing_but_masked_words_reaches_the_server() -> None:
 
     outcome = run_lloyd(ask, sites)
     assert (outcome.refused, outcome.warnings) == ({}, [])
-    assert {step for step, _ in seen} == {KEYS, *SUMS, ASSESS}
+    assert {step for step, _ in seen} == {StepName.KEYS, *SUMS, StepName.ASSESS}
     for step, arrays in seen:
-        assert set(arrays) == ({"key", "columns", SECONDS} if step == KEYS else {"masked", SECONDS})
-    words = [arrays["masked"].ravel() for step, arrays in seen if step != KEYS]
+        assert set(arrays) == ({"key", "columns", SECONDS} if step == StepName.KEYS else {"masked", SECONDS})
+    words = [arrays["masked"].ravel() for step, arrays in seen if step != StepName.KEYS]
     assert len(np.unique(np.concatenate(words))) == sum(map(len, words))  # not one word is there twice
 
 
@@ -105,7 +89,7 @@ def test_without_one_site_in_the_assessment_there_are_no_metrics_and_a_warning()
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         replies = honest(step, round_, arrays, asked)
-        return {site: reply for site, reply in replies.items() if step != ASSESS or site != "site-3"}
+        return {site: reply for site, reply in replies.items() if step != StepName.ASSESS or site != "site-3"}
 
     outcome = run_lloyd(ask, sites)
     assert outcome.metrics == {}
@@ -144,7 +128,7 @@ def test_a_site_that_sends_no_key_is_left_out() -> None:
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         replies = honest(step, round_, arrays, asked)
-        if step == KEYS:
+        if step == StepName.KEYS:
             broken = {**replies["site-1"].arrays, "key": np.array([7])}
             replies["site-1"] = SiteReply(broken)
         return replies
@@ -210,9 +194,13 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
         *COLUMNS,
         SPREAD,
         counts_of(SPREAD),
-        SCORE,
-        ASSESS,
-        *(name for name in PROFILING if name not in (PROFILE_TOTALS, counts_of(PROFILE_TOTALS))),
+        StepName.SCORE,
+        StepName.ASSESS,
+        *(
+            name
+            for name in StepName.PROFILING
+            if name not in (StepName.PROFILE_TOTALS, counts_of(StepName.PROFILE_TOTALS))
+        ),
     }
 
 
@@ -223,19 +211,22 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         found: list[str] = json.loads(text)["executors"][0]["tasks"]
         return found
 
-    assert set(tasks(FEWER)) == {KEYS, NAMES, *COLUMNS, *SUMS, ASSESS}
-    assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE), *PROFILING} & set(tasks(PLAIN))
+    assert set(tasks(FEWER)) == {StepName.KEYS, StepName.NAMES, *COLUMNS, *SUMS, StepName.ASSESS}
+    assert not {StepName.KEYS, counts_of(SPREAD), counts_of(UPDATE), *StepName.PROFILING} & set(tasks(PLAIN))
     profiled = PLAIN.model_copy(update={"profile": True})
-    assert set(PROFILING) & set(tasks(profiled)) == {PROFILE, PROFILE_BINS}
+    assert set(StepName.PROFILING) & set(tasks(profiled)) == {StepName.PROFILE, StepName.PROFILE_BINS}
     of_totals = set(tasks(FEWER.model_copy(update={"profile": True})))
-    assert set(PROFILING) & of_totals == {PROFILE_TOTALS, counts_of(PROFILE_TOTALS)}
-    assert set(PROFILING) & set(tasks(profiled, missing="mean")) == {PROFILE_KNOWN, PROFILE_KNOWN_BINS}
+    assert set(StepName.PROFILING) & of_totals == {StepName.PROFILE_TOTALS, counts_of(StepName.PROFILE_TOTALS)}
+    assert set(StepName.PROFILING) & set(tasks(profiled, missing="mean")) == {
+        StepName.PROFILE_KNOWN,
+        StepName.PROFILE_KNOWN_BINS,
+    }
 
 
 def test_a_job_that_was_asked_for_without_secure_sums_is_as_it_was() -> None:
     sites, _ = iid_sites()
     outcome = run_inprocess(get("lloyd"), {}, sites, PLAIN)
-    assert KEYS not in [record["step"] for record in outcome.rounds]
+    assert StepName.KEYS not in [record["step"] for record in outcome.rounds]
 
 
 # NVFlare

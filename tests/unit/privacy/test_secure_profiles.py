@@ -20,7 +20,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.protocol.cluster_arrays import MEANS, ROWS, SQUARES
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, CLUSTER, PROFILE_TOTALS, PROFILE_TOTALS_COUNTS, PROFILING, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.privacy.secure_cases import asker, lloyd_sites
 
@@ -63,14 +63,14 @@ def everything(groups: Message) -> FloatArray:
 def test_no_total_less_another_one_is_the_row_of_a_small_cluster(totals):
     rows = sites()
     result = run(rows)
-    own = {step: total for step, total in totals if step in (PROFILE_TOTALS, "update")}  # the last of each
+    own = {step: total for step, total in totals if step in (StepName.PROFILE_TOTALS, "update")}  # the last of each
     assert result.arrays[ROWS].tolist()[2] == 0
     assert result.arrays[ROWS].sum() == sum(map(len, rows.values()))
     # What a server has: sums of all rows by group, in the last round and in the profile. Nothing moved between them.
-    np.testing.assert_allclose(everything(own[PROFILE_TOTALS]), everything(own["update"]), rtol=1e-12)
+    np.testing.assert_allclose(everything(own[StepName.PROFILE_TOTALS]), everything(own["update"]), rtol=1e-12)
     for name in ("cluster", "counts"):
-        np.testing.assert_array_equal(own[PROFILE_TOTALS][name], own["update"][name])
-    np.testing.assert_allclose(own[PROFILE_TOTALS]["centroids"], own["update"]["centroids"], rtol=1e-12)
+        np.testing.assert_array_equal(own[StepName.PROFILE_TOTALS][name], own["update"][name])
+    np.testing.assert_allclose(own[StepName.PROFILE_TOTALS]["centroids"], own["update"]["centroids"], rtol=1e-12)
     # The attack would succeed on a profile that leaves out what is too small, as one without secure sums does.
     labels = {site: assign(X, result.centroids)[0] for site, X in rows.items()}
     names = ("cluster", "counts", "centroids", "m2")
@@ -124,8 +124,11 @@ def test_nothing_of_a_profile_leaves_a_site_unmasked():
     outcome = run_federation(
         LloydAggregator(3, seed=2), ask, list(rows), FederationOptions(secure_sums=True, profile=True)
     )
-    of_profile = [arrays for step, arrays in seen if step in PROFILING]
-    assert {step for step, _ in seen if step in PROFILING} == {PROFILE_TOTALS, PROFILE_TOTALS_COUNTS}
+    of_profile = [arrays for step, arrays in seen if step in StepName.PROFILING]
+    assert {step for step, _ in seen if step in StepName.PROFILING} == {
+        StepName.PROFILE_TOTALS,
+        StepName.PROFILE_TOTALS_COUNTS,
+    }
     assert all(set(arrays) == {"masked", SECONDS} for arrays in of_profile)
     assert outcome.arrays[ROWS].sum() == 121
 
@@ -136,7 +139,7 @@ def test_a_site_that_drops_out_leaves_the_result_without_a_profile():
 
     def ask(step, round_, arrays, asked):
         replies = dict(honest(step, round_, arrays, asked))
-        if step == PROFILE_TOTALS:
+        if step == StepName.PROFILE_TOTALS:
             replies.pop("site-1")
         return replies
 
@@ -153,8 +156,8 @@ def test_a_site_that_drops_out_leaves_the_result_without_a_profile():
     [
         ({}, "profile"),
         ({}, "profile_bins"),
-        ({"missing": "mean"}, PROFILE_TOTALS),
-        ({"trim_rows": 0.1}, PROFILE_TOTALS),
+        ({"missing": "mean"}, StepName.PROFILE_TOTALS),
+        ({"trim_rows": 0.1}, StepName.PROFILE_TOTALS),
     ],
 )
 def test_a_site_describes_nothing_else_in_such_a_job(params, step):
@@ -171,25 +174,27 @@ def test_a_site_describes_nothing_else_in_such_a_job(params, step):
 
 def test_a_site_asked_for_totals_without_masks_refuses():
     executor = get("lloyd").build(3, 0, {})[0]
-    task = Task(PROFILE_TOTALS, 0, {"centroids": np.zeros((3, 2)), "reported": np.ones(3, dtype=np.int64)}, "site-1")
+    task = Task(
+        StepName.PROFILE_TOTALS, 0, {"centroids": np.zeros((3, 2)), "reported": np.ones(3, dtype=np.int64)}, "site-1"
+    )
     with pytest.raises(Refusal, match="lets out sums only masked"):
         executor.answer(task, np.random.default_rng(0).normal(size=(50, 2)), never_abort)
 
 
 def test_a_policy_lets_totals_out_after_the_assessment_only():
     gate, arrays = PolicyEnforcer(Policy()), {"centroids": np.zeros((2, 3))}
-    gate.check_request(CLUSTER, 0, {})
+    gate.check_request(StepName.CLUSTER, 0, {})
     with pytest.raises(Refusal, match="too late"):
-        gate.check_request(PROFILE_TOTALS, 1, arrays)
-    gate.check_request(ASSESS, 1, arrays)
-    gate.check_request(PROFILE_TOTALS_COUNTS, 1, arrays)
-    gate.check_request(PROFILE_TOTALS, 1, arrays)
+        gate.check_request(StepName.PROFILE_TOTALS, 1, arrays)
+    gate.check_request(StepName.ASSESS, 1, arrays)
+    gate.check_request(StepName.PROFILE_TOTALS_COUNTS, 1, arrays)
+    gate.check_request(StepName.PROFILE_TOTALS, 1, arrays)
     with pytest.raises(Refusal, match="before"):
-        gate.check_request(PROFILE_TOTALS, 1, arrays)
+        gate.check_request(StepName.PROFILE_TOTALS, 1, arrays)
 
 
 def test_a_policy_describes_the_groups_of_rows_that_the_rounds_did(totals):
     run(sites(), policy={"min_count": 5})
-    own = {step: total for step, total in totals if step in (PROFILE_TOTALS, "update")}
-    np.testing.assert_array_equal(own[PROFILE_TOTALS]["counts"], own["update"]["counts"])
-    np.testing.assert_allclose(own[PROFILE_TOTALS]["centroids"], own["update"]["centroids"], rtol=1e-12)
+    own = {step: total for step, total in totals if step in (StepName.PROFILE_TOTALS, "update")}
+    np.testing.assert_array_equal(own[StepName.PROFILE_TOTALS]["counts"], own["update"]["counts"])
+    np.testing.assert_allclose(own[StepName.PROFILE_TOTALS]["centroids"], own["update"]["centroids"], rtol=1e-12)

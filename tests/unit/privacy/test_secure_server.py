@@ -30,7 +30,7 @@ from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, KEYS, Task
+from flareclust.protocol.task import StepName, Task
 from tests.computed import replied
 from tests.kits import Kits
 
@@ -75,7 +75,7 @@ class Server:
         self.victim._sums.is_at(startups[VICTIM], JOB, folder)
         self.terms = None if policy is None else SiteSession(policy, JOB)
         self.refusals: list[str] = []
-        self.key = key_of(self.ask(KEYS, {})["key"])
+        self.key = key_of(self.ask(StepName.KEYS, {})["key"])
         self._round = 0
 
     def ask(self, step: str, arrays: Message, round_: int = 0) -> Message:
@@ -206,11 +206,11 @@ def test_a_process_that_was_started_anew_gives_no_second_key_in_a_job(
     Server(startups, tmp_path / "next", SecureSums(9))
 
 
-@pytest.mark.parametrize("step", [UPDATE, ASSESS, SPREAD, counts_of(UPDATE), CLUSTER])
+@pytest.mark.parametrize("step", [UPDATE, StepName.ASSESS, SPREAD, counts_of(UPDATE), StepName.CLUSTER])
 def test_a_job_that_says_secure_sums_gets_none_without_keys(step: str) -> None:
     """Nor seeds, which such a job does not need."""
     executor = LloydExecutor(k=2)
-    arrays = {} if step in (SPREAD, CLUSTER) else TASK
+    arrays = {} if step in (SPREAD, StepName.CLUSTER) else TASK
     executor.hold_to(SecureSums(3))
     with pytest.raises(Refusal, match=f"secure sums, .*the step {step}|only masked, .*the step {step}"):
         executor.answer(Task(step, 0, dict(arrays), VICTIM), ROWS, never_abort)
@@ -224,7 +224,7 @@ def test_the_columns_of_a_job_that_says_secure_sums_are_described_without_sums()
     for job, message in ((None, 2), (SecureSums(3), 0)):
         executor, _ = get("masked").build(2, 0, {"scale": "standard"})
         executor.hold_to(job)
-        assert executor.answer(Task(DESCRIBE, 0, {}, VICTIM), rows, never_abort).arrays["mean"].size == message
+        assert executor.answer(Task(StepName.DESCRIBE, 0, {}, VICTIM), rows, never_abort).arrays["mean"].size == message
 
 
 @pytest.mark.parametrize("name", ["lloyd", "masked", "portfolio", "kfed", "dp-lloyd"])
@@ -271,4 +271,4 @@ def test_the_assessment_is_masked_even_where_an_algorithm_does_not_say_that_it_a
     executor = Forgetful(k=2)
     executor.hold_to(SecureSums(3))
     with pytest.raises(Refusal, match="secure sums, and was asked for those of the step assess without"):
-        executor.answer(Task(ASSESS, 1, dict(TASK), VICTIM), ROWS, never_abort)
+        executor.answer(Task(StepName.ASSESS, 1, dict(TASK), VICTIM), ROWS, never_abort)

@@ -24,7 +24,7 @@ from flareclust.privacy.secure_aggregation.totals import MOST_SITES
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, KEYS, MOMENTS, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from tests.computed import replied
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN
@@ -35,14 +35,14 @@ def test_once_a_site_has_given_its_key_its_sums_leave_masked_only() -> None:
     executor = LloydExecutor(k=2)
     centroids = {"centroids": rows[:2].copy()}
     assert "centroids" in executor.answer(Task(UPDATE, 1, dict(centroids), "a"), rows, never_abort).arrays
-    executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
-    for step in (UPDATE, ASSESS):
+    executor.answer(Task(StepName.KEYS, 0, {}, "a"), rows, never_abort)
+    for step in (UPDATE, StepName.ASSESS):
         with pytest.raises(
             Refusal, match=f"part in a job with secure sums, and was asked for those of the step {step}"
         ):
             executor.answer(Task(step, 1, dict(centroids), "a"), rows, never_abort)
     with pytest.raises(Refusal, match="has given its key before"):
-        executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
+        executor.answer(Task(StepName.KEYS, 0, {}, "a"), rows, never_abort)
 
 
 def test_what_is_asked_for_masked_only_is_never_sent_otherwise() -> None:
@@ -103,7 +103,7 @@ def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> N
     assert message["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
     np.testing.assert_allclose(message["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
     executor = get("masked").build(2, 0, {"scale": "standard"})[0]
-    message = replied(executor, Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), policy)
+    message = replied(executor, Task(StepName.MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), policy)
     np.testing.assert_allclose(message["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 
 
@@ -127,9 +127,9 @@ def test_a_key_does_not_tell_whether_a_value_is_large_where_numbers_are_differen
         executor = get(name).build(2)[0]
         if keeps:
             with pytest.raises(Refusal, match="values beyond 1e"):
-                executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
+                executor.answer(Task(StepName.KEYS, 0, {}, "a"), rows, never_abort)
         else:
-            assert "key" in executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort).arrays
+            assert "key" in executor.answer(Task(StepName.KEYS, 0, {}, "a"), rows, never_abort).arrays
 
 
 def test_totals_are_of_as_many_sites_as_they_have_room_for() -> None:
@@ -150,7 +150,7 @@ def test_a_server_that_sends_values_beyond_the_bound_gets_no_sum_more_in_the_job
         run_inprocess(get("lloyd"), {"start": far}, sites, OPTIONS)
     rows = np.random.default_rng(0).normal(size=(40, 2))
     executor = LloydExecutor(k=2)
-    own = executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort).arrays
+    own = executor.answer(Task(StepName.KEYS, 0, {}, "a"), rows, never_abort).arrays
     keys = KeyTable({"a": key_of(own["key"]), "b": SiteMasks("b").public, "c": SiteMasks("c").public}).sent()
     for scale, words in ((1e16, "beyond 1e"), (1.0, "nothing more")):
         task = Task(UPDATE, 0, {"centroids": np.eye(2) * scale, **keys}, "a")

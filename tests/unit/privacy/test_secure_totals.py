@@ -22,7 +22,7 @@ from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, DESCRIBE, KEYS, MOMENTS, Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.promised import overlapping_sites
 from tests.examples import examples
@@ -155,7 +155,7 @@ def test_standardisation_from_totals_is_the_plain_one(name: str) -> None:
         np.testing.assert_allclose(secure.arrays[array], plain.arrays[array], rtol=1e-14)
     np.testing.assert_array_equal(secure.arrays["column_masks"], plain.arrays["column_masks"])
     np.testing.assert_allclose(secure.centroids, plain.centroids, rtol=1e-9, atol=1e-12)
-    assert [record["step"] for record in secure.rounds[:3]] == [KEYS, DESCRIBE, MOMENTS]
+    assert [record["step"] for record in secure.rounds[:3]] == [StepName.KEYS, StepName.DESCRIBE, StepName.MOMENTS]
     assert secure.n_rounds == plain.n_rounds
 
 
@@ -163,9 +163,9 @@ def test_with_secure_sums_a_description_tells_no_sums() -> None:
     tables, _ = overlapping_sites()
     site, own = next(iter(tables.items()))
     executor = get("masked").build(4, 0, {"scale": "standard"})[0]
-    assert len(executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays["mean"])
-    executor.answer(Task(KEYS, 0, {}, site), own, never_abort)
-    reported = executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays
+    assert len(executor.answer(Task(StepName.DESCRIBE, 0, {}, site), own, never_abort).arrays["mean"])
+    executor.answer(Task(StepName.KEYS, 0, {}, site), own, never_abort)
+    reported = executor.answer(Task(StepName.DESCRIBE, 0, {}, site), own, never_abort).arrays
     assert len(reported["mean"]) == len(reported["m2"]) == 0
 
 
@@ -184,19 +184,19 @@ def test_totals_less_local_clusters_are_never_of_a_single_row() -> None:
 
     def untold() -> FloatArray:
         """Return the sum of the rows in no cluster that is sent, as the server computes it from a total over all rows."""
-        sent = executor.answer(Task(CLUSTER, 0, {}, "site-1"), rows, never_abort).arrays
+        sent = executor.answer(Task(StepName.CLUSTER, 0, {}, "site-1"), rows, never_abort).arrays
         return np.append(rows.sum(axis=0) - sent["counts"] @ sent["centroids"], len(rows) - sent["counts"].sum())
 
     np.testing.assert_allclose(untold(), [1e3, 0, 0, 1], atol=1e-6)  # no totals follow: the outlier stays unknown
-    executor.answer(Task(KEYS, 0, {}, "site-1"), rows, never_abort)
+    executor.answer(Task(StepName.KEYS, 0, {}, "site-1"), rows, never_abort)
     assert untold()[-1] == 0  # it has joined others
 
 
 def test_a_site_whose_clusters_would_leave_one_row_alone_sends_one_cluster() -> None:
     rows = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.3], [50.0, 50.0], [50.0, 50.0]])
     executor = get("portfolio").build(2, 0, {})[0]
-    executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
-    sent = executor.answer(Task(CLUSTER, 0, {}, "a"), rows, never_abort).arrays
+    executor.answer(Task(StepName.KEYS, 0, {}, "a"), rows, never_abort)
+    sent = executor.answer(Task(StepName.CLUSTER, 0, {}, "a"), rows, never_abort).arrays
     np.testing.assert_allclose(sent["centroids"], rows.mean(axis=0)[None])
 
 

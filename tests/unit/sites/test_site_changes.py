@@ -9,7 +9,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.core.chunks import is_mapped
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 from tests.unit.sites.site_cases import X, site
 
 # --- rows that are used from where they lie ---
@@ -36,7 +36,7 @@ def test_a_site_refuses_where_its_file_changes_under_a_job(local, path, how):
     table = site(local, path=path, memory=1000).table()
     assert is_mapped(table.X)
     lloyd = LloydExecutor(k=2, min_count=2)
-    task = Task(CLUSTER, 0, {}, "site-1")
+    task = Task(StepName.CLUSTER, 0, {}, "site-1")
     assert "centroids" in lloyd.answer(task, table, never_abort).arrays
     change(local / "rows.npy", how)
     with pytest.raises(Refusal, match="its file changed while the job ran") as refused:
@@ -54,7 +54,7 @@ def test_nothing_leaves_a_site_whose_file_changes_while_it_computes(local):
             return super().local(*args)
 
     with pytest.raises(Refusal, match="its file changed while the job ran"):
-        Slow(k=2, min_count=2).answer(Task(CLUSTER, 0, {}, "site-1"), table, never_abort)
+        Slow(k=2, min_count=2).answer(Task(StepName.CLUSTER, 0, {}, "site-1"), table, never_abort)
 
 
 def test_a_file_that_was_read_into_memory_may_change(local):

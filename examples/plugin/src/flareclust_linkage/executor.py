@@ -15,7 +15,7 @@ from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import StepName, Task
 
 
 class LinkageParams(ClusteringParams):
@@ -30,7 +30,7 @@ class LinkageExecutor(ClusteringExecutor):
 
     params: LinkageParams
 
-    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k"), spread=real("k", minimum=0)))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k"), spread=real("k", minimum=0)))}
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the rows (n, d) and describe the clusters."""
