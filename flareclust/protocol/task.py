@@ -9,8 +9,9 @@ from flareclust.protocol.schema import Schema, counts, index, real
 class StepName:
     """The names of the steps, which are those of the NVFlare tasks; an algorithm may have more of its own."""
 
-    #: The steps that every algorithm knows. SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
-    #: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
+    #: The steps that every algorithm knows. SCORE is answered for all algorithms that list it: how well each of several
+    #: solutions fits the site's rows. DESCRIBE comes first in algorithms for sites with different columns
+    #: (`flareclust.executors.described`).
     DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
 
     #: The same with fewer sums, where an algorithm also asks for all of them: those of squared distances only, and with the
