@@ -69,11 +69,11 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     def _initialised(self, image: Any, replies: Mapping[str, Message]) -> Round:
         """Draw the first weights (line 2)."""
-        from flareclust.deep.networks import build, weights_of
+        from flareclust.deep import networks as deep_networks
 
-        network = build(self.params.network, image, self.params.seed)
+        network = deep_networks.build(self.params.network, image, self.params.seed)
         on_gpu = sum(int(reply["cuda"]) for reply in replies.values())
-        task = {"weights": weights_of(network), "image": image}
+        task = {"weights": deep_networks.weights_of(network), "image": image}
         classes = max(int(reply["classes"]) for reply in replies.values())
         return self._with_network(
             self._inner().begin(),
@@ -144,9 +144,11 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     def _features(self, image: IntArray) -> int:
         """Return the number of features that a linear classifier gets."""
-        from flareclust.deep.networks import build, features_of
+        from flareclust.deep import networks as deep_networks
 
-        return features_of(build(self.params.network, image, self.params.seed).backbone, image)
+        return deep_networks.features_of(
+            deep_networks.build(self.params.network, image, self.params.seed).backbone, image
+        )
 
     def _inner(self) -> ClusteringAggregator:
         return _CENTROIDS[self.params.centroids](self.params.k, self.params.seed)
@@ -168,11 +170,11 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     def result(self, round_: Round) -> Message:
         """Return the weights by name, too."""
-        from flareclust.deep.networks import build, load_weights, named
+        from flareclust.deep import networks as deep_networks
 
-        network = build(self.params.network, round_.task["image"], self.params.seed)
-        load_weights(network, round_.task["weights"])
-        return {**super().result(round_), **named(network)}
+        network = deep_networks.build(self.params.network, round_.task["image"], self.params.seed)
+        deep_networks.load_weights(network, round_.task["weights"])
+        return {**super().result(round_), **deep_networks.named(network)}
 
 
 def _progress(round_: Round) -> Message:

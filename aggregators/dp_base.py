@@ -10,7 +10,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.executors import dp_base, parameters
-from flareclust.privacy.dp.accounting import MOST_EPSILON, WHOLE, epsilon_of, rho_of
+from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import cluster_arrays
@@ -36,15 +36,17 @@ class PrivateAggregator(ClusteringAggregator):
     def noise(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
         of_unit = sensitivity * self.params.rows_of_unit
-        return sigma(of_unit, share * WHOLE * rho_of(self.params.epsilon, self.params.delta)) * math.sqrt(sites)
+        return sigma(
+            of_unit, share * accounting.WHOLE * accounting.rho_of(self.params.epsilon, self.params.delta)
+        ) * math.sqrt(sites)
 
     #: Whether sites share one noise in jobs with secure sums.
     shares_noise = False
 
     def epsilon_for(self, factor: float) -> float:
         """Return the epsilon, at the job's delta, at which the noise is a factor smaller; it can be more than any that is allowed."""
-        rho = rho_of(self.params.epsilon, self.params.delta) * factor**2
-        return epsilon_of(min(rho, 2 * MOST_EPSILON), self.params.delta)
+        rho = accounting.rho_of(self.params.epsilon, self.params.delta) * factor**2
+        return accounting.epsilon_of(min(rho, 2 * accounting.MOST_EPSILON), self.params.delta)
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all clusters stand out of the noise, from public numbers only; 0 where it is not known."""
@@ -68,7 +70,7 @@ class PrivateAggregator(ClusteringAggregator):
         """
         moved, factor = 1 / max(ratio, 1e-3), dp_sums.CLEAR / max(ratio, 1e-3)
         epsilon = self.epsilon_for(factor)
-        helps = [f"epsilon={epsilon:.2g}"] if epsilon < MOST_EPSILON else []
+        helps = [f"epsilon={epsilon:.2g}"] if epsilon < accounting.MOST_EPSILON else []
         helps.append(f"{factor:.2g} times as many rows")
         if self.shares_noise and noises >= LEAST_SITES:
             helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")

@@ -30,9 +30,9 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import grid as dp_grid
+from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
 from flareclust.core.rounds import remember
 from flareclust.executors import dp_base, dp_lloyd
 from flareclust.privacy.dp.mechanism import deviation_of_total
@@ -136,15 +136,17 @@ class DPLloydAggregator(PrivateAggregator):
         noisy = np.sum(usable, axis=0).reshape(shape)
         noise = self._noise(round_, 1.0, dp_base.GRID_START, len(usable))
         centroids, _ = dp_grid.grid_clusters(noisy, noise, dp_grid.cell_centers(box, shape), self.params.k, rng)
-        started = self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, dp_base.GRID_START)
+        started = self._started(
+            round_, centroids, dp_steps.half_way(centroids, box), float(noisy.sum()), {}, dp_base.GRID_START
+        )
         return _reported(started, dp_base.GRID_START, noisy, noise)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
         totals = np.concatenate([np.atleast_1d(total) for total in self._totals(dp_lloyd.OUTLINE, sent)])
         noise = self._noise(round_, dp_sums.moment_sensitivity(), dp_base.MOMENTS_START, len(sent)) / dp_sums.UNIT
-        found = moments(totals, box, noise)
-        centroids, radii = spread_start(found, box, self.params.k, rng)
+        found = dp_steps.moments(totals, box, noise)
+        centroids, radii = dp_steps.spread_start(found, box, self.params.k, rng)
         started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, dp_base.MOMENTS_START)
         # Without the number of rows, which is hardly ever small beside its noise.
         return _reported(started, dp_base.MOMENTS_START, totals[1:], noise)
@@ -168,7 +170,7 @@ class DPLloydAggregator(PrivateAggregator):
             following = Round(task, record={**round_.record, **kept}, step=dp_lloyd.AXES)
         else:
             outline = found.moments(box)
-            centroids, radii = spread_start(outline, box, self.params.k, rng)
+            centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rng)
             following = self._started(
                 round_, centroids, radii, outline.rows, {"mean": outline.mean}, dp_base.MOMENTS_START
             )
@@ -213,7 +215,7 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / dp_sums.UNIT
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
-        centroids, rows = next_centroids(before, radii, total, noise, done, box, mean)
+        centroids, rows = dp_steps.next_centroids(before, radii, total, noise, done, box, mean)
         record = remember(round_.record, centroids, self.params.k)
         record |= {
             "counts": np.rint(np.maximum(rows, 0)).astype(np.int64),
@@ -232,7 +234,7 @@ class DPLloydAggregator(PrivateAggregator):
             reach = reach_of(radii, box)
             return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, record)
         if mean is None:
-            radii = half_way(centroids, box)
+            radii = dp_steps.half_way(centroids, box)
         elif "main_axes" in record:
             radii = dp_axes.settled_radii(radii, total, noise, box)
         return Round(

@@ -21,9 +21,9 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
 from flareclust.core import clusterers
 from flareclust.core.dp import grid as dp_grid
+from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.lloyd import half_way
 from flareclust.core.lloyd import sums_by_label
 from flareclust.executors import dp_base, dp_lloyd, dp_oneshot
 from flareclust.protocol import cluster_arrays
@@ -75,7 +75,7 @@ class DPOneShotAggregator(PrivateAggregator):
         centroids, labels = clusterers.weighted_kmeans(points, weights, self.params.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
         box = Box.around(boxes)
-        reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
+        reach = reach_of(kept.get("received_radii", dp_steps.half_way(centroids, box)), box)
         record = {**kept, **box.sent(), "counts": np.rint(rows).astype(np.int64), SITES: np.array(len(sent))}
         record[cluster_arrays.SIGNAL] = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
         diagnostics = {

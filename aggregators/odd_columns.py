@@ -11,7 +11,7 @@ import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.scaling import Spread, rounded
-from flareclust.evaluation.agreement import counted_oddities, unit_warnings
+from flareclust.evaluation import agreement
 from flareclust.features import alignment
 from flareclust.features.columns import Columns, by_column
 
@@ -80,7 +80,7 @@ def odd_between_sites(
         dates: the columns of days since 1970-01-01.
     """
     if ODD_SITES in arrays:
-        return counted_oddities(arrays[ODD_SITES], names)
+        return agreement.counted_oddities(arrays[ODD_SITES], names)
     if SITE_CELLS not in arrays:
         return []
     sites = arrays[SCALED_SITES].tolist()
@@ -89,7 +89,9 @@ def odd_between_sites(
         arrays[name][np.ix_(present, ~left_out)] for name in (SITE_CELLS, SITE_MEANS, SITE_DEVIATIONS)
     )
     compared = [name for name, leave in zip(names, left_out.tolist(), strict=True) if not leave]
-    return unit_warnings([site for site in sites if site not in absent], cells, means, deviations, compared, dates)
+    return agreement.unit_warnings(
+        [site for site in sites if site not in absent], cells, means, deviations, compared, dates
+    )
 
 
 def log_before_rounds(sentences: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers, robust
-from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, decides, score_candidates, scores_mean
+from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors import pooled
 from flareclust.protocol.replies import gathered
@@ -67,14 +67,14 @@ class PooledAggregator(ScaledAggregator):
                 f"{len(centers)} or less"
             )
         solutions = [solution(k)[0] for k in range(self.params.k_min, self.params.k + 1)]
-        if scores_mean(self.params.criterion):
+        if criteria.scores_mean(self.params.criterion):
             counted = filtered.weights if self.params.weighted else rows[filtered.kept]
             mean, all_in_one = clusterers.weighted_kmeans(filtered.points, counted, 1, 1, rng)
             solutions.insert(0, filtered.centers(mean, all_in_one))
-        return Round(stack(solutions), False, diagnostics, record, STEP_OF[self.params.criterion])
+        return Round(stack(solutions), False, diagnostics, record, criteria.STEP_OF[self.params.criterion])
 
     def _choose(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        fields, mean = self.schema(round_.step).fields, scores_mean(self.params.criterion)
+        fields, mean = self.schema(round_.step).fields, criteria.scores_mean(self.params.criterion)
         total = robust.typical_totals(list(replies.values()), fields, self.params.rule)
         if not total["rows"]:
             needed = values_needed(round_.task, fields, round_.task["candidates"].shape[1])
@@ -82,13 +82,13 @@ class PooledAggregator(ScaledAggregator):
                 f"every site has too few rows to compare k={self.params.k_min}..{self.params.k} without disclosing them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
-        selection = score_candidates(round_.task, total, mean=mean)
-        if not decides(selection, self.params.criterion):
+        selection = criteria.score_candidates(round_.task, total, mean=mean)
+        if not criteria.decides(selection, self.params.criterion):
             raise JobFailed(
                 f"{self.params.criterion} tells none of k={self.params.k_min}..{self.params.k} from the others: its values are all the same, or "
                 "undefined; take another criterion or a longer range, or give one k"
             )
-        best = choose(selection, self.params.criterion)
+        best = criteria.choose(selection, self.params.criterion)
         centroids = unstack(round_.task)[best + mean]
         scored = [int(reply["rows"]) for reply in replies.values() if reply["rows"] > 0]
         diagnostics = {
@@ -108,6 +108,6 @@ class PooledAggregator(ScaledAggregator):
         return [f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites"]
 
 
-def _arrays_of(selection: KSelection) -> Message:
+def _arrays_of(selection: criteria.KSelection) -> Message:
     """Return the judgement as arrays for result.npz."""
     return {f"choice_{name}": value for name, value in selection._asdict().items()}

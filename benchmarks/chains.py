@@ -21,7 +21,7 @@ from sklearn import datasets
 import flareclust
 from flareclust._foundation.typing import IntArray
 from flareclust.core.exponent import LEAST_W, PAPER_W
-from flareclust.evaluation.metrics import ari
+from flareclust.evaluation import metrics
 
 TABLES = MappingProxyType(
     {
@@ -66,7 +66,7 @@ def indices(drawn: Chain, common: int, seed: int) -> list[float]:
     for name in SETTINGS:
         setting = settings_of(name, common)
         ran = flareclust.run(name.split()[0], data=sites, k=len(np.unique(y)), seed=seed, scale="standard", **setting)
-        found.append(ari(np.concatenate([ran.site_labels[site] for site in sites]), y))
+        found.append(metrics.ari(np.concatenate([ran.site_labels[site] for site in sites]), y))
     return found
 
 

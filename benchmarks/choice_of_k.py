@@ -20,7 +20,7 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator
 from flareclust.data.partition import partition
 from flareclust.data.tables import Table
-from flareclust.evaluation.criteria import RULES, choose, score_candidates
+from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import ALL_SCORES, score_sums
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.privacy.context import SiteContext, SiteRows
@@ -81,10 +81,10 @@ def chosen(sites: list[FloatArray], seed: int) -> dict[str, int]:
             continue
     task = aggregator.advance(Round(), uploads).task
     sums = [score_sums(task, rows, ALL_SCORES, MIN_COUNT, limited=False) for rows in sites]
-    selection = score_candidates(
+    selection = criteria.score_candidates(
         task, {name: np.sum([one[name] for one in sums], axis=0) for name in ALL_SCORES}, mean=True
     )
-    return {rule: int(selection.k[choose(selection, rule)]) for rule in RULES}
+    return {rule: int(selection.k[criteria.choose(selection, rule)]) for rule in criteria.RULES}
 
 
 def cases(seeds: int) -> Iterator[tuple[tuple[str, str, int, int], dict[str, int]]]:
@@ -101,13 +101,13 @@ def cases(seeds: int) -> Iterator[tuple[tuple[str, str, int, int], dict[str, int
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    errors: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: {rule: [] for rule in RULES})
+    errors: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: {rule: [] for rule in criteria.RULES})
     for (kind, split, m, k), found in cases(seeds):
         for group in (("set", kind), ("split", split), ("sites", str(m)), ("k", str(k)), ("all", "")):
             for rule, number in found.items():
                 errors[group][rule].append(abs(number - k))
     print("right in %, mean of |k - true| in brackets\n")
-    print("| | | " + " | ".join(RULES) + " |\n" + "| --- " * (len(RULES) + 2) + "|")
+    print("| | | " + " | ".join(criteria.RULES) + " |\n" + "| --- " * (len(criteria.RULES) + 2) + "|")
     for (group, name), by_rule in sorted(
         errors.items(), key=lambda item: list(dict.fromkeys(g for g, _ in errors)).index(item[0][0])
     ):

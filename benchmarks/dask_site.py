@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from flareclust._foundation.typing import FloatArray, never_abort
-from flareclust.core import local, part_kmeans, part_sums
-from flareclust.core.assessment import assessment_sums
+from flareclust.core import assessment, local, part_kmeans, part_sums
 from flareclust.data.tables import File
 from flareclust.sites.cluster import DaskParts, parts_on
 
@@ -81,7 +80,7 @@ def main(per_part: int = 250_000, n_parts: int = 8) -> None:
                 lambda: local.lloyd_update(X, centroids, 2),
                 lambda: part_sums.lloyd_update(parts, centroids, 2),
             ),
-            "assess": (lambda: assessment_sums(X, centroids), lambda: part_sums.assessed(parts, centroids)),
+            "assess": (lambda: assessment.assessment_sums(X, centroids), lambda: part_sums.assessed(parts, centroids)),
             "k-means": (
                 lambda: local.local_clusters(X, K, rng(), n_init=1, min_count=2, aborted=never_abort),
                 lambda: part_kmeans.local_clusters(parts, K, rng(), n_init=1, min_count=2),

@@ -33,8 +33,8 @@ import pyarrow.parquet
 
 from benchmarks.speed.page import PAGE, between, duration
 from benchmarks.streams import add_up, forget, read_raw
+from flareclust.data import file_formats
 from flareclust.data.cells import FiniteCheck, as_numbers
-from flareclust.data.file_formats import Selection
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import FORMATS, File, Numbers
 
@@ -96,7 +96,7 @@ def by_pyarrow(file: Path) -> None:
 def read(file: Path) -> None:
     """Give checked rows, piece by piece."""
     check = FiniteCheck(None, file.name)
-    with FORMATS[file.suffix[1:]](file, file.name, Selection()) as source:
+    with FORMATS[file.suffix[1:]](file, file.name, file_formats.Selection()) as source:
         if source.mapped is not None:
             Numbers().read([File(file, file.name)], RowStore(MEMORY))
             return

@@ -25,7 +25,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message, never_a
 from flareclust.core.lloyd import assign
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
-from flareclust.evaluation.metrics import l2_distance
+from flareclust.evaluation import metrics
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol import registry
@@ -150,7 +150,7 @@ class Federation:
         outcome = run_federation(aggregator, ask, list(self.rows), FederationOptions(assess=False))
         assert not outcome.refused, outcome.refused
         inertia = float(assign(self.all_rows, outcome.centroids)[1].sum())
-        return l2_distance(outcome.centroids, self.truth), inertia, len(outcome.centroids)
+        return metrics.l2_distance(outcome.centroids, self.truth), inertia, len(outcome.centroids)
 
     def lie(self, kind: str, inflated: bool) -> Lie:
         """Return a lie about this federation's data."""

@@ -30,7 +30,7 @@ from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
-from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
+from flareclust.deep import images as deep_images
 from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
@@ -47,8 +47,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.deep.networks import Model
-
+    from flareclust.deep import networks as deep_networks
 
 #: What sites are asked for beside the steps of the centroids: the shape of their images, and training.
 SHAPE, TRAIN = "shape", "train"
@@ -82,9 +81,16 @@ class _Shapes(Schema):
             return {}
         (usual, sharing), (_, next_most), *_ = Counter(shapes.values()).most_common(2)
         if sharing == next_most:  # nobody can say who is right
-            return {site: f"has {described(shape)}, and as many sites have others" for site, shape in shapes.items()}
-        others = f"{sharing} other {'site has' if sharing == 1 else 'sites have'} {described(usual)}"
-        return {site: f"has {described(shape)} where {others}" for site, shape in shapes.items() if shape != usual}
+            return {
+                site: f"has {deep_images.described(shape)}, and as many sites have others"
+                for site, shape in shapes.items()
+            }
+        others = f"{sharing} other {'site has' if sharing == 1 else 'sites have'} {deep_images.described(usual)}"
+        return {
+            site: f"has {deep_images.described(shape)} where {others}"
+            for site, shape in shapes.items()
+            if shape != usual
+        }
 
 
 def step_name(algorithm: str, step: str) -> str:
@@ -114,7 +120,7 @@ class DeepFeCAParams(ClusteringParams, NamesParams):
         "small, resnet18, mlp, or the import path of a torch.nn.Module; auto: small for images, mlp for tables.",
         imports=True,
     )
-    image: Annotated[str, AfterValidator(check_image)] = site(
+    image: Annotated[str, AfterValidator(deep_images.check_image)] = site(
         "auto", "Size of the images in the rows, such as 28x28 or 32x32x3; auto for square ones, none for tables."
     )
     rounds: int = server(15, "Rounds of Algorithm 6 (T).", ge=0, le=MOST_ROUNDS)
@@ -172,9 +178,9 @@ class DeepFeCAExecutor(ClusteringExecutor):
             require("deep", "deepfeca")
         except UserError as error:
             raise Refusal(f"cannot take part: {error}") from None
-        from flareclust.deep.training import device_of
+        from flareclust.deep import training as deep_training
 
-        on_gpu = device_of(self.params.device).type == "cuda"
+        on_gpu = deep_training.device_of(self.params.device).type == "cuda"
         classes = 0
         if self.params.class_column is not None:
             if rows.context.grouped:
@@ -199,23 +205,27 @@ class DeepFeCAExecutor(ClusteringExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Label the images by the nearest of the prototypes, and train the network on the labels (lines 7 and 8)."""
-        from flareclust.deep.networks import weights_of
-        from flareclust.deep.training import Training, device_of, train
+        from flareclust.deep import networks as deep_networks
+        from flareclust.deep import training as deep_training
 
         self.check_enough_rows(rows.X, rows.context)
         if len(rows.X) < 2:
             raise Refusal("has one row, and a network is trained on two or more")
-        p, images = self.params, as_images(rows.X, self._shape(rows.X))
-        network, device = self._network_with(task, rows.X), device_of(p.device)
+        p, images = self.params, deep_images.as_images(rows.X, self._shape(rows.X))
+        network, device = self._network_with(task, rows.X), deep_training.device_of(p.device)
         prototypes = self._prototypes(task)
         labels = self.pseudo_labels(self._embedded(task, network, images), prototypes, task.site)
-        how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports))
+        how = deep_training.Training(
+            p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports)
+        )
         try:
-            loss = train(network, images, labels, prototypes, how, device, int(rows.rng.integers(2**31)), rows.aborted)
+            loss = deep_training.train(
+                network, images, labels, prototypes, how, device, int(rows.rng.integers(2**31)), rows.aborted
+            )
         except Refusal as problem:
             raise Refusal(f"in round {task.round} {problem}") from None
         n = rounded(np.array(len(rows.X)), rows.context.round_counts, rows.context.min_count)
-        return {"weights": n * weights_of(network), "counts": n, "loss": n * loss}
+        return {"weights": n * deep_networks.weights_of(network), "counts": n, "loss": n * loss}
 
     def pseudo_labels(self, embedded: FloatArray, prototypes: FloatArray, site: str) -> IntArray:
         """Return what the site's images are trained to be: the prototype nearest to each embedding (line 7)."""
@@ -238,7 +248,7 @@ class DeepFeCAExecutor(ClusteringExecutor):
             raise Refusal("was asked for sums by class, which the job's settings or its policy exclude")
         data = linear.without(rows.table, self.params.class_column).X
         self.check_enough_rows(data, rows.context)
-        network, images = self._network_with(task, data), as_images(data, self._shape(data))
+        network, images = self._network_with(task, data), deep_images.as_images(data, self._shape(data))
         features = self._embedded(task, network, images, "backbone")
         return features, linear.held_out(len(data), self.params.seed, task.site, rows.context.min_count)
 
@@ -247,24 +257,32 @@ class DeepFeCAExecutor(ClusteringExecutor):
         table = linear.without(table, self.params.class_column)
         if task.step == TRAIN:
             return task, table
-        network, images = self._network_with(task, table.X), as_images(table.X, self._shape(table.X))
+        network, images = self._network_with(task, table.X), deep_images.as_images(table.X, self._shape(table.X))
         return task, Table(self._embedded(task, network, images))
 
     def _embedded(
-        self, task: Task, network: "Model", images: FloatArray, part: Literal["network", "backbone"] = "network"
+        self,
+        task: Task,
+        network: "deep_networks.Model",
+        images: FloatArray,
+        part: Literal["network", "backbone"] = "network",
     ) -> FloatArray:
         """Return what the task's network, or its backbone, makes of the images (n, ...)."""
-        from flareclust.deep.training import device_of, embed
+        from flareclust.deep import training as deep_training
 
         taken = network.backbone if part == "backbone" else network
         return self._last.of(
-            task.site, part, task.arrays["weights"], images, lambda: embed(taken, images, device_of(self.params.device))
+            task.site,
+            part,
+            task.arrays["weights"],
+            images,
+            lambda: deep_training.embed(taken, images, deep_training.device_of(self.params.device)),
         )
 
     def _prototypes(self, task: Task) -> FloatArray:
         """Return the checked prototypes (k, e) of a task."""
         sent = {"prototypes": task.arrays.get("prototypes")}
-        if not 1 <= _PROTOTYPES.check(sent, {"e": EMBEDDED})["k"] <= self.params.k:  # type: ignore[arg-type]
+        if not 1 <= _PROTOTYPES.check(sent, {"e": deep_images.EMBEDDED})["k"] <= self.params.k:  # type: ignore[arg-type]
             raise BadMessage(f"prototypes: expected 1 to {self.params.k} of them")
         return task.arrays["prototypes"]
 
@@ -272,23 +290,23 @@ class DeepFeCAExecutor(ClusteringExecutor):
         """Return the shape (3,) of the images in the rows (n, d)."""
         d = data.shape[1]
         try:
-            return shape_array(image_shape(self.params.image, d), d)
+            return deep_images.shape_array(deep_images.image_shape(self.params.image, d), d)
         except UserError as error:
             raise Refusal(f"cannot take its rows as images: {error}") from error
 
-    def _network_with(self, task: Task, data: FloatArray) -> "Model":
+    def _network_with(self, task: Task, data: FloatArray) -> "deep_networks.Model":
         """Return the network that the task brings; it is built where its weights are used."""
-        from flareclust.deep.networks import build, load_weights
+        from flareclust.deep import networks as deep_networks
 
         shape = self._shape(data)
         if not np.array_equal(task.arrays.get("image", ()), shape):
-            raise BadMessage(f"image: expected {described(shape.tolist())}, as the site has")
+            raise BadMessage(f"image: expected {deep_images.described(shape.tolist())}, as the site has")
         _WEIGHTS.check({"weights": task.arrays.get("weights")})  # type: ignore[dict-item]
         try:
-            network = build(self.params.network, shape, self.params.seed)
+            network = deep_networks.build(self.params.network, shape, self.params.seed)
         except UserError as error:
             raise Refusal(f"cannot build the network: {error}") from error
-        load_weights(network, task.arrays["weights"])
+        deep_networks.load_weights(network, task.arrays["weights"])
         return network
 
 

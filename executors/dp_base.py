@@ -23,7 +23,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import PrivateParams
 from flareclust.executors.phases import ColumnNames, Phase
 from flareclust.privacy.context import SiteContext, SiteRows
-from flareclust.privacy.dp.accounting import WHOLE
+from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession, misfitting
 from flareclust.privacy.policy import PER_ID
 from flareclust.protocol import cluster_arrays
@@ -150,11 +150,15 @@ class PrivateExecutor(ClusteringExecutor):
             share: of the job's rho.
             what: a description for readers of the ledger.
         """
-        return terms.gaussian(sums, self.of_unit(sensitivity), share * WHOLE * terms.rho, what + self._protected)
+        return terms.gaussian(
+            sums, self.of_unit(sensitivity), share * accounting.WHOLE * terms.rho, what + self._protected
+        )
 
     def noisy_sums(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
         """Return sums with noise as `noisy` does; masked sums get only the site's share of the noise."""
-        return terms.summed(sums, self.of_unit(sensitivity), share * WHOLE * terms.rho, what + self._protected)
+        return terms.summed(
+            sums, self.of_unit(sensitivity), share * accounting.WHOLE * terms.rho, what + self._protected
+        )
 
     def of_unit(self, sensitivity: float) -> float:
         """Return the sensitivity to the protected unit (a row or an id), from the sensitivity to a row."""

@@ -15,8 +15,8 @@ from pydantic import model_validator
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.dp import grid as dp_grid
+from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.lloyd import moments, next_centroids, rms_radii, spread_start
 from flareclust.executors.dp_base import (
     ASSESSMENT_SHARE,
     BoxSchema,
@@ -28,7 +28,7 @@ from flareclust.executors.dp_base import (
 )
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteRows
-from flareclust.privacy.dp.accounting import WHOLE
+from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server
@@ -88,14 +88,15 @@ class DPOneShotExecutor(PrivateExecutor):
         sums = dp_sums.moment_sums(data, box, box, aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
         deviation = (
-            sigma(self.of_unit(dp_sums.moment_sensitivity()), start_share(*shape) * WHOLE * terms.rho) / dp_sums.UNIT
+            sigma(self.of_unit(dp_sums.moment_sensitivity()), start_share(*shape) * accounting.WHOLE * terms.rho)
+            / dp_sums.UNIT
         )
-        outline = moments(noisy / dp_sums.UNIT, box, deviation)
-        centroids, radii = spread_start(outline, box, self.params.k, rng)
+        outline = dp_steps.moments(noisy / dp_sums.UNIT, box, deviation)
+        centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rng)
         share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
-        noise = sigma(self.of_unit(sensitivity), share * WHOLE * terms.rho) / dp_sums.UNIT
+        noise = sigma(self.of_unit(sensitivity), share * accounting.WHOLE * terms.rho) / dp_sums.UNIT
         for update in range(self.params.rounds):
             exact = dp_sums.cluster_sums(data, box, centroids, radii, aborted)
             noisy_sums = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {update} at the site"))
-            centroids, rows = next_centroids(centroids, radii, noisy_sums, noise, update, box, outline.mean)
-        return {"centroids": centroids, "rows": rows, "radii": rms_radii(radii, noisy_sums)}
+            centroids, rows = dp_steps.next_centroids(centroids, radii, noisy_sums, noise, update, box, outline.mean)
+        return {"centroids": centroids, "rows": rows, "radii": dp_steps.rms_radii(radii, noisy_sums)}

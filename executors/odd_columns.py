@@ -13,7 +13,7 @@ from flareclust._foundation.typing import BoolArray, Message
 from flareclust.core.disclosure import rounded
 from flareclust.core.scaling import KnownSpread
 from flareclust.data.tables import Table
-from flareclust.evaluation.agreement import own_oddities
+from flareclust.evaluation import agreement
 from flareclust.evaluation.units import ODDITIES, Odd
 from flareclust.features import alignment
 from flareclust.privacy.context import SiteContext
@@ -66,7 +66,7 @@ def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -
         if len(sent[ROWS])
         else None
     )
-    found: list[Odd | None] = [] if own is None else own_oddities(pooled, own, context.min_count)
+    found: list[Odd | None] = [] if own is None else agreement.own_oddities(pooled, own, context.min_count)
     odd = np.zeros((d, len(ODDITIES)), dtype=np.int64)
     names = alignment.names_of(table)
     for j, one in enumerate(found):

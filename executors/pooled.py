@@ -18,7 +18,7 @@ from flareclust._foundation.typing import Message
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.core.local import Sendable, local_clusters
-from flareclust.evaluation.criteria import RULES, USUAL, current_rule
+from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricParams
@@ -66,12 +66,12 @@ class PooledParams(OwnClustersParams, CappedParams, MetricParams):
     restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1, le=MOST_STARTS)
     weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
     k_min: int | None = server(None, "The smallest number of clusters tried; None for k only.", ge=2)
-    criterion: Annotated[str, OneOf(RULES)] = server(USUAL, "The criterion that selects k.")
+    criterion: Annotated[str, OneOf(criteria.RULES)] = server(criteria.USUAL, "The criterion that selects k.")
 
     @field_validator("criterion", mode="before")
     @classmethod
     def _criterion(cls, value: Any) -> Any:
-        return current_rule(value) if isinstance(value, str) else value
+        return criteria.current_rule(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _in_order(self) -> "PooledParams":

@@ -9,7 +9,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_path
-from flareclust.evaluation.criteria import USUAL
+from flareclust.evaluation import criteria
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
 from flareclust.experiment.prepare import in_memory, prepare
@@ -47,7 +47,7 @@ def run(
     partition: str | None = None,
     n_sites: int | None = None,
     seed: int = 0,
-    criterion: str = USUAL,
+    criterion: str = criteria.USUAL,
     engine: str = "inprocess",
     kit: str | Path | None = None,
     track: bool = False,
@@ -122,7 +122,7 @@ def run(
     if isinstance(data, Mapping):
         asked["partition"], asked["n_sites"] = _of_named_sites(data, partition, n_sites)
     ranged = isinstance(k, str | range | tuple) and parse_k(k)[1] is not None
-    if not ranged and criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
+    if not ranged and criterion != criteria.USUAL and "criterion" in registry.get(algorithm).parameters():
         params["criterion"] = criterion  # the algorithm selects k by itself
     if data is not _DEFAULT_DATA:
         asked["data"] = str(data) if isinstance(data, str | Path) else "own data"

@@ -18,7 +18,7 @@ from flareclust.api import run
 from flareclust.data.cells import check_rows
 from flareclust.data.frames import table_of
 from flareclust.data.tables import Table
-from flareclust.evaluation.criteria import USUAL
+from flareclust.evaluation import criteria
 from flareclust.experiment.results.result import Result
 from flareclust.features.scaling import as_clustered, filled
 from flareclust.protocol import registry
@@ -31,7 +31,7 @@ GENERAL: Mapping[str, Any] = {
     "n_clusters": 8,
     "n_sites": 10,
     "partition": "iid",
-    "criterion": USUAL,
+    "criterion": criteria.USUAL,
     "engine": "inprocess",
     "min_sites": None,
     "secure_sums": False,

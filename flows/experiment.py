@@ -24,9 +24,8 @@ from flareclust.federation import OnRound
 from flareclust.flows.pages import RunPage
 from flareclust.flows.run import carry_out
 from flareclust.flows.steps import Steps
-from flareclust.tracking.load import Reference, champion_of, reference_of
-from flareclust.tracking.promotion import METRIC
-from flareclust.tracking.run_logging import log_command, offer_alias
+from flareclust.tracking import load as tracked_results
+from flareclust.tracking import promotion, run_logging
 from flareclust.tracking.store import NoAnswer
 
 
@@ -99,26 +98,30 @@ def run_logged(
     return _checked(steps, result)
 
 
-def _reference(experiment: Experiment, alias: tuple[str, str] | None) -> Reference | None:
+def _reference(experiment: Experiment, alias: tuple[str, str] | None) -> tracked_results.Reference | None:
     """Return the result whose numbers the clusters get: the one that is named, else the one that has the alias."""
     if alias is None or experiment.match_to is not None:
-        return reference_of(experiment)
-    return champion_of(experiment, alias[0])
+        return tracked_results.reference_of(experiment)
+    return tracked_results.champion_of(experiment, alias[0])
 
 
 def _alias_options(alias: tuple[str, str] | None) -> str:
     """Return the options of `flareclust log` that offer the alias, too."""
-    return "" if alias is None else f" --alias {alias[0]}" + ("" if alias[1] == METRIC else f" --metric {alias[1]}")
+    return (
+        ""
+        if alias is None
+        else f" --alias {alias[0]}" + ("" if alias[1] == promotion.METRIC else f" --metric {alias[1]}")
+    )
 
 
 def _offered(steps: Steps, result: Result, experiment: Experiment, alias: str, metric: str) -> tuple[Result, str]:
     """Offer the alias to the model of a logged run; return the result and what came of it, in a sentence."""
     assert result.run_id is not None
     try:
-        return result, steps.run("offer the alias", offer_alias, experiment, result.run_id, alias, metric)
+        return result, steps.run("offer the alias", run_logging.offer_alias, experiment, result.run_id, alias, metric)
     except NoAnswer as error:
         folder = Path(result.centroids_file or "").parent
-        command = log_command(folder, experiment.tracking_uri) + _alias_options((alias, metric))
+        command = run_logging.log_command(folder, experiment.tracking_uri) + _alias_options((alias, metric))
         warning = f"the alias {alias} was not offered to the model of {folder} ({error}); do it later with: {command}"
         return replace(result, warnings=[*result.warnings, warning]), ""
 

@@ -20,7 +20,7 @@ from prefect.runtime import flow_run
 from flareclust._foundation.errors import FlareclustError, JobFailed
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
-from flareclust.tracking.promotion import ALIAS, METRIC, check_alias, check_metric
+from flareclust.tracking import promotion
 from flareclust.tracking.store import NoAnswer
 
 #: Seconds until a flow run that failed is tried again: enough for a site or a server to start anew.
@@ -42,8 +42,8 @@ def _registered(experiment: Experiment) -> Experiment:
 )
 def nightly_flow(
     experiment: Annotated[Experiment, AfterValidator(_registered)],
-    alias: Annotated[str, AfterValidator(check_alias)] = ALIAS,
-    metric: Annotated[str, AfterValidator(check_metric)] = METRIC,
+    alias: Annotated[str, AfterValidator(promotion.check_alias)] = promotion.ALIAS,
+    metric: Annotated[str, AfterValidator(promotion.check_metric)] = promotion.METRIC,
     out: str | None = None,
 ) -> Result:
     """Run one federated clustering, log it, register its model, and give that the alias if it is at least as good.

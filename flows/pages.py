@@ -27,7 +27,7 @@ from prefect.runtime import flow_run
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.artifacts import PICTURE
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.sweeps.trials import TrialRun, by_cell
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.federation import OnRound
 from flareclust.protocol.outcome import numbers_of_sites
 from flareclust.protocol.task import StepName
@@ -164,11 +164,11 @@ class StudyPage:
                 self._progress.show(100.0 * self._over / self._trials, always=self._over == self._trials)
 
 
-def show_study(done: Sequence[TrialRun], page: str | None) -> None:
+def show_study(done: Sequence[study_trials.TrialRun], page: str | None) -> None:
     """Show what a study came to as a table: a row per cell with the means of its qualities."""
     rows = [
         {**cell.cell, "done": cell.n, "failed": cell.failed, **{name: f"{v:.5g}" for name, v in cell.mean.items()}}
-        for cell in by_cell(done)
+        for cell in study_trials.by_cell(done)
     ]
     Steps().report(
         lambda: create_table_artifact(

@@ -13,7 +13,7 @@ from flareclust._foundation.own_files import check_target
 from flareclust.personal.result import PersonalResult, default_folder, save
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
-from flareclust.tracking.run_logging import log_personal
+from flareclust.tracking import run_logging
 
 
 @flow(name="flareclust-personalise", flow_run_name="{settings.name}", persist_result=False)
@@ -29,4 +29,4 @@ def personalise_flow(settings: PersonalSettings, out: str | None = None) -> Pers
     steps = Steps()
     result = steps.run("train", run_personal, settings)
     result = steps.run("save", save, result, folder)
-    return steps.run("log to MLflow", log_personal, result, settings.name)
+    return steps.run("log to MLflow", run_logging.log_personal, result, settings.name)

@@ -18,7 +18,7 @@ from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
-from flareclust.tracking.load import Reference, reference_of, with_numbers_of
+from flareclust.tracking import load as tracked_results
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def carry_out(
     *,
     track: bool,
     calls: Calls | None = None,
-    earlier: Callable[[Experiment], Reference | None] = reference_of,
+    earlier: Callable[[Experiment], tracked_results.Reference | None] = tracked_results.reference_of,
     options: str = "",
 ) -> Result:
     """Prepare, submit, evaluate, keep and log an experiment; its MLflow run is closed in any case.
@@ -96,27 +96,32 @@ def carry_out(
     prepared = prepared or calls.run("prepare", prepare, experiment)
     if not track:
         outcome = submit(experiment, prepared, on_round, kept=kept)
-        result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
+        result = tracked_results.with_numbers_of(
+            reference, evaluate(experiment, prepared, outcome, time.time() - started)
+        )
         return result if out is None else keep(result, out)
     assert out is not None
+    from flareclust.tracking import run_logging
     from flareclust.tracking.origin import source_tags
-    from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
 
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
     key, tags = experiment.key(calls.key), {**source_tags(), **calls.tags}
-    run_id = calls.run("start MLflow run", start_run, experiment, key, tags, prepared)
+    run_id = calls.run("start MLflow run", run_logging.start_run, experiment, key, tags, prepared)
     try:
         with calls.watched(experiment, on_round) as shown:
             of_job = experiment, prepared, shown, key, kept
             outcome = calls.run("submit", submit, *of_job, retries=experiment.retries)
             result = calls.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
             result = replace(
-                with_numbers_of(reference, result), tracking={"key": key, "tags": tags, "started": started}
+                tracked_results.with_numbers_of(reference, result),
+                tracking={"key": key, "tags": tags, "started": started},
             )
-            return calls.run("log to MLflow", log_or_warn, keep(result, out), experiment, run_id, started, options)
+            return calls.run(
+                "log to MLflow", run_logging.log_or_warn, keep(result, out), experiment, run_id, started, options
+            )
     except BaseException as error:
-        reason, stopped = str(error) or type(error).__name__, was_stopped(error)
+        reason, stopped = str(error) or type(error).__name__, run_logging.was_stopped(error)
         calls.ended(experiment, reason, stopped=stopped)
-        if not close_run(experiment, run_id, reason, stopped=stopped):
+        if not run_logging.close_run(experiment, run_id, reason, stopped=stopped):
             calls.log.warning("the MLflow run %s could not be closed", run_id)
         raise

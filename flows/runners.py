@@ -36,16 +36,9 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.report import StudySummary
-from flareclust.experiment.sweeps.sweep import SweepRunner
-from flareclust.experiment.sweeps.trials import (
-    Attempt,
-    Trial,
-    TrialRun,
-    attempt_any,
-    attempt_elsewhere,
-    measure_message,
-)
 from flareclust.flows.pages import StudyPage, show_study
 
 #: Where Dask and Ray look for the address of a cluster themselves.
@@ -55,10 +48,10 @@ _ADDRESSES = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
 @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
 def trial_task(name: str, message: dict[str, Any]) -> dict[str, Any]:
     """Measure one trial; `name` is what Prefect's page calls it."""
-    return measure_message(message)
+    return study_trials.measure_message(message)
 
 
-def task_runner(chosen: SweepRunner, workers: int) -> TaskRunner[Any]:
+def task_runner(chosen: sweep_settings.SweepRunner, workers: int) -> TaskRunner[Any]:
     """Return Prefect's task runner, not started; without an address it makes a cluster of `workers` processes.
 
     Raises:
@@ -85,7 +78,7 @@ def task_runner(chosen: SweepRunner, workers: int) -> TaskRunner[Any]:
     return runner
 
 
-def _address_of(chosen: SweepRunner) -> str | None:
+def _address_of(chosen: sweep_settings.SweepRunner) -> str | None:
     """Return where the cluster is that a runner uses; None where it makes its own, or needs none."""
     return chosen.address or os.environ.get(_ADDRESSES.get(chosen.name, "")) or None
 
@@ -105,14 +98,14 @@ def _end_after_command() -> None:
 
 
 @contextmanager
-def attempts(chosen: SweepRunner, workers: int) -> Iterator[Attempt]:
+def attempts(chosen: sweep_settings.SweepRunner, workers: int) -> Iterator[study_trials.Attempt]:
     """Give what runs one trial at a time, for as many threads as call it; tasks of a flow where this is called in one.
 
     Raises:
         UserError: a package is missing, or the cluster or Prefect's server cannot be reached.
     """
     if chosen.local:
-        yield attempt_any
+        yield study_trials.attempt_any
         return
     runner = task_runner(chosen, workers)
     with server_reached(), server_for_workers(), started(runner, chosen):
@@ -124,25 +117,25 @@ def attempts(chosen: SweepRunner, workers: int) -> Iterator[Attempt]:
             answer: dict[str, Any] = future.result()
             return answer
 
-        yield partial(attempt_elsewhere, measure=measure)
+        yield partial(study_trials.attempt_elsewhere, measure=measure)
 
 
 #: Runs the missing trials of a study, each by the given function; returns what all came to.
-_Run = Callable[[Attempt], list[TrialRun]]
+_Run = Callable[[study_trials.Attempt], list[study_trials.TrialRun]]
 
 
 @contextmanager
-def _tasks_here(trials: int) -> Iterator[Attempt]:
+def _tasks_here(trials: int) -> Iterator[study_trials.Attempt]:
     """Give what runs a trial as a task in the thread that calls it, in the flow in whose function this is called."""
     page, here = StudyPage(trials), copy_context()
     lost: list[Exception] = []
 
-    def attempt(trial: Trial) -> TrialRun:
-        kept: list[TrialRun] = []
+    def attempt(trial: study_trials.Trial) -> study_trials.TrialRun:
+        kept: list[study_trials.TrialRun] = []
 
         @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE)
         def trial_task(name: str) -> State[Any]:
-            kept.append(done := attempt_any(trial))
+            kept.append(done := study_trials.attempt_any(trial))
             page.trial_over()
             return Completed(message="done") if done.error is None else Failed(message=done.error)
 
@@ -151,12 +144,12 @@ def _tasks_here(trials: int) -> Iterator[Attempt]:
                 here.copy().run(trial_task, trial.name, return_state=True)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about Prefect's pages only
                 lost.append(error)
-        return kept[0] if kept else attempt_any(trial)
+        return kept[0] if kept else study_trials.attempt_any(trial)
 
     yield attempt
 
 
-def as_tasks(run: _Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> State[Any]:
+def as_tasks(run: _Run, missing: int, chosen: sweep_settings.SweepRunner, workers: int, page: str | None) -> State[Any]:
     """Run a study's missing trials as tasks of the flow in whose function this is called; return how that ended.
 
     Args:
@@ -173,7 +166,9 @@ def as_tasks(run: _Run, missing: int, chosen: SweepRunner, workers: int, page: s
     return Failed(message=found.failure) if found.failed else Completed(message=f"{missing} trials run")
 
 
-def run_as_flow(study: str, run: _Run, missing: int, chosen: SweepRunner, workers: int, page: str | None) -> str:
+def run_as_flow(
+    study: str, run: _Run, missing: int, chosen: sweep_settings.SweepRunner, workers: int, page: str | None
+) -> str:
     """Run the missing trials in a flow, and where Prefect fails without it; return what it failed with, in words.
 
     What ended the flow is raised. Failed trials do not. The arguments are those of `as_tasks`, and the study's name.
@@ -205,7 +200,7 @@ def run_as_flow(study: str, run: _Run, missing: int, chosen: SweepRunner, worker
         if not entered:
             raise
         if not ended:
-            run(attempt_any)
+            run(study_trials.attempt_any)
         return f"{PREFECT_LOST} ({type(error).__name__})"
     return ""
 
@@ -218,7 +213,7 @@ def _check_listening(address: str) -> None:
 
 
 @contextmanager
-def started(runner: TaskRunner[Any], chosen: SweepRunner) -> Iterator[None]:
+def started(runner: TaskRunner[Any], chosen: sweep_settings.SweepRunner) -> Iterator[None]:
     """Start the task runner, and stop it in the end; a cluster is left running where it was running before."""
     address = _address_of(chosen)
     try:

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flareclust.experiment.sweeps.folder import TRIALS, TrialFile, study_folder
-from flareclust.experiment.sweeps.sweep import THREADS, SweepRunner
-from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialRun, attempt_any
+from flareclust.experiment.sweeps import folder as study_files
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.flows.configured import server_configured
 
 if TYPE_CHECKING:
     from flareclust.tracking.sweep_runs import SweepTracker
 
 #: Runs the missing trials of a study, each by the given function, and logs the study; returns what all came to.
-_Run = Callable[[Attempt], list[TrialRun]]
+_Run = Callable[[study_trials.Attempt], list[study_trials.TrialRun]]
 
 
 @dataclass
@@ -46,18 +46,18 @@ class StudyRunner:
     study: str
     experiment: str = "flareclust"
     uri: str | None = None
-    on_done: OnDone = lambda done: None
+    on_done: study_trials.OnDone = lambda done: None
     workers: int = 2
     file: Path | None = None
     later: str = ""
-    runner: SweepRunner = THREADS
+    runner: sweep_settings.SweepRunner = sweep_settings.THREADS
     track: bool = True
-    kept: TrialFile | None = field(default=None, init=False)
+    kept: study_files.TrialFile | None = field(default=None, init=False)
     run_id: str | None = field(default=None, init=False)
     run_page: str | None = field(default=None, init=False)
     warnings: list[str] = field(default_factory=list, init=False)
 
-    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
+    def __call__(self, trials: Sequence[study_trials.Trial]) -> list[study_trials.TrialRun]:
         """Run all trials that are not done; return what all came to, in their order.
 
         Raises:
@@ -77,27 +77,27 @@ class StudyRunner:
             self.warnings.append(f"{lost}, so its pages do not show how {self.study} ended; all trials are done")
         return file.done
 
-    def _attempts(self, missing: int) -> AbstractContextManager[Attempt]:
+    def _attempts(self, missing: int) -> AbstractContextManager[study_trials.Attempt]:
         """Give what runs a trial; Prefect, which takes seconds to import, only where the runner is one of its own."""
         if self.runner.local or not missing:
-            return nullcontext(attempt_any)
+            return nullcontext(study_trials.attempt_any)
         from flareclust.flows.runners import attempts
 
         return attempts(self.runner, self.workers)
 
     @contextmanager
-    def opened(self, trials: Sequence[Trial]) -> Iterator[tuple[TrialFile, _Run]]:
+    def opened(self, trials: Sequence[study_trials.Trial]) -> Iterator[tuple[study_files.TrialFile, _Run]]:
         """Give the file with what is finished, and what runs the rest; say in the end what tracking could not do."""
-        path = self.file or study_folder(self.study, trials) / TRIALS
-        self.kept = file = TrialFile(path, self.study, trials, self.experiment)
+        path = self.file or study_files.study_folder(self.study, trials) / study_files.TRIALS
+        self.kept = file = study_files.TrialFile(path, self.study, trials, self.experiment)
         tracker = self._tracker(trials) if self.track else None
 
-        def over(done: TrialRun) -> None:
+        def over(done: study_trials.TrialRun) -> None:
             if tracker is not None:
                 tracker.add(done)
             self.on_done(done)
 
-        def run(attempt: Attempt) -> list[TrialRun]:
+        def run(attempt: study_trials.Attempt) -> list[study_trials.TrialRun]:
             if tracker is None:
                 return file.run(attempt, self.workers, over)
             done = file.run(tracker.follow(attempt), self.workers, over)
@@ -118,7 +118,7 @@ class StudyRunner:
         if tracker is not None and tracker.lost is not None:
             self.warnings.append(self._not_logged(tracker, file.file.parent))
 
-    def _tracker(self, trials: Sequence[Trial]) -> "SweepTracker":
+    def _tracker(self, trials: Sequence[study_trials.Trial]) -> "SweepTracker":
         from flareclust.tracking.sweep_runs import SweepTracker
 
         tracker = SweepTracker(self.study, trials, self.uri, self.experiment)
@@ -126,11 +126,11 @@ class StudyRunner:
         return tracker
 
     def _not_logged(self, tracker: "SweepTracker", folder: Path) -> str:
-        from flareclust.tracking.run_logging import log_command
+        from flareclust.tracking import run_logging
 
         n = tracker.unlogged
         missing = f"{n} {'trial' if n == 1 else 'trials'} and " if n else ""
         return (
             f"{missing}the means of {self.study} (all are in {folder.absolute()}) are not in MLflow: {tracker.lost}; "
-            f"log them later with: {self.later or log_command(folder, self.uri)}"
+            f"log them later with: {self.later or run_logging.log_command(folder, self.uri)}"
         )

@@ -14,7 +14,7 @@ from flareclust.flows.runners import as_tasks  # isort: split
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 
-from flareclust.experiment.sweeps.sweep import Sweep, parse_runner, trials
+from flareclust.experiment.sweeps import sweep as sweep_settings
 from flareclust.flows.study import StudyRunner
 
 __all__ = ["sweep_flow", "tracked_runner"]
@@ -24,7 +24,7 @@ tracked_runner = StudyRunner
 
 
 @flow(name="flareclust-sweep", flow_run_name="{sweep.name}", persist_result=False)
-def sweep_flow(sweep: Sweep) -> State[Any]:
+def sweep_flow(sweep: sweep_settings.Sweep) -> State[Any]:
     """Run a sweep and log it; for schedules and deployments. It goes on where an earlier run was stopped.
 
     Args:
@@ -33,8 +33,10 @@ def sweep_flow(sweep: Sweep) -> State[Any]:
     Raises:
         UserError: the sweep cannot be run as stated, or the MLflow store cannot be opened. Trials that fail are in the state.
     """
-    study = StudyRunner(sweep.name, sweep.mlflow_experiment, workers=sweep.workers, runner=parse_runner(sweep.runner))
-    with study.opened(trials(sweep)) as (file, run):
+    study = StudyRunner(
+        sweep.name, sweep.mlflow_experiment, workers=sweep.workers, runner=sweep_settings.parse_runner(sweep.runner)
+    )
+    with study.opened(sweep_settings.trials(sweep)) as (file, run):
         state = as_tasks(run, len(file.missing), study.runner, study.workers, study.run_page)
     for warning in study.warnings:
         get_run_logger().warning(warning)

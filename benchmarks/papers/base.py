@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flareclust.experiment.sweeps.trials import Cell, Runner, Trial, TrialRun, by_cell, run_plain
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,16 +82,16 @@ class Study:
 
     seeds: int = SEEDS
     quick: bool = False
-    runner: Runner = run_plain
+    runner: study_trials.Runner = study_trials.run_plain
     features: Path | None = None
 
-    def done(self, trials: Sequence[Trial]) -> list[TrialRun]:
+    def done(self, trials: Sequence[study_trials.Trial]) -> list[study_trials.TrialRun]:
         """Run the trials; return what each came to, in their order."""
         return self.runner(trials)
 
-    def cells(self, trials: Sequence[Trial]) -> list[Cell]:
+    def cells(self, trials: Sequence[study_trials.Trial]) -> list[study_trials.Cell]:
         """Run the trials; return means and standard deviations per cell, in the order of their first trials."""
-        return by_cell(self.done(trials))
+        return study_trials.by_cell(self.done(trials))
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class Entry:
 
 def run_entry(entry: Entry, study: Study) -> Report:
     """Run an entry, measure its time and count what failed."""
-    failures: list[TrialRun] = []
+    failures: list[study_trials.TrialRun] = []
 
-    def counted(trials: Sequence[Trial]) -> list[TrialRun]:
+    def counted(trials: Sequence[study_trials.Trial]) -> list[study_trials.TrialRun]:
         done = study.runner(trials)
         failures.extend(one for one in done if one.measured is None)
         return done
@@ -146,19 +146,19 @@ def run_entry(entry: Entry, study: Study) -> Report:
 # ---- what the tables are written with ----
 
 
-def find_cell(cells: Sequence[Cell], **wanted: str) -> Cell | None:
+def find_cell(cells: Sequence[study_trials.Cell], **wanted: str) -> study_trials.Cell | None:
     """Return the first cell that has these values, or None."""
     return next((cell for cell in cells if all(cell.cell.get(key) == value for key, value in wanted.items())), None)
 
 
-def mean_std(cell: Cell | None, metric: str, digits: int = 1, scale: float = 1.0) -> str:
+def mean_std(cell: study_trials.Cell | None, metric: str, digits: int = 1, scale: float = 1.0) -> str:
     """Return `mean ± std` of a metric divided by `scale`; `NOTHING` where no trial has it."""
     if cell is None or metric not in cell.mean:
         return NOTHING
     return f"{cell.mean[metric] / scale:.{digits}f} ± {cell.std[metric] / scale:.{digits}f}"
 
 
-def mean_only(cell: Cell | None, metric: str, digits: int = 2, scale: float = 1.0) -> str:
+def mean_only(cell: study_trials.Cell | None, metric: str, digits: int = 2, scale: float = 1.0) -> str:
     """Return the mean of a metric divided by `scale`; `NOTHING` where no trial has it."""
     return NOTHING if cell is None or metric not in cell.mean else f"{cell.mean[metric] / scale:.{digits}f}"
 
@@ -184,7 +184,7 @@ class Value:
         return f"{self.mean:.{self.digits}f}{spread}"
 
 
-def agreement(paper: Value | None, cell: Cell | None, metric: str, scale: float = 1.0) -> str:
+def agreement(paper: Value | None, cell: study_trials.Cell | None, metric: str, scale: float = 1.0) -> str:
     """Say in a few words whether our mean is the paper's: "agrees", "lower" or "higher"; nothing where one is missing.
 
     They agree where the means differ by at most two standard errors of their difference and what rounding can do.
@@ -201,7 +201,9 @@ def agreement(paper: Value | None, cell: Cell | None, metric: str, scale: float 
     return "lower" if mean < paper.mean else "higher"
 
 
-def agreements(papers: Sequence[Value | None], cell: Cell | None, metrics: Sequence[str], scale: float = 1.0) -> str:
+def agreements(
+    papers: Sequence[Value | None], cell: study_trials.Cell | None, metrics: Sequence[str], scale: float = 1.0
+) -> str:
     """Return `agreement` of several metrics at once: that of the first that differs, else "agrees", else nothing."""
     words = [agreement(paper, cell, metric, scale) for paper, metric in zip(papers, metrics, strict=True)]
     return next((word for word in words if word in ("lower", "higher")), "agrees" if "agrees" in words else "")
@@ -212,7 +214,7 @@ def reading(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def with_found(text: str, cell: Cell | None) -> str:
+def with_found(text: str, cell: study_trials.Cell | None) -> str:
     """Return `text` with the mean number of centroids found, which an l2 must never be read without."""
     if cell is None or "centroids_found" not in cell.mean:
         return text

@@ -18,7 +18,7 @@ from benchmarks.papers.measures import solve
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.aggregators.dkmpp import covered, mse_bound, separability, uncovered_bound
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,15 +112,17 @@ def coverage(study: Study) -> Report:
     )
 
 
-def _trial(layout: Layout, variant: str, clusterer: str, m: int, seed: int, repeats: int) -> Trial:
+def _trial(layout: Layout, variant: str, clusterer: str, m: int, seed: int, repeats: int) -> study_trials.Trial:
     params = {**VARIANTS[variant], "clusterer": clusterer}
     cell = {"means": layout.name, "seeds": variant, "clusterer": clusterer, "users": str(m)}
     settings = {"algorithm": "dkmpp", "r": layout.r, "rows": ROWS, "power": POWER, "m": m, "repeats": repeats, **params}
-    return Trial(cell, seed, settings, _measure(layout, params, m, seed, repeats))
+    return study_trials.Trial(cell, seed, settings, _measure(layout, params, m, seed, repeats))
 
 
-def _measure(layout: Layout, params: Mapping[str, Any], m: int, seed: int, repeats: int) -> Callable[[], TrialResult]:
-    def measure() -> TrialResult:
+def _measure(
+    layout: Layout, params: Mapping[str, Any], m: int, seed: int, repeats: int
+) -> Callable[[], study_trials.TrialResult]:
+    def measure() -> study_trials.TrialResult:
         means = layout.means
         missed, errors, exact, alphas = [], [], [], []
         for repeat in range(repeats):
@@ -140,7 +142,7 @@ def _measure(layout: Layout, params: Mapping[str, Any], m: int, seed: int, repea
         final: dict[str, float | None] = {"uncovered": float(np.mean(missed)), "mse": float(np.mean(errors))}
         final |= {"exact": float(np.mean(exact)) if exact else None}
         final |= {"alpha": float(np.mean(finite)), "alpha_min": min(finite)} if finite else {}
-        return TrialResult(final)
+        return study_trials.TrialResult(final)
 
     return measure
 
@@ -156,11 +158,13 @@ def _same(a: IntArray, b: IntArray) -> bool:
     return pairs == len(set(a.tolist())) == len(set(b.tolist()))
 
 
-def _cell(cells: Sequence[Cell], layout: Layout, variant: str, m: int, clusterer: str = "kmeans") -> Cell | None:
+def _cell(
+    cells: Sequence[study_trials.Cell], layout: Layout, variant: str, m: int, clusterer: str = "kmeans"
+) -> study_trials.Cell | None:
     return find_cell(cells, means=layout.name, seeds=variant, clusterer=clusterer, users=str(m))
 
 
-def _coverage_line(cells: Sequence[Cell], layout: Layout, variant: str, m: int) -> Line:
+def _coverage_line(cells: Sequence[study_trials.Cell], layout: Layout, variant: str, m: int) -> Line:
     cell = _cell(cells, layout, variant, m)
     one, ours = value(_cell(cells, layout, variant, 1), "uncovered"), value(cell, "uncovered")
     group = {"means": layout.name, "seeds": variant, "users": str(m), "measure": "P(uncovered)"}
@@ -172,7 +176,7 @@ def _coverage_line(cells: Sequence[Cell], layout: Layout, variant: str, m: int) 
     return Line(group, paper, f"{ours:.4f}", reading(expected, word))
 
 
-def _mse_line(cells: Sequence[Cell], layout: Layout, variant: str, m: int) -> Line:
+def _mse_line(cells: Sequence[study_trials.Cell], layout: Layout, variant: str, m: int) -> Line:
     cell = _cell(cells, layout, variant, m)
     ours = value(cell, "mse")
     group = {"means": layout.name, "seeds": variant, "users": str(m), "measure": "MSE"}
@@ -184,13 +188,13 @@ def _mse_line(cells: Sequence[Cell], layout: Layout, variant: str, m: int) -> Li
     return Line(group, paper, f"{ours:.4f}; {_alpha(cell)}", reading(text, word))
 
 
-def _alpha(cell: Cell | None) -> str:
+def _alpha(cell: study_trials.Cell | None) -> str:
     if cell is None or "alpha" not in cell.mean:
         return "alpha infinite or undefined"
     return f"alpha {value(cell, 'alpha_min'):.2f}, {value(cell, 'alpha'):.2f}"
 
 
-def _clusterer_line(cells: Sequence[Cell], name: str) -> Line:
+def _clusterer_line(cells: Sequence[study_trials.Cell], name: str) -> Line:
     cell = _cell(cells, FAR, LETTER, 8, name)
     exact = value(cell, "exact")
     group = {"means": FAR.name, "seeds": LETTER, "users": "8", "measure": f"exact groups, {name}"}
@@ -199,7 +203,7 @@ def _clusterer_line(cells: Sequence[Cell], name: str) -> Line:
     return Line(group, f"always, at {admissible}", f"{100 * exact:.0f} % of runs; {_alpha(cell)}", word)
 
 
-def _notes(cells: Sequence[Cell], users: Sequence[int]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], users: Sequence[int]) -> list[str]:
     far = {m: value(_cell(cells, FAR, LETTER, m), "mse") for m in users}
     means = {m: value(_cell(cells, FAR, MEANS, m), "mse") for m in users}
     if not all(np.isfinite(mse) for mse in (*far.values(), *means.values())):
@@ -231,7 +235,7 @@ def _notes(cells: Sequence[Cell], users: Sequence[int]) -> list[str]:
     return [loose, optimal, gained, grouped]
 
 
-def _picture(cells: Sequence[Cell], layouts: Sequence[Layout], users: Sequence[int]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], layouts: Sequence[Layout], users: Sequence[int]) -> "Figure":
     titles = [
         f"{what}, {layout.name}" for layout in layouts for what in ("P(population uncovered)", "MSE of the centroids")
     ]

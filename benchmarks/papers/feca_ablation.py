@@ -17,7 +17,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import IntArray
 from flareclust.data.partition import partition
 from flareclust.engines.options import JobOptions
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,13 +90,13 @@ def ablation(study: Study) -> Report:
     )
 
 
-def _trial(processes: Executor, name: str, split: str, seed: int, rounds: int) -> Trial:
+def _trial(processes: Executor, name: str, split: str, seed: int, rounds: int) -> study_trials.Trial:
     cell = {"change": name, "split": split}
     params = {**cell, "k": CHANGES[name].k, "epochs": EPOCHS, "rounds": rounds, "images": IMAGES}
-    return Trial(cell, seed, params, lambda: processes.submit(measure, name, split, seed, rounds).result())
+    return study_trials.Trial(cell, seed, params, lambda: processes.submit(measure, name, split, seed, rounds).result())
 
 
-def measure(name: str, split: str, seed: int, rounds: int) -> TrialResult:
+def measure(name: str, split: str, seed: int, rounds: int) -> study_trials.TrialResult:
     """Return linear accuracy and NMI after every round of one training."""
     change, own = CHANGES[name], images("mnist", IMAGES)
     index = {"all": np.arange(len(own.train.X))}
@@ -110,7 +110,7 @@ def measure(name: str, split: str, seed: int, rounds: int) -> TrialResult:
         labels = {site: noisy[index[site]] for site in sites}
     options = JobOptions(k=change.k, seed=seed, assess=False, min_sites=1)
     states, _ = train_by_rounds(sites, {"epochs": EPOCHS, "rounds": rounds, **change.settings}, options, labels)
-    return TrialResult(evaluate(own, states, range(rounds + 1)))
+    return study_trials.TrialResult(evaluate(own, states, range(rounds + 1)))
 
 
 def _noisy(y: IntArray, share: float, rng: np.random.Generator) -> IntArray:
@@ -118,24 +118,24 @@ def _noisy(y: IntArray, share: float, rng: np.random.Generator) -> IntArray:
     return np.where(rng.random(len(y)) < share, rng.integers(K, size=len(y)), y)
 
 
-def _random_weights(cells: Sequence[Cell]) -> Line:
+def _random_weights(cells: Sequence[study_trials.Cell]) -> Line:
     return _numbers({"change": "random weights", "split": "-"}, find_cell(cells, change=BASE, split=IID), 0)
 
 
-def _line(cells: Sequence[Cell], name: str, split: str, rounds: int) -> Line:
+def _line(cells: Sequence[study_trials.Cell], name: str, split: str, rounds: int) -> Line:
     cell, metric = find_cell(cells, change=name, split=split), f"accuracy_{rounds}"
     gap = value(cell, metric) - value(find_cell(cells, change=BASE, split=split), metric)
     about = {"change": name, "split": "-" if CHANGES[name].one_site else split}
     return _numbers(about, cell, rounds, "" if name == BASE else f"{gap:+.1f} to {BASE}")
 
 
-def _numbers(about: Mapping[str, str], cell: Cell | None, round_: int, reading: str = "") -> Line:
+def _numbers(about: Mapping[str, str], cell: study_trials.Cell | None, round_: int, reading: str = "") -> Line:
     shown = mean_only if cell is not None and cell.n == 1 else mean_std  # one seed has no deviation
     ours = f"{shown(cell, f'accuracy_{round_}', 1)} (NMI {shown(cell, f'nmi_{round_}', 2)})"
     return Line(about, NOTHING, ours, reading)
 
 
-def _notes(cells: Sequence[Cell], rounds: int) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], rounds: int) -> list[str]:
     def gain(name: str, split: str = IID) -> float:
         cell = find_cell(cells, change=name, split=split)
         return value(cell, f"accuracy_{rounds}") - value(cell, "accuracy_0")
@@ -154,7 +154,7 @@ def _notes(cells: Sequence[Cell], rounds: int) -> list[str]:
     ]
 
 
-def _picture(cells: Sequence[Cell], rounds: int) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], rounds: int) -> "Figure":
     shown = [(title, key) for title in PANELS for key in ("accuracy", "nmi")]
     titles = [f"{title}: {'linear accuracy (%)' if key == 'accuracy' else 'NMI'}" for title, key in shown]
     figure, all_axes = figures.panels(titles, columns=2, size=(4.6, 2.6))

@@ -14,7 +14,7 @@ from benchmarks.papers.feca_rounds import IMAGES, TEST, evaluate, images, train_
 from flareclust._foundation.seeding import stream
 from flareclust.data.partition import partition
 from flareclust.engines.options import JobOptions
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,13 +59,13 @@ def table3(study: Study) -> Report:
     )
 
 
-def _trial(processes: Executor, name: str, split: str, method: str, seed: int) -> Trial:
+def _trial(processes: Executor, name: str, split: str, method: str, seed: int) -> study_trials.Trial:
     cell = {"data": name, "split": split, "method": method}
     params = {**cell, **SETTINGS, "k": K, "rounds": EVALUATED[-1], "images": IMAGES}
-    return Trial(cell, seed, params, lambda: processes.submit(measure, name, split, method, seed).result())
+    return study_trials.Trial(cell, seed, params, lambda: processes.submit(measure, name, split, method, seed).result())
 
 
-def measure(name: str, split: str, method: str, seed: int) -> TrialResult:
+def measure(name: str, split: str, method: str, seed: int) -> study_trials.TrialResult:
     """Return linear accuracy and NMI at the rounds of `EVALUATED` of one training."""
     own = images(name)
     index = {"all": np.arange(len(own.train.X))}
@@ -75,10 +75,10 @@ def measure(name: str, split: str, method: str, seed: int) -> TrialResult:
     params = {**SETTINGS, "rounds": EVALUATED[-1], "centroids": "pooled" if method == CENTRAL else method}
     states, outcome = train_by_rounds(sites, params, JobOptions(k=K, seed=seed, assess=False, min_sites=1))
     spent = {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)}
-    return TrialResult(evaluate(own, states, EVALUATED), spent)
+    return study_trials.TrialResult(evaluate(own, states, EVALUATED), spent)
 
 
-def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
+def _lines(cells: Sequence[study_trials.Cell], name: str) -> list[Line]:
     last = EVALUATED[-1]
     lines = []
     for number, split in enumerate(SPLITS):
@@ -99,7 +99,7 @@ def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
     return lines
 
 
-def _against(cells: Sequence[Cell], name: str, split: str, method: str) -> str:
+def _against(cells: Sequence[study_trials.Cell], name: str, split: str, method: str) -> str:
     """Return whether DeepFeCA is above a rival, as in the paper."""
     if method == "feca":
         return ""
@@ -112,7 +112,7 @@ def _against(cells: Sequence[Cell], name: str, split: str, method: str) -> str:
     return reading(f"feca {gap:+.1f}", word if method in PAPER else "")
 
 
-def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], names: Sequence[str]) -> list[str]:
     last = EVALUATED[-1]
     above, settings = [], [(name, split) for name in names for split in SPLITS]
     for name, split in settings:
@@ -143,7 +143,7 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
     return notes
 
 
-def _picture(cells: Sequence[Cell], names: Sequence[str]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], names: Sequence[str]) -> "Figure":
     shown = [(name, split, key) for name in names for key in ("accuracy", "nmi") for split in SPLITS]
     titles = [f"{name}, {split}: {'linear accuracy (%)' if key == 'accuracy' else 'NMI'}" for name, split, key in shown]
     figure, all_axes = figures.panels(titles, columns=3, size=(3.4, 2.4))

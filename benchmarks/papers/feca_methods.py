@@ -27,7 +27,7 @@ from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
-from flareclust.evaluation.metrics import truth_metrics
+from flareclust.evaluation import metrics
 from flareclust.executors.feca import (
     FeCAExecutor,
     FeCAParams,
@@ -38,7 +38,7 @@ from flareclust.executors.feca import (
 )
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import OneTable
-from flareclust.experiment.sweeps.trials import Trial, TrialResult, experiment_trial
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both, site
 from flareclust.protocol.registry import Algorithm
@@ -68,11 +68,14 @@ class Method:
             params=dict(self.params),
         )
 
-    def trials(self, dataset: Dataset, split: str, seeds: int) -> list[Trial]:
+    def trials(self, dataset: Dataset, split: str, seeds: int) -> list[study_trials.Trial]:
         """Return a run per seed, in the cell (data, split, method)."""
         cell = {"data": dataset.name, "split": split, "method": self.name}
         first = self.experiment(dataset, split)
-        return [experiment_trial(first.model_copy(update={"seed": s}), cell, OneTable(dataset)) for s in range(seeds)]
+        return [
+            study_trials.experiment_trial(first.model_copy(update={"seed": s}), cell, OneTable(dataset))
+            for s in range(seeds)
+        ]
 
 
 FECA = Method("feca", "feca")
@@ -178,7 +181,7 @@ class OnSites:
     share: float | None = None
     polish: bool = False
 
-    def trial(self, dataset: Dataset, cell: Mapping[str, str], seed: int) -> Trial:
+    def trial(self, dataset: Dataset, cell: Mapping[str, str], seed: int) -> study_trials.Trial:
         """Return the run in a cell."""
         decides = {
             "algorithm": self.algorithm.name,
@@ -190,9 +193,9 @@ class OnSites:
             "share": self.share,
             "polish": self.polish,
         }
-        return Trial(cell, seed, decides, lambda: self.measure(dataset, seed))
+        return study_trials.Trial(cell, seed, decides, lambda: self.measure(dataset, seed))
 
-    def measure(self, dataset: Dataset, seed: int) -> TrialResult:
+    def measure(self, dataset: Dataset, seed: int) -> study_trials.TrialResult:
         """Deal the rows, run, and compare with the truth."""
         rng = stream(seed, 0, "partition")
         rows = np.arange(len(dataset.X))
@@ -210,10 +213,12 @@ class OnSites:
         if self.polish:
             labels = one_lloyd_step(dataset.X, outcome.centroids)
         final: dict[str, float | None] = dict(
-            truth_metrics(outcome.centroids, labels, y=dataset.y, true_centroids=dataset.centroids)
+            metrics.truth_metrics(outcome.centroids, labels, y=dataset.y, true_centroids=dataset.centroids)
         )
         final["centroids_found"] = float(len(outcome.centroids))
-        return TrialResult(final, {"bytes_up": float(outcome.bytes_up), "seconds_merge": outcome.seconds_merge})
+        return study_trials.TrialResult(
+            final, {"bytes_up": float(outcome.bytes_up), "seconds_merge": outcome.seconds_merge}
+        )
 
 
 def one_lloyd_step(X: FloatArray, centroids: FloatArray) -> Any:

@@ -19,7 +19,7 @@ from flareclust.data.datasets import Dataset, load
 from flareclust.data.npy_files import npz_arrays
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import nmi
+from flareclust.evaluation import metrics
 from flareclust.executors.deepfeca import DeepFeCAExecutor
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, get
@@ -115,19 +115,19 @@ def _evaluated(own: Images, state: Message) -> dict[str, float]:
     import torch
     from sklearn.linear_model import LogisticRegression
 
-    from flareclust.deep.images import as_images
-    from flareclust.deep.networks import build, load_weights
-    from flareclust.deep.training import embed
+    from flareclust.deep import images as deep_images
+    from flareclust.deep import networks as deep_networks
+    from flareclust.deep import training as deep_training
 
-    network = build("auto", state["image"], 0)
-    load_weights(network, state["weights"])
+    network = deep_networks.build("auto", state["image"], 0)
+    deep_networks.load_weights(network, state["weights"])
     cpu = torch.device("cpu")
-    train, test = (as_images(rows, state["image"]) for rows in (own.train.X, own.test))
-    features, others = (embed(network.backbone, rows, cpu).astype(np.float32) for rows in (train, test))
+    train, test = (deep_images.as_images(rows, state["image"]) for rows in (own.train.X, own.test))
+    features, others = (deep_training.embed(network.backbone, rows, cpu).astype(np.float32) for rows in (train, test))
     center, scale = features.mean(axis=0), features.std(axis=0) + 1e-6
     with one_thread():  # 20 times as fast as on two threads, beside another process that does the same
         model = LogisticRegression(max_iter=60).fit((features - center) / scale, own.train.y)
         accuracy = model.score((others - center) / scale, own.test_y)
     assert own.train.y is not None
-    labels = assign(embed(network, train, cpu), state["centroids"])[0]
-    return {"accuracy": 100 * float(accuracy), "nmi": nmi(own.train.y, labels)}
+    labels = assign(deep_training.embed(network, train, cpu), state["centroids"])[0]
+    return {"accuracy": 100 * float(accuracy), "nmi": metrics.nmi(own.train.y, labels)}

@@ -28,13 +28,13 @@ from flareclust._foundation.seeding import stream
 from flareclust.core.lloyd import kmeans
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
 
 
 def _two_lines(
-    about: Mapping[str, str], l2: Value, labels: Sequence[Value], cell: Cell | None, settings: str
+    about: Mapping[str, str], l2: Value, labels: Sequence[Value], cell: study_trials.Cell | None, settings: str
 ) -> list[Line]:
     """Return a line with the l2 and one with Purity and NMI."""
     return [
@@ -53,7 +53,9 @@ def _two_lines(
     ]
 
 
-def _series(cells: Sequence[Cell | None], metric: str, scale: float = 1.0) -> tuple[list[float], list[float]]:
+def _series(
+    cells: Sequence[study_trials.Cell | None], metric: str, scale: float = 1.0
+) -> tuple[list[float], list[float]]:
     mean = [cell.mean.get(metric, nan) / scale if cell else nan for cell in cells]
     return mean, [cell.std.get(metric, nan) / scale if cell else nan for cell in cells]
 
@@ -187,17 +189,17 @@ def figure10(study: Study) -> Report:
     )
 
 
-def objective_trial(data: Dataset, share: float, seed: int) -> Trial:
+def objective_trial(data: Dataset, share: float, seed: int) -> study_trials.Trial:
     """Return one start of k-means on a share of the rows, its objective beside that of the best of 20 starts."""
 
-    def measure() -> TrialResult:
+    def measure() -> study_trials.TrialResult:
         k = data.n_clusters or 1
         rows = stream(seed, 0, "partition").permutation(len(data.X))[: round(share * len(data.X))]
         X = data.X[rows]
         objective = kmeans(X, k, stream(seed, 0, "one start")).inertia
         best = kmeans(X, k, stream(seed, 0, "best"), n_init=20).inertia
         best = min(objective, best)
-        return TrialResult({"objective": objective, "best": best, "ratio": objective / best})
+        return study_trials.TrialResult({"objective": objective, "best": best, "ratio": objective / best})
 
     cell = {"data": data.name, "rows": f"{100 * share:.0f} %"}
-    return Trial(cell, seed, {"figure": 10, "data": data.name, "share": share}, measure)
+    return study_trials.Trial(cell, seed, {"figure": 10, "data": data.name, "share": share}, measure)

@@ -24,16 +24,16 @@ from benchmarks.papers.feca_methods import ABLATED, FECA, Method, OnSites
 from benchmarks.papers.feca_values import SCALE
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
-from flareclust.evaluation.metrics import sigma
+from flareclust.evaluation import metrics
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.submit import submit
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 #: True centroids of the S-sets.
 K = 15
 
 
-def mse(cell: Cell | None) -> float:
+def mse(cell: study_trials.Cell | None) -> float:
     """Return (mean l2)^2 / 15 in units of 1e6, which is how the paper's "MSE" follows from its l2."""
     return nan if cell is None or "l2" not in cell.mean else cell.mean["l2"] ** 2 / K / 1e6
 
@@ -43,7 +43,7 @@ def as_l2(value: Value) -> Value:
     return Value(sqrt(value.mean * 1e6 * K) / SCALE, None, 1, value.n)
 
 
-def mse_line(about: Mapping[str, str], paper: Value | None, cell: Cell | None, settings: str) -> Line:
+def mse_line(about: Mapping[str, str], paper: Value | None, cell: study_trials.Cell | None, settings: str) -> Line:
     """Return a line of Table 5 or 10: MSE, with the l2 and the number of centroids that it comes from."""
     ours = NOTHING if cell is None else f"{mse(cell):.1f} (l2 {with_found(mean_std(cell, 'l2', scale=SCALE), cell)})"
     word = "" if paper is None else agreement(as_l2(paper), cell, "l2", SCALE)
@@ -220,15 +220,15 @@ def figure5(study: Study) -> Report:
     return Report("feca-figure5", "FeCA, Figure 5: are the radii large enough?", lines, figure, notes, about)
 
 
-def sigma_trial(method: Method, data: Dataset, split: str, seed: int) -> Trial:
+def sigma_trial(method: Method, data: Dataset, split: str, seed: int) -> study_trials.Trial:
     """Return a run of FeCA, measured by sigma: the largest, the share up to 0.5, and the largest by true centroid."""
     experiment = method.experiment(data, split).model_copy(update={"seed": seed})
 
-    def measure() -> TrialResult:
+    def measure() -> study_trials.TrialResult:
         outcome = submit(experiment, prepare(experiment, OneTable(data)))
         centroids, radii = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
         assert data.centroids is not None
-        values = sigma(centroids, radii, data.centroids)
+        values = metrics.sigma(centroids, radii, data.centroids)
         owner = ((centroids[:, None] - data.centroids[None]) ** 2).sum(axis=2).argmin(axis=1)
         largest = float(values.max())
         final: dict[str, float | None] = {
@@ -238,8 +238,8 @@ def sigma_trial(method: Method, data: Dataset, split: str, seed: int) -> Trial:
         for c in range(len(data.centroids)):
             own = values[owner == c]
             final[f"centre_{c:02}"] = float(own.max()) if len(own) and np.isfinite(own).all() else None
-        return TrialResult(final)
+        return study_trials.TrialResult(final)
 
     cell = {"method": method.name, "split": split}
     params = {"figure": 5, "algorithm": method.algorithm, "data": data.name, "params": dict(method.params)}
-    return Trial(cell, seed, params, measure)
+    return study_trials.Trial(cell, seed, params, measure)

@@ -26,7 +26,7 @@ from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import UserError
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.sweeps.trials import Cell, Trial
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def table1(study: Study) -> Report:
     )
 
 
-def _l2_lines(cells: Sequence[Cell], methods: Sequence[Method], names: Sequence[str]) -> list[Line]:
+def _l2_lines(cells: Sequence[study_trials.Cell], methods: Sequence[Method], names: Sequence[str]) -> list[Line]:
     lines = []
     for data in names:
         for method, split in _rows(methods):
@@ -78,7 +78,7 @@ def _l2_lines(cells: Sequence[Cell], methods: Sequence[Method], names: Sequence[
     return lines
 
 
-def _label_lines(cells: Sequence[Cell], methods: Sequence[Method], names: Sequence[str]) -> list[Line]:
+def _label_lines(cells: Sequence[study_trials.Cell], methods: Sequence[Method], names: Sequence[str]) -> list[Line]:
     lines = []
     for data in names:
         for method, split in _rows(methods):
@@ -102,7 +102,7 @@ def _rows(methods: Sequence[Method]) -> list[tuple[Method, str]]:
 
 
 def _labels_line(
-    about: dict[str, str], paper: Sequence[Value | None], cell: Cell | None, settings: str, aside: str = ""
+    about: dict[str, str], paper: Sequence[Value | None], cell: study_trials.Cell | None, settings: str, aside: str = ""
 ) -> Line:
     return Line(
         about,
@@ -112,7 +112,7 @@ def _labels_line(
     )
 
 
-def _picture(cells: Sequence[Cell], names: Sequence[str]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], names: Sequence[str]) -> "Figure":
     figure, axes = figures.panels([f"{name}: l2 / 10,000" for name in names])
     for one, data in zip(axes, names, strict=True):
         found = {
@@ -135,7 +135,7 @@ def _picture(cells: Sequence[Cell], names: Sequence[str]) -> "Figure":
     return figure
 
 
-def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], names: Sequence[str]) -> list[str]:
     places = [(data, split) for data in names for split in printed.SPLITS]
     total = len(places)
 
@@ -185,7 +185,7 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
     ]
 
 
-def _trials(data: Dataset, methods: Sequence[Method], splits: Sequence[str], seeds: int) -> list[Trial]:
+def _trials(data: Dataset, methods: Sequence[Method], splits: Sequence[str], seeds: int) -> list[study_trials.Trial]:
     """Return all runs on a data set; the baselines, which do not depend on the split, run once."""
     trials = [trial for method in methods for split in splits for trial in method.trials(data, split, seeds)]
     return trials + [trial for method in (CENTRAL, CENTRAL_10) for trial in method.trials(data, "iid", seeds)]
@@ -257,7 +257,7 @@ def _feature_sets(study: Study) -> tuple[list[Dataset], list[str]]:
     return sets, notes
 
 
-def _trends(cells: Sequence[Cell]) -> str:
+def _trends(cells: Sequence[study_trials.Cell]) -> str:
     """Say how Purity changes from iid to the most uneven split, beside the paper's on CIFAR-10."""
     parts = []
     for method in ("mavg", "ffcm-v2-r10", "kfed-k3", "feca"):
@@ -272,7 +272,7 @@ def _trends(cells: Sequence[Cell]) -> str:
     return f"From iid to dirichlet:0.1 the mean Purity over these data goes, with the paper's on CIFAR-10: {', '.join(parts)}."
 
 
-def _feature_picture(cells: Sequence[Cell], names: Sequence[str]) -> "Figure":
+def _feature_picture(cells: Sequence[study_trials.Cell], names: Sequence[str]) -> "Figure":
     figure, axes = figures.panels([f"{name}: Purity" for name in names])
     shown = [
         name

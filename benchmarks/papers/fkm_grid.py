@@ -16,7 +16,7 @@ from benchmarks.papers.generators import Federation, deal, grid, nested
 from benchmarks.papers.measures import history, nearest, solve, truth
 from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import load
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def figure1b(study: Study) -> Report:
         for beta in (BETAS[:1] if study.quick else BETAS)
     ]
     k_locals = _searched(study.quick)
-    trials: list[Trial] = []
+    trials: list[study_trials.Trial] = []
     for group in groups:
         source = by_location(group["data"], group["beta"], 50, "1")
         trials += trials_of(group, source, study.seeds, {**METHODS, **_kfed(k_locals)})
@@ -128,10 +128,10 @@ def by_location(data: str, beta: str, points: int, noise: str) -> Source:
     return (lambda seed: published()) if data == PUBLISHED else generated
 
 
-def trials_of(group: Mapping[str, str], source: Source, seeds: int, methods: Methods) -> list[Trial]:
+def trials_of(group: Mapping[str, str], source: Source, seeds: int, methods: Methods) -> list[study_trials.Trial]:
     """Return the trials of the methods on the federations of a source."""
     return [
-        Trial(
+        study_trials.Trial(
             {**group, "method": name},
             seed,
             {"algorithm": algorithm, "k": K, **params},
@@ -142,8 +142,10 @@ def trials_of(group: Mapping[str, str], source: Source, seeds: int, methods: Met
     ]
 
 
-def _measure(source: Source, algorithm: str, params: Mapping[str, Any], seed: int) -> Callable[[], TrialResult]:
-    def measure() -> TrialResult:
+def _measure(
+    source: Source, algorithm: str, params: Mapping[str, Any], seed: int
+) -> Callable[[], study_trials.TrialResult]:
+    def measure() -> study_trials.TrialResult:
         federation = source(seed)
         outcome = solve(algorithm, params, federation, K, seed)
         final = truth(federation, outcome.labels)
@@ -152,7 +154,7 @@ def _measure(source: Source, algorithm: str, params: Mapping[str, Any], seed: in
             for round_, centroids in enumerate(history(outcome)):
                 final[f"ari_round_{round_}"] = truth(federation, nearest(federation, centroids))["ari"]
         cost = {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)}
-        return TrialResult({**final, "centroids_found": float(len(outcome.centroids))}, cost)
+        return study_trials.TrialResult({**final, "centroids_found": float(len(outcome.centroids))}, cost)
 
     return measure
 
@@ -172,12 +174,14 @@ def _kfed(k_locals: Sequence[int]) -> Methods:
     return {f"kfed-k{k_local}": ("kfed", {**KFED_SETTINGS, "k_local": k_local}) for k_local in k_locals}
 
 
-def _own(cells: Sequence[Cell], group: Mapping[str, str], k_locals: Sequence[int]) -> dict[str, Cell | None]:
+def _own(
+    cells: Sequence[study_trials.Cell], group: Mapping[str, str], k_locals: Sequence[int]
+) -> dict[str, study_trials.Cell | None]:
     own = {name: find_cell(cells, **group, method=name) for name in METHODS}
     return {**own, BEST: best_of(cells, group, list(_kfed(k_locals)), "ari")}
 
 
-def _method_lines(cells: Sequence[Cell], group: Mapping[str, str], k_locals: Sequence[int]) -> list[Line]:
+def _method_lines(cells: Sequence[study_trials.Cell], group: Mapping[str, str], k_locals: Sequence[int]) -> list[Line]:
     own, lines = _own(cells, group, k_locals), []
     for name, cell in own.items():
         paper, other, side = _SAID[name]
@@ -187,13 +191,15 @@ def _method_lines(cells: Sequence[Cell], group: Mapping[str, str], k_locals: Seq
     return lines
 
 
-def with_sites(cell: Cell | None) -> str:
+def with_sites(cell: study_trials.Cell | None) -> str:
     """Return the ARI over all rows, and in parentheses that of the sites."""
     text = mean_std(cell, "ari", 3)
     return text if cell is None or "ari_sites" not in cell.mean else f"{text} ({cell.mean['ari_sites']:.3f})"
 
 
-def _method_notes(cells: Sequence[Cell], groups: Sequence[Mapping[str, str]], k_locals: Sequence[int]) -> list[str]:
+def _method_notes(
+    cells: Sequence[study_trials.Cell], groups: Sequence[Mapping[str, str]], k_locals: Sequence[int]
+) -> list[str]:
     owns = [_own(cells, group, k_locals) for group in groups]
     far = [own for own in owns if abs(value(own[FKM], "ari") - value(own[CENTRAL], "ari")) > CLOSE]
     above = [own for own in owns if max(value(own[KFED], "ari"), value(own[BEST], "ari")) >= value(own[FKM], "ari")]
@@ -212,7 +218,11 @@ def _method_notes(cells: Sequence[Cell], groups: Sequence[Mapping[str, str]], k_
 
 
 def _method_bars(
-    cells: Sequence[Cell], groups: Sequence[Mapping[str, str]], k_locals: Sequence[int], panel: str, bar: str
+    cells: Sequence[study_trials.Cell],
+    groups: Sequence[Mapping[str, str]],
+    k_locals: Sequence[int],
+    panel: str,
+    bar: str,
 ) -> "Figure":
     names = list(dict.fromkeys(group[panel] for group in groups))
     figure, all_axes = figures.panels([f"{name} data" for name in names], size=(4.6, 2.9))

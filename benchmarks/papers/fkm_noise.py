@@ -22,7 +22,7 @@ from benchmarks.papers.fkm_grid import (
     by_location,
     trials_of,
 )
-from flareclust.experiment.sweeps.trials import Cell, Trial
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def figure3(study: Study) -> Report:
         for beta in betas
         for noise in noises
     ]
-    trials: list[Trial] = []
+    trials: list[study_trials.Trial] = []
     for group in groups:
         source = by_location(group["data"], group["beta"], int(group["points"]), group["noise"])
         trials += trials_of(group, source, study.seeds, {name: METHODS[name] for name in SHOWN})
@@ -60,11 +60,11 @@ def figure3(study: Study) -> Report:
     )
 
 
-def _own(cells: Sequence[Cell], group: Mapping[str, str]) -> dict[str, Cell | None]:
+def _own(cells: Sequence[study_trials.Cell], group: Mapping[str, str]) -> dict[str, study_trials.Cell | None]:
     return {name: find_cell(cells, **group, method=name) for name in SHOWN}
 
 
-def _line(cells: Sequence[Cell], group: Mapping[str, str]) -> Line:
+def _line(cells: Sequence[study_trials.Cell], group: Mapping[str, str]) -> Line:
     own = _own(cells, group)
     side: Side = "below" if group["beta"] == "0.1" and float(group["noise"]) >= HIGH else "near"
     paper = ("similar to" if side == "near" else "below") + " central, above kfed-k16"
@@ -76,7 +76,7 @@ def _line(cells: Sequence[Cell], group: Mapping[str, str]) -> Line:
     return Line(group, paper, f"{ours}; rounds {rounds}", reading(central.partition("; ")[0], word))
 
 
-def _notes(cells: Sequence[Cell], groups: Sequence[Mapping[str, str]]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], groups: Sequence[Mapping[str, str]]) -> list[str]:
     owns = [(group, _own(cells, group)) for group in groups]
     owns = [
         (group, own) for group, own in owns if all(cell is not None and "ari" in cell.mean for cell in own.values())
@@ -109,7 +109,7 @@ def _notes(cells: Sequence[Cell], groups: Sequence[Mapping[str, str]]) -> list[s
 
 
 def _picture(
-    cells: Sequence[Cell], kinds: Sequence[tuple[str, str]], betas: Sequence[str], noises: Sequence[str]
+    cells: Sequence[study_trials.Cell], kinds: Sequence[tuple[str, str]], betas: Sequence[str], noises: Sequence[str]
 ) -> "Figure":
     shown = [(points, beta) for data, points in kinds if data == PUBLISHED for beta in betas]
     titles = [f"{points} points, beta {beta}" for points, beta in shown]
@@ -137,5 +137,7 @@ def _picture(
     return figure
 
 
-def _published(cells: Sequence[Cell], points: str, beta: str, noise: str, method: str) -> Cell | None:
+def _published(
+    cells: Sequence[study_trials.Cell], points: str, beta: str, noise: str, method: str
+) -> study_trials.Cell | None:
     return find_cell(cells, data=PUBLISHED, points=points, beta=beta, noise=noise, method=method)

@@ -13,7 +13,7 @@ from benchmarks.papers.fkm_grid import CENTRAL, FKM, FKM_SETTINGS, KFED_SETTINGS
 from benchmarks.papers.generators import Federation, deal
 from benchmarks.papers.measures import silhouettes, solve
 from flareclust.data.datasets import load
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,13 +40,13 @@ def figure5(study: Study) -> Report:
     def federation() -> Federation:
         return deal(load("femnist"), f"owners:{writers}", writers, np.random.default_rng(0))
 
-    def trial(name: str, algorithm: str, params: Mapping[str, Any], seed: int) -> Trial:
-        def measure() -> TrialResult:
+    def trial(name: str, algorithm: str, params: Mapping[str, Any], seed: int) -> study_trials.Trial:
+        def measure() -> study_trials.TrialResult:
             outcome = solve(algorithm, params, federation(), k, seed)
-            return TrialResult(silhouettes(federation(), outcome), {"bytes_up": float(outcome.bytes_up)})
+            return study_trials.TrialResult(silhouettes(federation(), outcome), {"bytes_up": float(outcome.bytes_up)})
 
         settings = {"algorithm": algorithm, "k": k, "writers": writers, **params}
-        return Trial({"method": name}, seed, settings, measure)
+        return study_trials.Trial({"method": name}, seed, settings, measure)
 
     cells = study.cells([trial(name, *methods[name], seed) for name in methods for seed in range(study.seeds)])
     return Report(
@@ -63,9 +63,9 @@ def figure5(study: Study) -> Report:
     )
 
 
-def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
+def _lines(cells: Sequence[study_trials.Cell], name: str) -> list[Line]:
     cell, fkm, central = (find_cell(cells, method=one) for one in (name, FKM, CENTRAL))
-    claim: tuple[str, Cell | None, Side] = ("below fkm", fkm, "below")
+    claim: tuple[str, study_trials.Cell | None, Side] = ("below fkm", fkm, "below")
     if name in (FKM, CENTRAL):
         claim = ("below central", central, "below") if name == FKM else (NOTHING, None, None)
     lines = []
@@ -78,7 +78,7 @@ def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
     return lines
 
 
-def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], names: Sequence[str]) -> list[str]:
     tuned = best_of(cells, {}, names, "silhouette")
     fkm, central = (find_cell(cells, method=name) for name in (FKM, CENTRAL))
     if tuned is None or fkm is None or central is None:
@@ -102,7 +102,7 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
     return notes
 
 
-def _picture(cells: Sequence[Cell], names: Sequence[str]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], names: Sequence[str]) -> "Figure":
     figure, all_axes = figures.panels([metric.replace("_", " ") for metric in SILHOUETTES], size=(5.4, 2.8))
     for axes, metric in zip(all_axes, SILHOUETTES, strict=True):
         own = [find_cell(cells, method=name) for name in names]

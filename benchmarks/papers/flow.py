@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.papers.base import WORKERS, Report
 from benchmarks.papers.report import FIGURE, SUMMARY, TABLE
 from benchmarks.papers.running import EXPERIMENT, FolderRunner, OnSaved
-from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.flows.study import StudyRunner
 from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
 
@@ -29,12 +29,12 @@ class Tracked:
         self.uri = uri
         self._runners: list[StudyRunner] = []
 
-    def start(self, folder: FolderRunner) -> Callable[[OnDone], Runner]:
+    def start(self, folder: FolderRunner) -> Callable[[study_trials.OnDone], study_trials.Runner]:
         """Return what makes an entry's runner."""
         self._runners = []
 
-        def make(on_done: OnDone) -> Runner:
-            def run(trials: Sequence[Trial]) -> list[TrialRun]:
+        def make(on_done: study_trials.OnDone) -> study_trials.Runner:
+            def run(trials: Sequence[study_trials.Trial]) -> list[study_trials.TrialRun]:
                 file = folder.file_of(trials)
                 runner = StudyRunner(folder.study, EXPERIMENT, self.uri, on_done, WORKERS, file, LATER)
                 self._runners.append(runner)

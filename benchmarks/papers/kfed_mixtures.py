@@ -10,7 +10,7 @@ from benchmarks.papers.claims import spread, value
 from benchmarks.papers.generators import gaussian_groups
 from benchmarks.papers.measures import solve, truth
 from flareclust._foundation.seeding import stream
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ def table1(study: Study) -> Report:
     )
 
 
-def _table_picture(cells: Sequence[Cell], settings: Sequence[tuple[int, int]]) -> "Figure":
+def _table_picture(cells: Sequence[study_trials.Cell], settings: Sequence[tuple[int, int]]) -> "Figure":
     """Draw what is wrong in percent: all accuracies would look the same."""
     figure, (axes,) = figures.panels(["wrongly clustered, in percent"], size=(6.0, 2.8))
     own = [_cell(cells, d, k, 100) for d, k in settings]
@@ -98,25 +98,27 @@ def figure1(study: Study) -> Report:
     )
 
 
-def _trial(d: int, k: int, c: float, seed: int) -> Trial:
+def _trial(d: int, k: int, c: float, seed: int) -> study_trials.Trial:
     params = {"algorithm": "kfed", "d": d, "k": k, "k_local": isqrt(k), "m0": M0, "rows": ROWS, "c": c}
-    return Trial({"d": str(d), "k": str(k), "c": str(c)}, seed, params, _measure(d, k, c, seed))
+    return study_trials.Trial({"d": str(d), "k": str(k), "c": str(c)}, seed, params, _measure(d, k, c, seed))
 
 
-def _measure(d: int, k: int, c: float, seed: int) -> Callable[[], TrialResult]:
-    def measure() -> TrialResult:
+def _measure(d: int, k: int, c: float, seed: int) -> Callable[[], study_trials.TrialResult]:
+    def measure() -> study_trials.TrialResult:
         federation = gaussian_groups(d, k, isqrt(k), M0, ROWS, c, stream(seed, 0, "mixture"))
         outcome = solve("kfed", {"k_local": isqrt(k)}, federation, k, seed)
-        return TrialResult(truth(federation, outcome.labels), {"bytes_up": float(outcome.bytes_up)})
+        return study_trials.TrialResult(truth(federation, outcome.labels), {"bytes_up": float(outcome.bytes_up)})
 
     return measure
 
 
-def _cell(cells: Sequence[Cell], d: int, k: int, c: float) -> Cell | None:
+def _cell(cells: Sequence[study_trials.Cell], d: int, k: int, c: float) -> study_trials.Cell | None:
     return find_cell(cells, d=str(d), k=str(k), c=str(c))
 
 
-def _notes(cells: Sequence[Cell], panels: Sequence[tuple[int, int]], separations: Sequence[float]) -> list[str]:
+def _notes(
+    cells: Sequence[study_trials.Cell], panels: Sequence[tuple[int, int]], separations: Sequence[float]
+) -> list[str]:
     notes = []
     for d, k in panels:
         found = {c: _cell(cells, d, k, c) for c in separations}
@@ -133,7 +135,9 @@ def _notes(cells: Sequence[Cell], panels: Sequence[tuple[int, int]], separations
     return notes
 
 
-def _picture(cells: Sequence[Cell], panels: Sequence[tuple[int, int]], separations: Sequence[float]) -> "Figure":
+def _picture(
+    cells: Sequence[study_trials.Cell], panels: Sequence[tuple[int, int]], separations: Sequence[float]
+) -> "Figure":
     figure, all_axes = figures.panels([f"d = {d}, k = {k}, m0 = {M0}" for d, k in panels], size=(4.4, 2.8))
     for axes, (d, k) in zip(all_axes, panels, strict=True):
         own = [_cell(cells, d, k, c) for c in separations]

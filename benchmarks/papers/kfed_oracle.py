@@ -18,7 +18,7 @@ from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import kmeans
 from flareclust.data.datasets import Dataset, load
 from flareclust.evaluation.scores import separation_ratios
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,28 +54,28 @@ def pair_ratios(data: Dataset) -> FloatArray:
     return separation_ratios(means, counts, norm)
 
 
-def rule_trials(name: str, data: Dataset, candidates: Sequence[int], seeds: int) -> list[Trial]:
+def rule_trials(name: str, data: Dataset, candidates: Sequence[int], seeds: int) -> list[study_trials.Trial]:
     """Return the trials that measure c_rs of the clusterings of a data set into each number of clusters."""
 
-    def trial(k: int, seed: int) -> Trial:
-        def measure() -> TrialResult:
+    def trial(k: int, seed: int) -> study_trials.Trial:
+        def measure() -> study_trials.TrialResult:
             ratios = pair_ratios(oracle(data, k, seed)[0])
             final = {f"q{q}": float(np.percentile(ratios, q)) for q in QUANTILES}
             shares = {"above_c0": float((ratios > C0).mean()), "below_1": float((ratios < 1).mean())}
-            return TrialResult({**final, **shares})
+            return study_trials.TrialResult({**final, **shares})
 
         params = {"data": f"{name}:pca50", "rows": len(data.X), "k": k, "n_init": N_INIT}
-        return Trial({"data": name, "k": str(k), "method": ORACLE}, seed, params, measure)
+        return study_trials.Trial({"data": name, "k": str(k), "method": ORACLE}, seed, params, measure)
 
     return [trial(k, seed) for k in candidates for seed in range(seeds)]
 
 
-def rule_cell(cells: Sequence[Cell], name: str, k: int) -> Cell | None:
+def rule_cell(cells: Sequence[study_trials.Cell], name: str, k: int) -> study_trials.Cell | None:
     """Return the cell of such trials."""
     return find_cell(cells, data=name, k=str(k), method=ORACLE)
 
 
-def chosen(cells: Sequence[Cell], name: str, candidates: Sequence[int]) -> int:
+def chosen(cells: Sequence[study_trials.Cell], name: str, candidates: Sequence[int]) -> int:
     """Return the k that the rule picks for a data set; of equals the smallest."""
     return max(candidates, key=lambda k: (value(rule_cell(cells, name, k), "above_c0"), -k))
 
@@ -113,7 +113,7 @@ def figure5(study: Study) -> Report:
     )
 
 
-def _picture(cells: Sequence[Cell], candidates: Sequence[int]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], candidates: Sequence[int]) -> "Figure":
     figure, (axes,) = figures.panels(["MNIST: distribution of c_rs over the pairs of clusters"], size=(6.0, 3.2))
     for number, k in enumerate(candidates):
         cell = rule_cell(cells, "mnist", k)

@@ -14,7 +14,7 @@ from benchmarks.papers.kfed_oracle import C0, chosen, oracle, rule_cell, rule_tr
 from benchmarks.papers.measures import clustering_cost, inertia, solve
 from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,10 +108,10 @@ def figure2(study: Study) -> Report:
     )
 
 
-def one_shot(setting: Setting, split: str, k_local: int, seed: int) -> Trial:
+def one_shot(setting: Setting, split: str, k_local: int, seed: int) -> study_trials.Trial:
     """Return the trial that runs k-FED with k' on a split."""
 
-    def measure() -> TrialResult:
+    def measure() -> study_trials.TrialResult:
         federation = setting.federation(split, seed)
         outcome = solve("kfed", {"k_local": k_local}, federation, setting.k, seed)
         labels = np.concatenate([outcome.labels[site] for site in federation.sites])
@@ -120,18 +120,20 @@ def one_shot(setting: Setting, split: str, k_local: int, seed: int) -> Trial:
             "inertia": inertia(federation.pooled, outcome.centroids) / setting.cost,
             "megabytes": outcome.rounds[0]["bytes_up"] / 1e6,  # type: ignore[operator]
         }
-        return TrialResult(final, {"bytes_up": float(outcome.bytes_up)})
+        return study_trials.TrialResult(final, {"bytes_up": float(outcome.bytes_up)})
 
     cell = {"data": setting.name, "k": str(setting.k), "split": split, "method": f"kfed-k{k_local}"}
-    return Trial(cell, seed, setting.params(algorithm="kfed", k_local=k_local, partition=split), measure)
+    return study_trials.Trial(cell, seed, setting.params(algorithm="kfed", k_local=k_local, partition=split), measure)
 
 
-def one_shot_cell(cells: Sequence[Cell], setting: Setting, split: str, k_local: int) -> Cell | None:
+def one_shot_cell(
+    cells: Sequence[study_trials.Cell], setting: Setting, split: str, k_local: int
+) -> study_trials.Cell | None:
     """Return the cell of such trials."""
     return find_cell(cells, data=setting.name, k=str(setting.k), split=split, method=f"kfed-k{k_local}")
 
 
-def _rule(cells: Sequence[Cell], names: Sequence[str], candidates: Sequence[int]) -> str:
+def _rule(cells: Sequence[study_trials.Cell], names: Sequence[str], candidates: Sequence[int]) -> str:
     """Say which k the rule of Appendix B.2 picks, and which are taken."""
     taken = f"k = {CANDIDATES[0]} is taken, the smallest candidate, and in full runs k = {LARGE} beside it. "
     maximum = max(value(rule_cell(cells, name, k), "q100") for name in names for k in candidates)
@@ -141,12 +143,12 @@ def _rule(cells: Sequence[Cell], names: Sequence[str], candidates: Sequence[int]
     return f"Appendix B.2's rule picks {picked}. {taken}"
 
 
-def _ratio(cells: Sequence[Cell], setting: Setting, k_local: int, random: int) -> float:
+def _ratio(cells: Sequence[study_trials.Cell], setting: Setting, k_local: int, random: int) -> float:
     structured = value(one_shot_cell(cells, setting, f"clusters:{k_local}", k_local), "cost") - 1
     return structured / (value(one_shot_cell(cells, setting, IID, random), "cost") - 1)
 
 
-def _ratio_lines(cells: Sequence[Cell], setting: Setting, k_local: int) -> list[Line]:
+def _ratio_lines(cells: Sequence[study_trials.Cell], setting: Setting, k_local: int) -> list[Line]:
     lines = []
     structured = one_shot_cell(cells, setting, f"clusters:{k_local}", k_local)
     for against, random in (("random, k", setting.k), ("random, k'", k_local)):
@@ -158,7 +160,7 @@ def _ratio_lines(cells: Sequence[Cell], setting: Setting, k_local: int) -> list[
     return lines
 
 
-def _ratio_notes(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[str]:
+def _ratio_notes(cells: Sequence[study_trials.Cell], settings: Sequence[Setting]) -> list[str]:
     worse = [
         f"{setting.name}, k = {setting.k}, k' = {k_local} ({_ratio(cells, setting, k_local, setting.k):.2f})"
         for setting in settings
@@ -176,7 +178,7 @@ def _ratio_notes(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[str
     ]
 
 
-def _ratio_picture(cells: Sequence[Cell], settings: Sequence[Setting]) -> "Figure":
+def _ratio_picture(cells: Sequence[study_trials.Cell], settings: Sequence[Setting]) -> "Figure":
     figure, all_axes = figures.panels([f"{one.name}, k = {one.k}" for one in settings], size=(4.2, 2.6))
     for axes, setting in zip(all_axes, settings, strict=True):
         x = setting.locals

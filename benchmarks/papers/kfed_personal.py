@@ -12,7 +12,7 @@ from benchmarks.papers.base import NOTHING, Line, Report, Study, Value, agreemen
 from benchmarks.papers.claims import spread, value
 from benchmarks.papers.rotated import ROTATIONS, mnist_by_writer, purity_of_rotations, rotated_mnist
 from flareclust._foundation.extras import require
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.personal.methods import train_models
 from flareclust.personal.rows import Split
 
@@ -85,8 +85,10 @@ def _rows_of(study: Study, group: Group, seed: int) -> Callable[[], Split]:
     return partial(rotated_mnist, devices, int(group[1]), seed, 3000 if study.quick else None)
 
 
-def _trial(group: Group, rate: float, method: str, make: Callable[[], Split], seed: int, rounds: int) -> Trial:
-    def measure() -> TrialResult:
+def _trial(
+    group: Group, rate: float, method: str, make: Callable[[], Split], seed: int, rounds: int
+) -> study_trials.Trial:
+    def measure() -> study_trials.TrialResult:
         from flareclust.personal.networks import Perceptron
 
         split = make()
@@ -98,10 +100,12 @@ def _trial(group: Group, rate: float, method: str, make: Callable[[], Split], se
         final["models"] = float(len(np.unique(course.group)))
         final["megabytes_down"] = float(course.bytes_down.sum() + course.clustering_down) / 1e6
         final["megabytes_up"] = float(course.bytes_up.sum() + course.clustering_up) / 1e6
-        return TrialResult(final)
+        return study_trials.TrialResult(final)
 
     params = {"rounds": rounds, "hidden": HIDDEN, "updates": UPDATES, "batch": BATCH, "loss_rows": LOSS_ROWS}
-    return Trial({**_about(group, rate), "method": method}, seed, {**_about(group, rate), **params}, measure)
+    return study_trials.Trial(
+        {**_about(group, rate), "method": method}, seed, {**_about(group, rate), **params}, measure
+    )
 
 
 def _about(group: Group, rate: float) -> dict[str, str]:
@@ -113,7 +117,7 @@ def shown(rounds: int) -> list[int]:
     return [index for index in (1, 2, 5, *range(10, rounds, 10)) if index < rounds] + [rounds]
 
 
-def _lines(cells: Sequence[Cell], group: Group, rate: float, rounds: int) -> list[Line]:
+def _lines(cells: Sequence[study_trials.Cell], group: Group, rate: float, rounds: int) -> list[Line]:
     about, metric, lines = _about(group, rate), f"accuracy_{rounds}", []
     for method in _methods(group, 0):
         cell = find_cell(cells, **about, method=method)
@@ -133,14 +137,14 @@ def _lines(cells: Sequence[Cell], group: Group, rate: float, rounds: int) -> lis
     return [*lines, Line({**about, "method": "kfed - ifca"}, difference, f"{gap:+.1f}", said)]
 
 
-def _against(cells: Sequence[Cell], group: Group, rate: float, rounds: int) -> tuple[float, float]:
+def _against(cells: Sequence[study_trials.Cell], group: Group, rate: float, rounds: int) -> tuple[float, float]:
     """Return k-FED's accuracy less that of IFCA, and IFCA's bytes down over those of k-FED."""
     kfed, ifca = (find_cell(cells, **_about(group, rate), method=name) for name in ("kfed", "ifca"))
     metric, sent = f"accuracy_{rounds}", "megabytes_down"
     return value(kfed, metric) - value(ifca, metric), value(ifca, sent) / value(kfed, sent)
 
 
-def _notes(cells: Sequence[Cell], rounds: int, purity: Mapping[int, float]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], rounds: int, purity: Mapping[int, float]) -> list[str]:
     gaps = {(group, rate): _against(cells, group, rate, rounds) for group in TABLE for rate in RATES}
     below = [
         f"{group[0]} devices, k' = {group[1]}, lr {rate:g} ({gap:+.1f})"
@@ -170,7 +174,7 @@ def _notes(cells: Sequence[Cell], rounds: int, purity: Mapping[int, float]) -> l
     return notes
 
 
-def _picture(cells: Sequence[Cell], rounds: int) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], rounds: int) -> "Figure":
     places = [(group, rate) for group in GROUPS for rate in RATES]
     names = ["MNIST by writer" if d == WRITERS else f"{d} devices, k' = {k}" for (d, k), _ in places]
     titles = [f"{name}, lr {rate:g}" for name, (_, rate) in zip(names, places, strict=True)]

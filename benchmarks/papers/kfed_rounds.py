@@ -18,7 +18,7 @@ from benchmarks.papers.kfed_partitions import (
 )
 from benchmarks.papers.measures import history, inertia, solve
 from flareclust._foundation.seeding import stream
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,8 +57,8 @@ def _splits(setting: Setting) -> list[tuple[str, int]]:
     return [*((f"clusters:{k_local}", k_local) for k_local in setting.locals), (IID, setting.k)]
 
 
-def _iterative(setting: Setting, split: str, method: str, seed: int) -> Trial:
-    def measure() -> TrialResult:
+def _iterative(setting: Setting, split: str, method: str, seed: int) -> study_trials.Trial:
+    def measure() -> study_trials.TrialResult:
         federation = setting.federation(split, seed)
         params: dict[str, Any] = {"rounds": ROUNDS, "tol": 0.0}
         X, states, sent = federation.pooled, [], [0.0]
@@ -75,13 +75,15 @@ def _iterative(setting: Setting, split: str, method: str, seed: int) -> Trial:
             last = min(round_, len(states) - 1)
             final[f"inertia_{round_}"] = inertia(X, states[last]) / setting.cost
             final[f"megabytes_{round_}"] = sent[last]
-        return TrialResult(final, {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)})
+        return study_trials.TrialResult(final, {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)})
 
     cell = {"data": setting.name, "k": str(setting.k), "split": split, "method": method}
-    return Trial(cell, seed, setting.params(algorithm="lloyd", start=method, partition=split, rounds=ROUNDS), measure)
+    return study_trials.Trial(
+        cell, seed, setting.params(algorithm="lloyd", start=method, partition=split, rounds=ROUNDS), measure
+    )
 
 
-def _round_lines(cells: Sequence[Cell], setting: Setting) -> list[Line]:
+def _round_lines(cells: Sequence[study_trials.Cell], setting: Setting) -> list[Line]:
     lines = []
     for split, k_local in _splits(setting):
         one = one_shot_cell(cells, setting, split, k_local)
@@ -106,7 +108,7 @@ def _round_lines(cells: Sequence[Cell], setting: Setting) -> list[Line]:
     return lines
 
 
-def _notes(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], settings: Sequence[Setting]) -> list[str]:
     far = []
     for setting in settings:
         for split, k_local in _splits(setting):
@@ -125,18 +127,18 @@ def _notes(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[str]:
     ]
 
 
-def _rounds_to(cell: Cell | None, cost: float) -> int | None:
+def _rounds_to(cell: study_trials.Cell | None, cost: float) -> int | None:
     return next((round_ for round_ in range(ROUNDS + 1) if value(cell, f"inertia_{round_}") <= cost), None)
 
 
-def _text(one: Cell | None, many: Cell | None, needed: int | None) -> str:
+def _text(one: study_trials.Cell | None, many: study_trials.Cell | None, needed: int | None) -> str:
     if needed is None:
         return f"kfed's cost not reached in {ROUNDS} rounds"
     share = value(many, f"megabytes_{needed}") / value(one, "megabytes")
     return f"kfed's cost reached after round {needed}, with {share:.1f} times its bytes"
 
 
-def _round_picture(cells: Sequence[Cell], settings: Sequence[Setting]) -> "Figure":
+def _round_picture(cells: Sequence[study_trials.Cell], settings: Sequence[Setting]) -> "Figure":
     shown = [(setting, split, k_local) for setting in settings for split, k_local in _splits(setting)]
     titles = [
         f"{setting.name}, " + (f"random (k' = {k_local})" if split == IID else f"at most {k_local} clusters")

@@ -16,7 +16,7 @@ from benchmarks.papers.selection_settings import CLASSES, Setting, Settings, set
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.client_selection import METHODS, POW_D, POW_D_KFED, RANDOM
-from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun, by_cell
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,8 +57,8 @@ def figure4(study: Study) -> Report:
 # ---- the runs ----
 
 
-def _trial(setting: Setting, method: str, seed: int) -> Trial:
-    def measure() -> TrialResult:
+def _trial(setting: Setting, method: str, seed: int) -> study_trials.Trial:
+    def measure() -> study_trials.TrialResult:
         from benchmarks.papers.selection_training import run
 
         # The clusters do not depend on d: settings that differ by it alone have the same.
@@ -74,10 +74,10 @@ def _trial(setting: Setting, method: str, seed: int) -> Trial:
             "clusters": float(course.clusters.mean()),
         }
         rounds = [{"round": number, "accuracy": float(one)} for number, one in enumerate(course.accuracy, start=1)]
-        return TrialResult(final, {}, rounds)
+        return study_trials.TrialResult(final, {}, rounds)
 
     params = {"data": setting.data, "devices": setting.devices, "rows": setting.rows, **asdict(setting.training)}
-    return Trial({**setting.cell, "method": method}, seed, {**params, "method": method}, measure)
+    return study_trials.Trial({**setting.cell, "method": method}, seed, {**params, "method": method}, measure)
 
 
 def _prepared(
@@ -99,12 +99,14 @@ def _make(
     return replace(population, described={}), clusters  # which is as large as the rows, and all seeds are kept
 
 
-def _of(done: Sequence[TrialRun], setting: Setting, method: str | None = None) -> list[TrialRun]:
+def _of(
+    done: Sequence[study_trials.TrialRun], setting: Setting, method: str | None = None
+) -> list[study_trials.TrialRun]:
     wanted = setting.cell if method is None else {**setting.cell, "method": method}
     return [run for run in done if wanted.items() <= run.trial.cell.items()]
 
 
-def _curves(done: Sequence[TrialRun], setting: Setting, method: str) -> FloatArray:
+def _curves(done: Sequence[study_trials.TrialRun], setting: Setting, method: str) -> FloatArray:
     """Return the accuracies of each run that did not fail, means of `MEAN_OF` rounds, (seeds, rounds - MEAN_OF + 1)."""
     runs = [run.measured for run in _of(done, setting, method) if run.measured is not None]
     return np.array([_smooth([one["accuracy"] for one in measured.rounds]) for measured in runs])
@@ -114,13 +116,13 @@ def _smooth(accuracies: Sequence[float]) -> FloatArray:
     return np.convolve(accuracies, np.ones(MEAN_OF) / MEAN_OF, "valid")
 
 
-def _end_of_random(done: Sequence[TrialRun], setting: Setting) -> float:
+def _end_of_random(done: Sequence[study_trials.TrialRun], setting: Setting) -> float:
     """Return the accuracy of random selection in its last rounds, the mean over seeds."""
     found = [run.measured.final["accuracy"] for run in _of(done, setting, RANDOM) if run.measured is not None]
     return float(np.mean(found)) if found else float("nan")  # type: ignore[arg-type]
 
 
-def _with_rounds(run: TrialRun, end: float) -> TrialRun:
+def _with_rounds(run: study_trials.TrialRun, end: float) -> study_trials.TrialRun:
     """Return a run with what its course came to: the mean over all rounds, and the first round that reaches each target.
 
     Where a run does not reach one, that is one round more than there are.
@@ -160,8 +162,8 @@ _MEASURES: Mapping[str, Measure] = {
 }
 
 
-def _lines(judged: Sequence[TrialRun], setting: Setting, end: float) -> list[Line]:
-    cells, lines = by_cell(judged), []
+def _lines(judged: Sequence[study_trials.TrialRun], setting: Setting, end: float) -> list[Line]:
+    cells, lines = study_trials.by_cell(judged), []
     for name, measure in _MEASURES.items():
         for method in setting.methods if name not in ("accuracy", "variance") else METHODS:
             cell = find_cell(cells, **setting.cell, method=method)
@@ -181,7 +183,9 @@ def _lines(judged: Sequence[TrialRun], setting: Setting, end: float) -> list[Lin
     return lines
 
 
-def _differences(judged: Sequence[TrialRun], setting: Setting, methods: tuple[str, str], name: str) -> FloatArray:
+def _differences(
+    judged: Sequence[study_trials.TrialRun], setting: Setting, methods: tuple[str, str], name: str
+) -> FloatArray:
     """Return by how much a method's measure is above that of another with the same seed, (seeds,)."""
     found = [
         {run.trial.seed: run.measured.final[name] for run in _of(judged, setting, method) if run.measured is not None}
@@ -192,7 +196,9 @@ def _differences(judged: Sequence[TrialRun], setting: Setting, methods: tuple[st
     )  # type: ignore[operator]
 
 
-def _told(judged: Sequence[TrialRun], setting: Setting, methods: tuple[str, str], name: str, side: Side) -> str:
+def _told(
+    judged: Sequence[study_trials.TrialRun], setting: Setting, methods: tuple[str, str], name: str, side: Side
+) -> str:
     """Say how far a method is from another, and whether the paper's words hold: a paired comparison over the seeds."""
     gaps = _differences(judged, setting, methods, name) / _MEASURES[name].unit
     if not len(gaps):
@@ -201,8 +207,8 @@ def _told(judged: Sequence[TrialRun], setting: Setting, methods: tuple[str, str]
     return reading(f"{gaps.mean():+.1f} to {methods[1]}", verdict(float(gaps.mean()), side, error=error))
 
 
-def _notes(judged: Sequence[TrialRun], setting: Setting) -> list[str]:
-    cells, parts = by_cell(judged), []
+def _notes(judged: Sequence[study_trials.TrialRun], setting: Setting) -> list[str]:
+    cells, parts = study_trials.by_cell(judged), []
     for share in SHARES:
         gaps = _differences(judged, setting, (POW_D_KFED, POW_D), _needed(share))
         if not len(gaps):
@@ -241,7 +247,7 @@ def _about(chosen: Sequence[Setting]) -> str:
     )
 
 
-def _picture(done: Sequence[TrialRun], ends: Mapping[Setting, float]) -> "Figure":
+def _picture(done: Sequence[study_trials.TrialRun], ends: Mapping[Setting, float]) -> "Figure":
     titles = [f"{one.data}, d = {one.training.d}" for one in ends]
     figure, all_axes = figures.panels(titles, columns=3, size=(4.0, 3.0))
     for axes, (setting, end) in zip(all_axes, ends.items(), strict=True):

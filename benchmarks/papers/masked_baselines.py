@@ -12,7 +12,7 @@ from benchmarks.papers.masked_setups import ACCURACY, CENTRAL, MEGABYTES, SECOND
 from benchmarks.papers.masked_setups import trials as trials_of
 from benchmarks.papers.masked_values import ACCURACY as PRINTED
 from benchmarks.papers.masked_values import QMNIST, SetUp, set_ups
-from flareclust.experiment.sweeps.trials import Cell, Trial
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ def baselines(study: Study) -> Report:
     chosen = [one for a in ("1", "2") for one in set_ups(a)[: 1 if study.quick else None]]
     seeds = 1 if study.quick else study.seeds
     data = loaded(chosen, study.quick)
-    runs: list[Trial] = []
+    runs: list[study_trials.Trial] = []
     for one in chosen:
         for method in methods(one):
             runs += trials_of(one, method, data[one.data], seeds_of(one, method, seeds))
@@ -69,7 +69,7 @@ def seeds_of(set_up: SetUp, method: Method, seeds: int) -> int:
     return min(seeds, SLOW_SEEDS) if slow else seeds
 
 
-def _line(cells: Sequence[Cell], set_up: SetUp, name: str) -> Line:
+def _line(cells: Sequence[study_trials.Cell], set_up: SetUp, name: str) -> Line:
     cell = find_cell(cells, **set_up.cell, method=name)
     ours = [mean_std(cell, ACCURACY, 2)]
     if name not in (TRUE, ALONE):
@@ -81,7 +81,7 @@ def _line(cells: Sequence[Cell], set_up: SetUp, name: str) -> Line:
     return Line({**set_up.cell, "method": name}, NOTHING, "; ".join(ours), reading(few, compared))
 
 
-def _notes(cells: Sequence[Cell], chosen: Sequence[SetUp]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], chosen: Sequence[SetUp]) -> list[str]:
     def less_than(name: str, other: str, metric: str, assumption: str) -> tuple[int, int]:
         """Return in how many set-ups the first has a lower mean than the other, and how many have both."""
         pairs = [
@@ -116,7 +116,7 @@ def _notes(cells: Sequence[Cell], chosen: Sequence[SetUp]) -> list[str]:
     return notes
 
 
-def _picture(cells: Sequence[Cell], chosen: Sequence[SetUp]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], chosen: Sequence[SetUp]) -> "Figure":
     figure, (axes,) = figures.panels(["accuracy over all rows, %"], size=(9.0, 3.4))
     own = {name: [find_cell(cells, **one.cell, method=name) for one in chosen] for name in NAMES}
     means = {name: [value(cell, ACCURACY) for cell in row] for name, row in own.items()}

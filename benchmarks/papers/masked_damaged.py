@@ -28,11 +28,11 @@ from flareclust.core.rounds import HISTORY, remember
 from flareclust.data.datasets import Dataset
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import optimal_centroids, relative_distance
+from flareclust.evaluation import metrics
 from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.prepared import Prepared, names_of
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.features.columns import Columns
 from flareclust.features.result import columns_of
 from flareclust.protocol.outcome import Outcome
@@ -106,8 +106,8 @@ def errors_by_round(prepared: Prepared, outcome: Outcome) -> list[float]:
     """
     assert prepared.dataset is not None
     place = {name: j for j, name in enumerate(names_of(prepared.dataset))}
-    true = optimal_centroids(*in_all_columns(prepared))[:, [place[n] for n in columns_of(outcome.arrays).names]]
-    return [relative_distance(centroids, true) for centroids in outcome.arrays[HISTORY]]
+    true = metrics.optimal_centroids(*in_all_columns(prepared))[:, [place[n] for n in columns_of(outcome.arrays).names]]
+    return [metrics.relative_distance(centroids, true) for centroids in outcome.arrays[HISTORY]]
 
 
 def damaged(study: Study) -> Report:
@@ -138,18 +138,18 @@ def damaged(study: Study) -> Report:
     )
 
 
-def _trial(set_up: SetUp, dataset: Dataset, alpha: float, damage: float, seed: int) -> Trial:
+def _trial(set_up: SetUp, dataset: Dataset, alpha: float, damage: float, seed: int) -> study_trials.Trial:
     params = {"method": set_up.method, "alpha": alpha, "rounds": ROUNDS, "damage": damage}
 
-    def measure() -> TrialResult:
+    def measure() -> study_trials.TrialResult:
         prepared = prepare(experiment(set_up, masked_as_printed(set_up), dataset, seed), OneTable(dataset))
         options = JobOptions(k=prepared.k, seed=seed, assess=False)
         outcome = run_inprocess(DAMAGED, params, prepared.sites, options)
         errors = errors_by_round(prepared, outcome)
-        return TrialResult({f"distance_{round_}": error for round_, error in enumerate(errors)})
+        return study_trials.TrialResult({f"distance_{round_}": error for round_, error in enumerate(errors)})
 
     decides = {"algorithm": DAMAGED.name, "data": dataset.name, "partition": set_up.partition, **params}
-    return Trial(_key(set_up, alpha, damage), seed, decides, measure)
+    return study_trials.Trial(_key(set_up, alpha, damage), seed, decides, measure)
 
 
 def _key(set_up: SetUp, alpha: float, damage: float) -> dict[str, str]:
@@ -161,7 +161,7 @@ def expected(alpha: float, damage: float, rest: Sequence[float]) -> list[float]:
     return [hypot((1 - alpha) ** round_ * damage, error) for round_, error in enumerate(rest)]
 
 
-def _lines(cells: Sequence[Cell], set_up: SetUp, alpha: float) -> list[Line]:
+def _lines(cells: Sequence[study_trials.Cell], set_up: SetUp, alpha: float) -> list[Line]:
     whole = find_cell(cells, **_key(set_up, alpha, 0.0))
     hurt = find_cell(cells, **_key(set_up, alpha, DAMAGE))
     wanted, found = expected(alpha, DAMAGE, _means(whole)), _means(hurt)
@@ -177,11 +177,11 @@ def _lines(cells: Sequence[Cell], set_up: SetUp, alpha: float) -> list[Line]:
     ]
 
 
-def _means(cell: Cell | None) -> list[float]:
+def _means(cell: study_trials.Cell | None) -> list[float]:
     return [value(cell, f"distance_{round_}") for round_ in range(ROUNDS + 1)]
 
 
-def _shown(cell: Cell | None) -> str:
+def _shown(cell: study_trials.Cell | None) -> str:
     return ", ".join(mean_only(cell, f"distance_{round_}", 4) for round_ in range(ROUNDS + 1))
 
 
@@ -212,7 +212,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     return notes
 
 
-def _picture(cells: Sequence[Cell], chosen: Sequence[SetUp], alphas: Sequence[float]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], chosen: Sequence[SetUp], alphas: Sequence[float]) -> "Figure":
     figure, all_axes = figures.panels([f"{one.name}, Assumption {one.assumption}: relative distance" for one in chosen])
     for axes, one in zip(all_axes, chosen, strict=True):
         axes.set_yscale("log")

@@ -9,7 +9,7 @@ from benchmarks.papers.claims import spread, value
 from benchmarks.papers.masked_setups import ACCURACY, PERFECT, SECONDS, loaded, masked_as_printed, proxy_as_printed
 from benchmarks.papers.masked_setups import trials as trials_of
 from benchmarks.papers.masked_values import SetUp, dim
-from flareclust.experiment.sweeps.trials import Cell, Trial
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ def dims(study: Study) -> Report:
     seeds = 1 if study.quick else study.seeds
     chosen = [dim(SIZES[0], "1")] if study.quick else [dim(d, a) for d in SIZES for a in ("1", "2")]
     data = loaded(chosen)
-    runs: list[Trial] = []
+    runs: list[study_trials.Trial] = []
     for one in chosen:
         for method in (masked_as_printed(one), proxy_as_printed(one)):
             runs += trials_of(one, method, data[one.data], seeds)
@@ -44,7 +44,7 @@ def _aggregation(method: str) -> str:
     return "e1" if method == "masked" else "e4"
 
 
-def _line(cells: Sequence[Cell], set_up: SetUp, method: str) -> Line:
+def _line(cells: Sequence[study_trials.Cell], set_up: SetUp, method: str) -> Line:
     cell = find_cell(cells, **set_up.cell, method=method)
     ours = [
         mean_std(cell, _aggregation(method), 3),
@@ -54,7 +54,7 @@ def _line(cells: Sequence[Cell], set_up: SetUp, method: str) -> Line:
     return Line({**set_up.cell, "method": method}, NOTHING, "; ".join(ours))
 
 
-def _notes(cells: Sequence[Cell]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell]) -> list[str]:
     odd = [cell for cell in cells if value(cell, PERFECT) < 1 or value(cell, ACCURACY) < 100]
     if not odd:
         return []
@@ -72,7 +72,7 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     return notes
 
 
-def _picture(cells: Sequence[Cell], chosen: Sequence[SetUp]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], chosen: Sequence[SetUp]) -> "Figure":
     figure, (accuracy, seconds) = figures.panels(["accuracy over all rows, %", "seconds: slowest site and server"])
     names = [f"{one.name} A{one.assumption}" for one in chosen]
     for axes, metric in ((accuracy, ACCURACY), (seconds, SECONDS)):

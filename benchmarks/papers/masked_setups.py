@@ -12,7 +12,7 @@ from flareclust.data.datasets import Dataset, load
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import OneTable
 from flareclust.experiment.prepared import Prepared, in_places, names_of, tables_of
-from flareclust.experiment.sweeps.trials import Trial, TrialResult, experiment_trial
+from flareclust.experiment.sweeps import trials as study_trials
 
 #: Rows of the larger data sets in the quick form.
 QUICK_ROWS = 3_000
@@ -63,19 +63,19 @@ def experiment(set_up: SetUp, method: Method, dataset: Dataset, seed: int) -> Ex
     )
 
 
-def trials(set_up: SetUp, method: Method, dataset: Dataset, seeds: int) -> list[Trial]:
+def trials(set_up: SetUp, method: Method, dataset: Dataset, seeds: int) -> list[study_trials.Trial]:
     """Return a run per seed, in the cell (data, assumption, method)."""
     cell = {**set_up.cell, "method": method.name}
     return [
-        _with_cost(experiment_trial(experiment(set_up, method, dataset, seed), cell, OneTable(dataset)))
+        _with_cost(study_trials.experiment_trial(experiment(set_up, method, dataset, seed), cell, OneTable(dataset)))
         for seed in range(seeds)
     ]
 
 
-def _with_cost(trial: Trial) -> Trial:
+def _with_cost(trial: study_trials.Trial) -> study_trials.Trial:
     """Return a trial whose cost is among what means over seeds are taken of, and its accuracy under one name."""
 
-    def measure() -> TrialResult:
+    def measure() -> study_trials.TrialResult:
         found = trial.measure()
         right = next((found.final[name] for name in ("e2", "e5", "accuracy") if name in found.final), None)
         grouped = next((found.final[name] for name in ("e1", "e4") if name in found.final), None)

@@ -29,8 +29,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import Dataset
 from flareclust.data.feature_partition import split_features
-from flareclust.evaluation.metrics import assumption_8_rate
-from flareclust.experiment.sweeps.trials import Cell, Trial, TrialResult
+from flareclust.evaluation import metrics
+from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,22 +101,22 @@ def table1(study: Study) -> Report:
     )
 
 
-def _rate(set_up: SetUp, dataset: Dataset, seed: int) -> Trial:
-    def measure() -> TrialResult:
+def _rate(set_up: SetUp, dataset: Dataset, seed: int) -> study_trials.Trial:
+    def measure() -> study_trials.TrialResult:
         if dataset.y is None:
             raise UserError(f"{dataset.name} has no classes, which Assumption 8 is about")
         # The split that an experiment with this seed has; the number of sites is the set-up's own.
         rng = stream(seed, 0, "partition")
         split = split_features(set_up.partition, dataset.X, dataset.y, 1, rng, dataset.owners)
         draws = stream(seed, 0, "triplets")
-        rate = assumption_8_rate(dataset.X, dataset.y, split.rows, split.columns, draws, TRIPLETS)
-        return TrialResult({RATE: rate})
+        rate = metrics.assumption_8_rate(dataset.X, dataset.y, split.rows, split.columns, draws, TRIPLETS)
+        return study_trials.TrialResult({RATE: rate})
 
     params = {"measure": "assumption 8", "data": dataset.name, "partition": set_up.partition, "triplets": TRIPLETS}
-    return Trial(set_up.cell, seed, params, measure)
+    return study_trials.Trial(set_up.cell, seed, params, measure)
 
 
-def _rates_picture(cells: Sequence[Cell], chosen: Sequence[SetUp]) -> "Figure":
+def _rates_picture(cells: Sequence[study_trials.Cell], chosen: Sequence[SetUp]) -> "Figure":
     figure, (axes,) = figures.panels(["share of triplets"])
     names = list(dict.fromkeys(one.name for one in chosen))
     ours = {
@@ -158,7 +158,7 @@ def table5(study: Study) -> Report:
 def _table(study: Study, number: str, assumption: str, method_of: Callable[[SetUp], Method], about: str) -> Report:
     chosen = printed.set_ups(assumption)[: 1 if study.quick else None]
     data = loaded(chosen, study.quick)
-    runs: list[Trial] = []
+    runs: list[study_trials.Trial] = []
     for one in chosen:
         for method in (method_of(one), CENTRAL):
             runs += trials_of(one, method, data[one.data], study.seeds)
@@ -178,11 +178,11 @@ def _table(study: Study, number: str, assumption: str, method_of: Callable[[SetU
     )
 
 
-def _cell(cells: Sequence[Cell], set_up: SetUp, column: Column) -> Cell | None:
+def _cell(cells: Sequence[study_trials.Cell], set_up: SetUp, column: Column) -> study_trials.Cell | None:
     return find_cell(cells, **set_up.cell, method=column.method)
 
 
-def _word(cells: Sequence[Cell], set_up: SetUp, column: Column) -> str:
+def _word(cells: Sequence[study_trials.Cell], set_up: SetUp, column: Column) -> str:
     paper, cell = column.printed(set_up), _cell(cells, set_up, column)
     if column.metric not in ("e1", "e4") or paper is None or cell is None or column.metric not in cell.mean:
         return agreement(paper, cell, column.metric)
@@ -190,14 +190,14 @@ def _word(cells: Sequence[Cell], set_up: SetUp, column: Column) -> str:
     return "agrees" if mean_std(cell, column.metric, paper.digits) == str(paper) else "lower"
 
 
-def _line(cells: Sequence[Cell], set_up: SetUp, column: Column, word: str) -> Line:
+def _line(cells: Sequence[study_trials.Cell], set_up: SetUp, column: Column, word: str) -> Line:
     paper = column.printed(set_up)
     ours = mean_std(_cell(cells, set_up, column), column.metric, column.digits)
     cell = {"data": set_up.name, "measure": column.heading}
     return Line(cell, NOTHING if paper is None else str(paper), ours, word)
 
 
-def _notes(cells: Sequence[Cell], judged: Sequence[tuple[SetUp, Column, str]]) -> list[str]:
+def _notes(cells: Sequence[study_trials.Cell], judged: Sequence[tuple[SetUp, Column, str]]) -> list[str]:
     odd = [(one, column, word) for one, column, word in judged if word in ("lower", "higher")]
     listed = [
         f"{one.name}, {column.heading}: {mean_std(_cell(cells, one, column), column.metric, column.digits)} "
@@ -236,7 +236,7 @@ def _notes(cells: Sequence[Cell], judged: Sequence[tuple[SetUp, Column, str]]) -
     return notes
 
 
-def _picture(cells: Sequence[Cell], chosen: Sequence[SetUp], columns: Sequence[Column]) -> "Figure":
+def _picture(cells: Sequence[study_trials.Cell], chosen: Sequence[SetUp], columns: Sequence[Column]) -> "Figure":
     figure, (accuracy, distance) = figures.panels(["accuracy over all rows, %", "relative distance of the centroids"])
     names = [one.name for one in chosen]
     for axes, metric in ((accuracy, ACCURACY), (distance, "relative_distance")):

@@ -13,7 +13,7 @@ from flareclust.core.rounds import HISTORY
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
-from flareclust.evaluation.metrics import accuracy, ari
+from flareclust.evaluation import metrics
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 
@@ -46,12 +46,12 @@ def truth(federation: Federation, labels: Mapping[str, IntArray]) -> dict[str, f
         return {}
     sites = sorted(labels)
     found, true = [labels[site] for site in sites], [federation.y[site] for site in sites]
-    own = [ari(a, b) for a, b in zip(found, true, strict=True)]
+    own = [metrics.ari(a, b) for a, b in zip(found, true, strict=True)]
     everything = np.concatenate(found), np.concatenate(true)
     return {
-        "ari": ari(*everything),
+        "ari": metrics.ari(*everything),
         "ari_sites": float(np.average(own, weights=[len(one) for one in found])),
-        "accuracy": accuracy(*everything),
+        "accuracy": metrics.accuracy(*everything),
     }
 
 

@@ -11,7 +11,7 @@ from flareclust.core.lloyd import kmeans
 from flareclust.data import published
 from flareclust.data.datasets import load
 from flareclust.data.npy_files import npz_arrays
-from flareclust.evaluation.metrics import purity
+from flareclust.evaluation import metrics
 from flareclust.personal.rows import Labelled, Split, hold_out, make_split
 
 ROTATIONS = 4
@@ -61,7 +61,7 @@ def purity_of_rotations(devices: int, seed: int, rows: int | None = None) -> dic
     for device, rotations in zip(split.train.values(), own, strict=True):
         labels = kmeans(device.X, 2, stream(seed, 1, "purity"), n_init=10).labels
         apart = int(abs(rotations[0] - rotations[1])) % 4
-        found[2 if apart == 2 else 1].append(purity(labels, np.arange(len(device)) % 2))
+        found[2 if apart == 2 else 1].append(metrics.purity(labels, np.arange(len(device)) % 2))
     return {apart: float(np.mean(values)) for apart, values in found.items()}
 
 

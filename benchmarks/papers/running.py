@@ -13,9 +13,9 @@ from benchmarks.papers.base import WORKERS, Entry, Report, Study, run_entry
 from benchmarks.papers.report import commit_of_checkout, save
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import fallbacks
-from flareclust.experiment.sweeps.folder import study_key, trial_keys
+from flareclust.experiment.sweeps import folder as study_files
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.report import sweep_progress
-from flareclust.experiment.sweeps.trials import OnDone, Runner, Trial, TrialRun
 from flareclust.flows.study import StudyRunner
 
 #: Name of the MLflow experiment.
@@ -50,11 +50,11 @@ class FolderRunner:
 
     folder: Path
     study: str
-    on_done: OnDone = lambda done: None
+    on_done: study_trials.OnDone = lambda done: None
     files: list[Path] = field(default_factory=list)
     say: Say = lambda text: print(text, file=sys.stderr, flush=True)
 
-    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
+    def __call__(self, trials: Sequence[study_trials.Trial]) -> list[study_trials.TrialRun]:
         """Run all trials that the folder does not have."""
         runner = StudyRunner(self.study, EXPERIMENT, None, self.on_done, WORKERS, self.file_of(trials), track=False)
         done = runner(trials)
@@ -62,9 +62,9 @@ class FolderRunner:
             self.say(f"  warning: {warning}")
         return done
 
-    def file_of(self, trials: Sequence[Trial]) -> Path:
+    def file_of(self, trials: Sequence[study_trials.Trial]) -> Path:
         """Return where these trials are kept."""
-        key = study_key(self.study, trial_keys(self.study, trials))
+        key = study_files.study_key(self.study, study_files.trial_keys(self.study, trials))
         self.files.append(self.folder / f"trials-{key[:12]}.jsonl")
         return self.files[-1]
 
@@ -79,7 +79,7 @@ def run_papers(
     entries: Sequence[Entry],
     study: Study,
     out: Path,
-    start: Callable[[FolderRunner], Callable[[OnDone], Runner]] | None = None,
+    start: Callable[[FolderRunner], Callable[[study_trials.OnDone], study_trials.Runner]] | None = None,
     command: str = "",
     on_saved: OnSaved = lambda report, folder: None,
     say: Say = lambda text: print(text, file=sys.stderr, flush=True),
@@ -135,8 +135,8 @@ def _saved(report: Report, out: Path, command: str, commit: str | None, say: Say
         raise
 
 
-def _with_progress(make: Callable[[OnDone], Runner]) -> Runner:
-    def run(trials: Sequence[Trial]) -> list[TrialRun]:
+def _with_progress(make: Callable[[study_trials.OnDone], study_trials.Runner]) -> study_trials.Runner:
+    def run(trials: Sequence[study_trials.Trial]) -> list[study_trials.TrialRun]:
         with sweep_progress(len(trials)) as on_done:
             return make(on_done)(trials)
 

@@ -8,8 +8,8 @@ import numpy as np
 from benchmarks.speed.server_lines import line, outliers
 from benchmarks.speed.server_measure import Trial
 from flareclust._foundation.typing import Message
+from flareclust.core import robust
 from flareclust.core.missing.assessment import masked_metrics
-from flareclust.core.robust import outlier_score
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
@@ -17,7 +17,7 @@ from flareclust.protocol.replies import SiteReply
 
 def _outlier_memory(m: int, k: int, d: int) -> Trial:
     given = outliers(m, k, d)
-    return Trial(lambda: outlier_score(*given), lambda: np.empty(m * k * d), 1)
+    return Trial(lambda: robust.outlier_score(*given), lambda: np.empty(m * k * d), 1)
 
 
 def _separations(k: int, d: int) -> Trial:

@@ -12,12 +12,12 @@ from benchmarks.speed import twins
 from benchmarks.speed.server_measure import Line, Trial
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.aggregators.feca import group_by_radius, group_in_turn
+from flareclust.core import robust
 from flareclust.core.agglomeration import agglomerate
 from flareclust.core.forces import pair_forces
 from flareclust.core.lloyd import kmeans
 from flareclust.core.missing.distances import extremes
 from flareclust.core.missing.grouping import _seeds_a, method_a
-from flareclust.core.robust import outlier_score
 from flareclust.core.seeds import farthest_first
 
 _MILLION = 1_000_000
@@ -151,10 +151,10 @@ def outliers(m: int, k: int, d: int) -> tuple[FloatArray, IntArray]:
 def _outlier_time(m: int, k: int, d: int) -> Trial:
     given = outliers(m, k, d)
     return Trial(
-        lambda: outlier_score(*given),
+        lambda: robust.outlier_score(*given),
         lambda: twins.outlier_score(*given),
         1,
-        lambda: _same(outlier_score(*given), twins.outlier_score(*given)),
+        lambda: _same(robust.outlier_score(*given), twins.outlier_score(*given)),
     )
 
 

@@ -9,10 +9,9 @@ from benchmarks.speed import twins
 from benchmarks.speed.server_lines import centres
 from benchmarks.speed.server_measure import Line, Trial
 from flareclust._foundation.typing import FloatArray, never_abort
-from flareclust.core import kpod
-from flareclust.core.assessment import assessment_sums
+from flareclust.core import assessment, kpod
+from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import cluster_sums
 from flareclust.core.fuzzy import fuzzy_cmeans
 from flareclust.core.local import lloyd_update
 from flareclust.core.proxies import gaussian_factor
@@ -87,10 +86,10 @@ def _silhouette(n: int, d: int, k: int) -> Trial:
     X = centres(n, d, k, 0.1)
     C = X[:k] + 0.01
     return Trial(
-        lambda: assessment_sums(X, C),
+        lambda: assessment.assessment_sums(X, C),
         lambda: twins.silhouette_sums(X, C),
         1,
-        lambda: _close(assessment_sums(X, C)[1]["silhouette"], twins.silhouette_sums(X, C)),
+        lambda: _close(assessment.assessment_sums(X, C)[1]["silhouette"], twins.silhouette_sums(X, C)),
     )
 
 
@@ -100,7 +99,7 @@ def _private(n: int, d: int, k: int) -> Trial:
     box = Box(np.full(d, -0.5), np.full(d, 1.5))
 
     def ours() -> FloatArray:
-        return cluster_sums(X, box, C, radii, never_abort).astype(float)
+        return dp_sums.cluster_sums(X, box, C, radii, never_abort).astype(float)
 
     def plain() -> FloatArray:
         return twins.bounded_sums(X, box.low, box.high, C, radii).astype(float)

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.speed import page
 from benchmarks.speed.samples import PARTS, sampled
-from flareclust.experiment.sweeps.sweep import read_sweep, trials
-from flareclust.experiment.sweeps.trials import Trial, attempt
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 
 BENCHMARKS = Path(__file__).resolve().parent.parent
 STUDY, RECORD = BENCHMARKS / "s1_sweep.toml", BENCHMARKS / "records" / "speed_sweep.json"
@@ -31,12 +31,12 @@ GOAL = 0.2
 INSIDE = tuple(PARTS)[:3]
 
 
-def measured(algorithm: str, todo: Sequence[Trial]) -> dict[str, Any]:
+def measured(algorithm: str, todo: Sequence[study_trials.Trial]) -> dict[str, Any]:
     """Run trials; return CPU seconds of one, and the samples by part."""
-    attempt(todo[0])
+    study_trials.attempt(todo[0])
     started = time.process_time()
     with sampled() as found:
-        failed = [done.error for done in map(attempt, todo) if done.error]
+        failed = [done.error for done in map(study_trials.attempt, todo) if done.error]
     seconds = time.process_time() - started
     if failed:
         raise SystemExit(f"{algorithm}: {failed[0]}")
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="ALGORITHM", help="only these")
     parser.add_argument("--record", action="store_true", help="write the record and the page")
     options = parser.parse_args()
-    todo = [trial for trial in trials(read_sweep(STUDY)) if trial.seed < options.seeds]
+    todo = [trial for trial in sweep_settings.trials(sweep_settings.read_sweep(STUDY)) if trial.seed < options.seeds]
     lines, load = [], os.getloadavg()[0]
     with threadpool_limits(1):
         for algorithm in options.only or dict.fromkeys(trial.cell["algorithm"] for trial in todo):

@@ -5,7 +5,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer
 
 import flareclust
-from flareclust.evaluation.metrics import accuracy
+from flareclust.evaluation import metrics
 
 cells, benign = load_breast_cancer(as_frame=True, return_X_y=True)
 mean, error, worst = (list(cells.columns[first : first + 10]) for first in (0, 10, 20))
@@ -16,8 +16,8 @@ found = {}
 
 def add(name, labels, truth):
     """Keep the accuracy over all sites, and of each."""
-    whole = accuracy(np.concatenate([labels[s] for s in columns]), np.concatenate([truth[s] for s in columns]))
-    found.setdefault(name, []).append([whole, *(accuracy(labels[s], truth[s]) for s in columns)])
+    whole = metrics.accuracy(np.concatenate([labels[s] for s in columns]), np.concatenate([truth[s] for s in columns]))
+    found.setdefault(name, []).append([whole, *(metrics.accuracy(labels[s], truth[s]) for s in columns)])
 
 
 for split in range(20):

@@ -5,7 +5,7 @@ import pandas as pd
 from sklearn.cluster import KMeans
 
 import flareclust
-from flareclust.evaluation.metrics import ari
+from flareclust.evaluation import metrics
 
 useless = {
     "none": lambda rng, i: {},
@@ -50,6 +50,6 @@ for kind in (*useless, "category as one"):
             ("proxy", {"w": 1.05}),
         ):
             run = flareclust.run(algorithm, data=sites, k=4, seed=seed, scale="standard", **setting, **one)
-            figures.append(ari(np.concatenate([run.site_labels[site] for site in sites]), y))
-        found.append([*figures, np.mean([ari(alone(sites[site], one), truth[site]) for site in sites])])
+            figures.append(metrics.ari(np.concatenate([run.site_labels[site] for site in sites]), y))
+        found.append([*figures, np.mean([metrics.ari(alone(sites[site], one), truth[site]) for site in sites])])
     print(kind, np.mean(found, axis=0).round(3))

@@ -59,9 +59,9 @@ def log(
 ) -> None:
     """Log a finished run or sweep to MLflow that is not there, or only in part."""
     require("tracking", "flareclust log")
-    from flareclust.tracking.run_logging import log_folder
+    from flareclust.tracking import run_logging
 
-    for path, logged in log_folder(folder, uri, alias, metric).items():
+    for path, logged in run_logging.log_folder(folder, uri, alias, metric).items():
         verb = "is already in MLflow as" if logged.known else "was logged as"
         typer.echo(f"{path} {verb} run {logged.run_id}")
         if logged.decision:

@@ -10,7 +10,7 @@ import typer
 
 from flareclust.cli.entry import say
 from flareclust.cli.settings import AsJson
-from flareclust.engines.poc.state import DEFAULT, KITS, SERVER
+from flareclust.engines.poc import state as poc_state
 
 poc_app = typer.Typer(no_args_is_help=True, help="A federation on this machine: a server and sites, with certificates.")
 
@@ -25,7 +25,7 @@ def poc_up(
     seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
     schema: Annotated[Path | None, typer.Option(help="As for `flareclust run`: the schema of the tables.")] = None,
     port: Annotated[int | None, typer.Option(help="The server's port; a free one by default.")] = None,
-    folder: _Folder = DEFAULT,
+    folder: _Folder = poc_state.DEFAULT,
     wait: Annotated[float, typer.Option(help="Seconds that the sites may take to connect.")] = 90,
 ) -> None:
     """Make kits, give each site its rows, start server and sites, and wait until all are connected."""
@@ -34,7 +34,7 @@ def poc_up(
     with redirect_stdout(sys.stderr):
         named = None if schema is None else str(schema.absolute())
         found = poc.up(folder, data, partition, sites, seed, port, wait, named)
-    where = "" if folder == DEFAULT else f" --dir {folder}"
+    where = "" if folder == poc_state.DEFAULT else f" --dir {folder}"
     say(f"{len(found.sites)} sites are connected to the server on port {found.port}: {', '.join(found.sites)}")
     say(f"kits and logs: {found.server_kit.parent}")
     k = " --k K" if found.partition == "none" else ""
@@ -44,7 +44,7 @@ def poc_up(
 
 @poc_app.command("status")
 def poc_status(
-    folder: _Folder = DEFAULT,
+    folder: _Folder = poc_state.DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Say how the server and the sites are; exit with 1 if one of them is not well."""
@@ -53,11 +53,11 @@ def poc_status(
 
     from flareclust.engines.poc import federation as poc
     from flareclust.experiment.reports.terminal import escape
-    from flareclust.flare.job_monitor import lost_words
+    from flareclust.flare import job_monitor
 
     with redirect_stdout(sys.stderr):
         found = poc.status(folder)
-        lost = poc.lost(folder) if any(one.name == SERVER and one.well for one in found) else []
+        lost = poc.lost(folder) if any(one.name == poc_state.SERVER and one.well for one in found) else []
     if as_json:
         states = {
             one.name: {"running": one.running, "connected": one.connected, "rows": one.rows, "log": str(one.log)}
@@ -74,15 +74,15 @@ def poc_status(
         console = Console()
         console.print(table)
         for job in lost:
-            console.print(escape(lost_words(job)), highlight=False, soft_wrap=True)
-        console.print(f"logs: {escape(str(folder / KITS))}/NAME/log.txt", highlight=False, soft_wrap=True)
+            console.print(escape(job_monitor.lost_words(job)), highlight=False, soft_wrap=True)
+        console.print(f"logs: {escape(str(folder / poc_state.KITS))}/NAME/log.txt", highlight=False, soft_wrap=True)
     if not all(one.well for one in found):
         raise typer.Exit(1)
 
 
 @poc_app.command("down")
 def poc_down(
-    folder: _Folder = DEFAULT,
+    folder: _Folder = poc_state.DEFAULT,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the folder, too.")] = False,
 ) -> None:
     """End server, sites and their jobs, whatever their state; kits and logs are kept."""

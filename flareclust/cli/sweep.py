@@ -32,13 +32,13 @@ def sweep(
 ) -> None:
     """Run a grid of experiments; the same command goes on where it was stopped."""
     from flareclust.experiment.reports.terminal import run_lines
+    from flareclust.experiment.sweeps import sweep as sweep_settings
     from flareclust.experiment.sweeps.report import print_sweep, sweep_progress
-    from flareclust.experiment.sweeps.sweep import read_sweep
     from flareclust.studies.sweeps import run_sweep
 
     if in_experiment is not None and not track:
         raise UserError("--experiment needs tracking; leave out --no-track")
-    chosen = read_sweep(file, workers, in_experiment, runner)
+    chosen = sweep_settings.read_sweep(file, workers, in_experiment, runner)
     with redirect_stdout(sys.stderr), sweep_progress(chosen.n_trials) as progress:
         with stop_signals() as received:
             try:

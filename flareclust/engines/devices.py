@@ -24,7 +24,7 @@ from flareclust.executors.base import ClusteringExecutor, answers_of_many, batch
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
 from flareclust.federation.exchanges import Sampling
-from flareclust.protocol.batch import Part, merged, part_of
+from flareclust.protocol import batch as batches
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply
@@ -78,13 +78,13 @@ class _Asking:
 
     def many(
         self, step: str, round_: int, arrays: Message, asked: Sequence[str]
-    ) -> Iterator[tuple[Part | None, Mapping[int, str]]] | None:
+    ) -> Iterator[tuple[batches.Part | None, Mapping[int, str]]] | None:
         """Return the replies of all devices in parts; None for a step without a batched form."""
         if batched_method(type(self._executor), step) is None:
             return None
         return self._parts(Task(step, round_, arrays, ""), asked)
 
-    def _parts(self, task: Task, asked: Sequence[str]) -> Iterator[tuple[Part | None, Mapping[int, str]]]:
+    def _parts(self, task: Task, asked: Sequence[str]) -> Iterator[tuple[batches.Part | None, Mapping[int, str]]]:
         everyone = len(asked) == len(self._devices)
         places = np.arange(len(asked)) if everyone else np.array([self._devices.places[name] for name in asked])
         chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
@@ -105,13 +105,13 @@ class _Asking:
 
     def _completed(
         self, task: Task, first: int, asked: Sequence[str], devices: Ragged, entries: Entries, seconds: float
-    ) -> tuple[Part | None, dict[int, str]]:
+    ) -> tuple[batches.Part | None, dict[int, str]]:
         """Return what a chunk sends with the replies of the devices that are asked by themselves, and why others send none."""
         there = np.flatnonzero(entries.sizes >= 0)
         parts, problems = [], {}
         if len(there):
             totals = {name: value[there] for name, value in entries.totals.items()}
-            parts.append(Part(there + first, dict(entries.fields), totals, entries.sizes[there], seconds))
+            parts.append(batches.Part(there + first, dict(entries.fields), totals, entries.sizes[there], seconds))
         singles: dict[int, Message] = {}
         for i in np.flatnonzero(entries.sizes < 0).tolist():
             name = asked[first + i]
@@ -123,8 +123,8 @@ class _Asking:
         if singles:
             schema = self._executor.step(task.step).schema
             slowest = max(float(message.pop(SECONDS)) for message in singles.values())
-            parts.append(part_of(schema, list(singles), list(singles.values()), slowest))
-        return (merged(parts) if parts else None), problems
+            parts.append(batches.part_of(schema, list(singles), list(singles.values()), slowest))
+        return (batches.merged(parts) if parts else None), problems
 
     def _one(self, task: Task, rows: FloatArray) -> SiteReply:
         own = Task(task.step, task.round, {name: value.copy() for name, value in task.arrays.items()}, task.site)

@@ -13,7 +13,7 @@ from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserEr
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
-from flareclust.features.alignment import own_view
+from flareclust.features import alignment
 from flareclust.features.result import place_rows
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol import registry
@@ -40,7 +40,7 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
     if not algorithm.federated:
         table = rows if isinstance(rows, Table) else Table(rows)
         try:
-            own, has = own_view(table, {"columns": finished.arrays["columns"]})
+            own, has = alignment.own_view(table, {"columns": finished.arrays["columns"]})
         except Refusal as reason:
             raise UserError(f"{site} {reason}") from None
         known = np.full((len(own), len(finished.arrays["columns"])), np.nan)

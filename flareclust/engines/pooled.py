@@ -12,12 +12,12 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import size_problem
-from flareclust.core.assessment import SUMS, assessment_sums, label_free_metrics
+from flareclust.core import assessment
 from flareclust.core.kpod import SCALES, location_and_scale
 from flareclust.core.missing.assessment import masked_metrics, masked_sums
 from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
-from flareclust.features.alignment import describe, own_view
+from flareclust.features import alignment
 from flareclust.features.columns import Columns, gather
 from flareclust.features.result import MASK, STANDARDIZED, place_rows
 from flareclust.protocol.outcome import Outcome
@@ -81,14 +81,14 @@ def run_pooled(
         _check_poolable(tables)
     X = np.empty((n, len(columns.codes) if columns else next(iter(tables.values())).X.shape[1]))
     for site, table in tables.items():
-        X[index[site]] = columns.spread(site, own_view(table, columns.sent())[0]) if columns else table.X
+        X[index[site]] = columns.spread(site, alignment.own_view(table, columns.sent())[0]) if columns else table.X
     started = perf_counter()
     centroids = algorithm.function()(X, **settings)
     seconds = perf_counter() - started
     arrays = {"centroids": centroids}
     if columns is None:
-        found, sums = assessment_sums(X, centroids)
-        metrics = label_free_metrics(centroids, sums)
+        found, sums = assessment.assessment_sums(X, centroids)
+        metrics = assessment.label_free_metrics(centroids, sums)
     else:
         arrays |= _about_gaps(columns, X, centroids, scaled=settings["scale"] == "standard")
         found = place_rows(algorithm.name, params, arrays, X)
@@ -108,7 +108,9 @@ def run_pooled(
 
 
 def _union(tables: Mapping[str, Table]) -> Columns:
-    return gather({site: describe(table, sums=False, min_count=1) for site, table in tables.items()}, sums=False)
+    return gather(
+        {site: alignment.describe(table, sums=False, min_count=1) for site, table in tables.items()}, sums=False
+    )
 
 
 def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:
@@ -129,7 +131,7 @@ def _metrics_of_known(columns: Columns, rows: Mapping[str, FloatArray], arrays: 
     for site, own in rows.items():
         has = columns.mask(site)
         parts.append(masked_sums(((own - mean) / deviation)[:, has], centroids[:, has]))
-    return masked_metrics(centroids, {name: np.sum([part[name] for part in parts], axis=0) for name in SUMS})
+    return masked_metrics(centroids, {name: np.sum([part[name] for part in parts], axis=0) for name in assessment.SUMS})
 
 
 def _closed_up(index: Mapping[str, IntArray]) -> dict[str, IntArray]:

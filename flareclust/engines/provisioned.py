@@ -21,7 +21,7 @@ from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import check_resumable
-from flareclust.flare.job_monitor import POLL_SECONDS, JobMonitor, Server
+from flareclust.flare import job_monitor
 from flareclust.flare.session import admin_of, connected_sites, quiet
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
@@ -92,12 +92,12 @@ def run_job(
     Raises:
         UserError, JobFailed: as `run_production`.
     """
-    with TemporaryDirectory(prefix="flareclust-") as scratch, closing(Server(kit)) as server:
+    with TemporaryDirectory(prefix="flareclust-") as scratch, closing(job_monitor.Server(kit)) as server:
         with quiet():
             folder = export_job(job, Path(scratch) / str(job.name))
         amend(folder)
         _wait_for_sites(server.session, check)
-        watched = JobMonitor(server, on_round, deadline)
+        watched = job_monitor.JobMonitor(server, on_round, deadline)
         try:
             watched.submit(folder, token)
             watched.follow()
@@ -115,7 +115,7 @@ def _wait_for_sites(session: Session, check: Callable[[list[str]], None]) -> Non
         except JobFailed as error:
             if not error.transient or time.monotonic() > end:
                 raise
-        time.sleep(POLL_SECONDS)
+        time.sleep(job_monitor.POLL_SECONDS)
 
 
 def _check_enough(sites: list[str], needed: int, kit: Path) -> None:

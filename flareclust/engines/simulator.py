@@ -19,7 +19,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
-from flareclust.data.file_formats import REPEATS
+from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import site_limit, usable_cores
 from flareclust.data.tables import Rows, Table
@@ -139,7 +139,9 @@ def _place(
             about = {} if rows.columns is None else {"columns": np.array(rows.columns)}
             if with_ids and rows.ids is not None:
                 about[_IDS] = np.array(list(rows.ids))
-            np.savez(paths[site], allow_pickle=False, X=rows.X, **about, **{REPEATS: np.array(rows.repeats)})
+            np.savez(
+                paths[site], allow_pickle=False, X=rows.X, **about, **{file_formats.REPEATS: np.array(rows.repeats)}
+            )
         else:
             paths[site] = str(data / f"{site}.npy")
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)

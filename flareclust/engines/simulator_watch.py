@@ -13,8 +13,8 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.process_tree import end_all, working_in
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
+from flareclust.flare import job_monitor
 from flareclust.flare.controller import SIMULATED, checkpoint_at
-from flareclust.flare.job_monitor import FATAL, beyond, log_text
 from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.protocol.outcome import SUMMARY, read_rounds
 
@@ -108,13 +108,13 @@ def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:
         if (
             not watch.last
             and len(records) <= watch.before
-            and (lost := LOST_SITE.search(log_text(scratch / "console.txt")))
+            and (lost := LOST_SITE.search(job_monitor.log_text(scratch / "console.txt")))
         ):
             raise LostSite(lost.group(1) or "a site")
         if ended:
             raise _failure(scratch)
         if time.monotonic() > end:
-            raise beyond(options.deadline)
+            raise job_monitor.beyond(options.deadline)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> bool:
@@ -128,9 +128,9 @@ def _wait(process: subprocess.Popen[bytes]) -> bool:
 def _failure(scratch: Path) -> JobFailed:
     """Return why the job ended without a result: the controller's own words, or the end of the console."""
     for traceback in sorted((scratch / "workspace").glob(f"*/*/{TRACEBACK_FILE}")):
-        _log.error("traceback of %s:\n%s", traceback.parts[-3], log_text(traceback))
-    console = log_text(scratch / "console.txt")
-    fatal = FATAL.search(console)
+        _log.error("traceback of %s:\n%s", traceback.parts[-3], job_monitor.log_text(traceback))
+    console = job_monitor.log_text(scratch / "console.txt")
+    fatal = job_monitor.FATAL.search(console)
     if fatal:
         return JobFailed(fatal.group("reason").strip())
     errors = [line for line in console.splitlines() if "ERROR" in line or "Error" in line]

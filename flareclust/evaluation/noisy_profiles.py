@@ -14,10 +14,10 @@ import numpy as np
 
 from flareclust._foundation.display import all_of, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.dp import lloyd as dp_steps
+from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.lloyd import half_way
-from flareclust.core.dp.sums import CLEAR
-from flareclust.protocol.cluster_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL, UNITS, unit_of
+from flareclust.protocol import cluster_arrays
 
 #: What a reader of such profiles must know.
 FREE = (
@@ -55,19 +55,19 @@ class NoisyProfiles:
     @property
     def rows(self) -> IntArray:
         """Return the noisy numbers of rows (k,)."""
-        rows: IntArray = self.arrays[COUNTS][: len(self.mean)]
+        rows: IntArray = self.arrays[cluster_arrays.COUNTS][: len(self.mean)]
         return rows
 
     @property
     def signal(self) -> FloatArray:
         """Return the radius of each cluster over the distance by which noise moves its centroid (k,)."""
-        signal: FloatArray = self.arrays[SIGNAL][: len(self.mean)]
+        signal: FloatArray = self.arrays[cluster_arrays.SIGNAL][: len(self.mean)]
         return signal
 
     @property
     def clear(self) -> BoolArray:
         """Return which clusters stand out of the noise (k,)."""
-        return self.signal >= CLEAR
+        return self.signal >= dp_sums.CLEAR
 
     @property
     def center(self) -> FloatArray:
@@ -89,7 +89,7 @@ class NoisyProfiles:
         Noise moves a centroid by radius / signal in all d columns together, where the radius is half the way to the next centroid.
         What few rounds, or cells of a grid, get wrong is not in it, so it is no error of a mean.
         """
-        radii, d = half_way(self.mean, Box.of(self.arrays)), self.mean.shape[1]
+        radii, d = dp_steps.half_way(self.mean, Box.of(self.arrays)), self.mean.shape[1]
         found = np.full(len(self.mean), np.inf)
         np.divide(radii / np.sqrt(d), self.signal, out=found, where=self.signal > 0)
         return found
@@ -108,7 +108,7 @@ class NoisyProfiles:
     @property
     def _range(self) -> FloatArray:
         """Return the width of each column's declared range (d,)."""
-        width: FloatArray = self.arrays[HIGH] - self.arrays[LOW]
+        width: FloatArray = self.arrays[cluster_arrays.HIGH] - self.arrays[cluster_arrays.LOW]
         return width
 
     @property
@@ -144,11 +144,11 @@ class NoisyProfiles:
     def shares(self) -> BoolArray:
         """Return which columns' means are shares of rows (d,): categories between 0 and 1."""
         named = np.array(["=" in name for name in self.columns])
-        return np.asarray(named & (self.arrays[LOW] == 0) & (self.arrays[HIGH] == 1))
+        return np.asarray(named & (self.arrays[cluster_arrays.LOW] == 0) & (self.arrays[cluster_arrays.HIGH] == 1))
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
-        return unit_of(self.arrays, j)
+        return cluster_arrays.unit_of(self.arrays, j)
 
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""
@@ -168,7 +168,7 @@ class NoisyProfiles:
             "share": np.repeat(self.rows / max(int(self.rows.sum()), 1), d).tolist(),
             "signal_to_noise": np.repeat(self.signal, d).tolist(),
             "column": list(self.columns) * k,
-            **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
+            **({"unit": self.arrays[cluster_arrays.UNITS].tolist() * k} if cluster_arrays.UNITS in self.arrays else {}),
             "mean": self.mean.ravel().tolist(),
             "of_range": self.of_range.ravel().tolist(),
         }
@@ -200,6 +200,15 @@ def noisy_profiles_of(
         centroids: of the result (k, d).
         columns: their names (d,); None for numbers.
     """
-    if not {COUNTS, SIGNAL, REACH, LOW, HIGH} <= arrays.keys():
+    if (
+        not {
+            cluster_arrays.COUNTS,
+            cluster_arrays.SIGNAL,
+            cluster_arrays.REACH,
+            cluster_arrays.LOW,
+            cluster_arrays.HIGH,
+        }
+        <= arrays.keys()
+    ):
         return None
     return NoisyProfiles(tuple(columns or (f"column {j + 1}" for j in range(centroids.shape[1]))), centroids, arrays)

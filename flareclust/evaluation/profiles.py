@@ -10,21 +10,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.profiles import are_shares, is_binary, quantiles
 from flareclust.core.shallow_tree import SPLITS, Tree
-from flareclust.protocol.cluster_arrays import (
-    BIN_COUNTS,
-    BIN_EDGES,
-    CELLS,
-    MEANS,
-    ROWS,
-    SITE_ROWS,
-    SITES,
-    SQUARES,
-    TREE_COLUMN,
-    TREE_EDGE,
-    TREE_ROWS,
-    UNITS,
-    unit_of,
-)
+from flareclust.protocol import cluster_arrays
 
 #: The quantiles that tables have.
 _QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
@@ -47,37 +33,41 @@ class Profiles:
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
-        return unit_of(self.arrays, j)
+        return cluster_arrays.unit_of(self.arrays, j)
 
     @property
     def rows(self) -> IntArray:
         """Return how many rows of each cluster are described (k,); 0 for clusters with too few."""
-        rows: IntArray = self.arrays[ROWS]
+        rows: IntArray = self.arrays[cluster_arrays.ROWS]
         return rows
 
     @cached_property
     def cells(self) -> IntArray:
         """Return how many known cells of each cluster and column are described (k, d): of all rows, where no cell is missing."""
-        cells: IntArray = self.arrays.get(CELLS, np.broadcast_to(self.rows[:, None], self.arrays[MEANS].shape))
+        cells: IntArray = self.arrays.get(
+            cluster_arrays.CELLS, np.broadcast_to(self.rows[:, None], self.arrays[cluster_arrays.MEANS].shape)
+        )
         return cells
 
     @property
     def mean(self) -> FloatArray:
         """Return the means (k, d); NaN for clusters that are not described."""
-        return np.where(self.cells > 0, self.arrays[MEANS], np.nan)
+        return np.where(self.cells > 0, self.arrays[cluster_arrays.MEANS], np.nan)
 
     @cached_property
     def sd(self) -> FloatArray:
         """Return the sample standard deviations (k, d)."""
-        found: FloatArray = np.sqrt(self.arrays[SQUARES] / np.maximum(self.cells - 1, 1))
+        found: FloatArray = np.sqrt(self.arrays[cluster_arrays.SQUARES] / np.maximum(self.cells - 1, 1))
         return np.where(self.cells > 1, found, np.nan)
 
     @cached_property
     def overall(self) -> tuple[FloatArray, FloatArray]:
         """Return mean and sample standard deviation of each column over all described rows, each (d,); NaN where none knows it."""
         n, total = self.cells.astype(np.float64), self.cells.sum(axis=0)
-        center = np.where(total > 0, (n * self.arrays[MEANS]).sum(axis=0) / np.maximum(total, 1), np.nan)
-        squares = self.arrays[SQUARES].sum(axis=0) + (n * (self.arrays[MEANS] - center) ** 2).sum(axis=0)
+        center = np.where(total > 0, (n * self.arrays[cluster_arrays.MEANS]).sum(axis=0) / np.maximum(total, 1), np.nan)
+        squares = self.arrays[cluster_arrays.SQUARES].sum(axis=0) + (
+            n * (self.arrays[cluster_arrays.MEANS] - center) ** 2
+        ).sum(axis=0)
         return center, np.sqrt(squares / np.maximum(total - 1, 1))
 
     @cached_property
@@ -99,7 +89,7 @@ class Profiles:
 
     @property
     def _where(self) -> str:
-        return "at every site" if SITE_ROWS in self.arrays else "in all"
+        return "at every site" if cluster_arrays.SITE_ROWS in self.arrays else "in all"
 
     @property
     def alike(self) -> str:
@@ -109,8 +99,8 @@ class Profiles:
     @cached_property
     def eta_squared(self) -> FloatArray:
         """Return the share of each column's variation that is between the clusters (d,); NaN for constant columns."""
-        within = self.arrays[SQUARES].sum(axis=0)
-        between = (self.cells * (self.arrays[MEANS] - self.overall[0]) ** 2).sum(axis=0)
+        within = self.arrays[cluster_arrays.SQUARES].sum(axis=0)
+        between = (self.cells * (self.arrays[cluster_arrays.MEANS] - self.overall[0]) ** 2).sum(axis=0)
         total = within + between
         found = np.full(len(total), np.nan)
         np.divide(between, total, out=found, where=total > 0)
@@ -119,7 +109,7 @@ class Profiles:
     @cached_property
     def categories(self) -> dict[str, list[int]]:
         """Return the places of the columns that are the categories of one, such as `sex=f` and `sex=m`, by its name."""
-        inside = are_shares(self.arrays[MEANS])
+        inside = are_shares(self.arrays[cluster_arrays.MEANS])
         found: dict[str, list[int]] = {}
         for j, name in enumerate(self.columns):
             if "=" in name and inside[j]:
@@ -129,7 +119,7 @@ class Profiles:
     @cached_property
     def shares(self) -> BoolArray:
         """Return which columns' means are shares of rows (d,): those of 0 and 1, and categories."""
-        found = is_binary(self.cells, self.arrays[MEANS], self.arrays[SQUARES])
+        found = is_binary(self.cells, self.arrays[cluster_arrays.MEANS], self.arrays[cluster_arrays.SQUARES])
         for places in self.categories.values():
             found[places] = True
         return found
@@ -142,32 +132,44 @@ class Profiles:
     @cached_property
     def quantiles(self) -> Mapping[str, FloatArray]:
         """Return the quantiles (k, d) by their names, read off counts in bins; NaN for shares, and without counts."""
-        if BIN_COUNTS not in self.arrays:
+        if cluster_arrays.BIN_COUNTS not in self.arrays:
             return {name: np.full(self.mean.shape, np.nan) for name in _QUANTILES}
-        deviation = np.sqrt(self.arrays[SQUARES] / np.maximum(self.cells, 1))
-        ends = self.arrays[MEANS] - _ENDS * deviation, self.arrays[MEANS] + _ENDS * deviation
-        found = quantiles(self.arrays[BIN_COUNTS], self.arrays[BIN_EDGES], ends, np.array(list(_QUANTILES.values())))
+        deviation = np.sqrt(self.arrays[cluster_arrays.SQUARES] / np.maximum(self.cells, 1))
+        ends = (
+            self.arrays[cluster_arrays.MEANS] - _ENDS * deviation,
+            self.arrays[cluster_arrays.MEANS] + _ENDS * deviation,
+        )
+        found = quantiles(
+            self.arrays[cluster_arrays.BIN_COUNTS],
+            self.arrays[cluster_arrays.BIN_EDGES],
+            ends,
+            np.array(list(_QUANTILES.values())),
+        )
         found[:, :, self.shares] = np.nan
         return dict(zip(_QUANTILES, found, strict=True))
 
     @property
     def site_rows(self) -> dict[str, IntArray] | None:
         """Return the described rows of each site in the clusters (k,), by site; None with secure sums."""
-        if SITE_ROWS not in self.arrays:
+        if cluster_arrays.SITE_ROWS not in self.arrays:
             return None
-        return dict(zip(self.arrays[SITES].tolist(), self.arrays[SITE_ROWS], strict=True))
+        return dict(zip(self.arrays[cluster_arrays.SITES].tolist(), self.arrays[cluster_arrays.SITE_ROWS], strict=True))
 
     @cached_property
     def tree(self) -> Tree | None:
         """Return the tree that tells the clusters apart; None where there is none. Its edges are values, in `edges`."""
-        if TREE_COLUMN not in self.arrays:
+        if cluster_arrays.TREE_COLUMN not in self.arrays:
             return None
-        return Tree(self.arrays[TREE_COLUMN], np.zeros(SPLITS, dtype=np.int64), self.arrays[TREE_ROWS])
+        return Tree(
+            self.arrays[cluster_arrays.TREE_COLUMN],
+            np.zeros(SPLITS, dtype=np.int64),
+            self.arrays[cluster_arrays.TREE_ROWS],
+        )
 
     @property
     def edges(self) -> FloatArray:
         """Return the values at which the nodes of the tree are split (15,)."""
-        edges: FloatArray = self.arrays[TREE_EDGE]
+        edges: FloatArray = self.arrays[cluster_arrays.TREE_EDGE]
         return edges
 
     def table(self) -> dict[str, list[Any]]:
@@ -182,8 +184,8 @@ class Profiles:
             "rows": np.repeat(self.rows, d).tolist(),
             "share": np.repeat(share, d).tolist(),
             "column": list(self.columns) * k,
-            **({"cells": self.cells.ravel().tolist()} if CELLS in self.arrays else {}),
-            **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
+            **({"cells": self.cells.ravel().tolist()} if cluster_arrays.CELLS in self.arrays else {}),
+            **({"unit": self.arrays[cluster_arrays.UNITS].tolist() * k} if cluster_arrays.UNITS in self.arrays else {}),
             **{name: values.ravel().tolist() for name, values in (("mean", self.mean), ("sd", self.sd), ("z", self.z))},
             **{name: values.ravel().tolist() for name, values in self.quantiles.items()},
             "eta_squared": np.tile(self.eta_squared, k).tolist(),
@@ -207,7 +209,7 @@ class Profiles:
     def _cramers_v(self, places: Sequence[int]) -> float:
         known = self.cells[:, places].min(axis=1)
         used = known > 0
-        counts = known[used, None] * self.arrays[MEANS][used][:, places]
+        counts = known[used, None] * self.arrays[cluster_arrays.MEANS][used][:, places]
         rest = np.maximum(known[used] - counts.sum(axis=1), 0)  # of a category without a column
         table = np.column_stack([counts, rest]) if (rest > 1e-6 * known[used]).any() else counts
         table = table[:, table.sum(axis=0) > 0]
@@ -225,7 +227,7 @@ def profiles_of(arrays: Mapping[str, Any], columns: Sequence[str] | None) -> Pro
         arrays: of the result.
         columns: their names (d,); None for numbers.
     """
-    if ROWS not in arrays:
+    if cluster_arrays.ROWS not in arrays:
         return None
-    d = arrays[MEANS].shape[1]
+    d = arrays[cluster_arrays.MEANS].shape[1]
     return Profiles(tuple(columns or (f"column {j + 1}" for j in range(d))), arrays)

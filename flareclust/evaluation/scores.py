@@ -17,8 +17,8 @@ import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
+from flareclust.core import assessment
 from flareclust.core.arrays import extent
-from flareclust.core.assessment import assessment_sums, cells_index
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import factor, rounded
 from flareclust.protocol.schema import Field, Schema, counts
@@ -115,7 +115,7 @@ def score_sums(
         if aborted():
             raise Aborted(f"stopped after {c} of {len(solutions)} candidates")
         rows = X if view is None else view(X, centroids)
-        labels, sums = assessment_sums(rows, centroids)
+        labels, sums = assessment.assessment_sums(rows, centroids)
         large = sums["counts"] >= min_count
         found["sse"].append(np.sum(sums["sse"], keepdims=True))
         found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
@@ -149,7 +149,9 @@ def scores(task: Message, total: Message) -> list[dict[str, float | None]]:
         found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"]) if silhouette else None
         own = task["candidate"] == c
         cells = "scatter" in total
-        found["davies_bouldin"] = cells_index(centroids, total["counts"][own], total["scatter"][own]) if cells else None
+        found["davies_bouldin"] = (
+            assessment.cells_index(centroids, total["counts"][own], total["scatter"][own]) if cells else None
+        )
         metrics.append(found)
     return metrics
 

@@ -17,7 +17,7 @@ from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
-from flareclust.evaluation.criteria import RULES, USUAL, current_rule
+from flareclust.evaluation import criteria
 from flareclust.evaluation.selection import parse_k
 from flareclust.privacy.policy import DP, PER_ID, Policy, read_policy
 from flareclust.protocol import registry
@@ -79,7 +79,7 @@ class Experiment(RunSettings):
     k_range: tuple[int, int] | None = Field(
         default=None, strict=False, description="The smallest and the largest k to try, in place of k."
     )
-    criterion: str = setting("criterion", USUAL)
+    criterion: str = setting("criterion", criteria.USUAL)
     partition: str = setting("partition", "iid")
     n_sites: int = setting("n_sites", 10, ge=1)
     engine: Engine = setting("engine", "simulator")
@@ -138,7 +138,7 @@ class Experiment(RunSettings):
     @field_validator("criterion")
     @classmethod
     def _known_rule(cls, value: str) -> str:
-        return check_choice("criterion", current_rule(value), RULES)
+        return check_choice("criterion", criteria.current_rule(value), criteria.RULES)
 
     @field_validator("policy")
     @classmethod
@@ -270,7 +270,7 @@ def _conflicts(e: Experiment) -> Iterator[str]:
         yield "a range of k says k_min already; leave out one of them"
     if e.k_range and "criterion" in e.params:
         yield "with a range of k the criterion is an option of its own: --criterion, or criterion="
-    if not e.k_range and e.criterion != USUAL and "criterion" not in e.params and "k_min" in e.params:
+    if not e.k_range and e.criterion != criteria.USUAL and "criterion" not in e.params and "k_min" in e.params:
         yield (
             f"--criterion is for a range of k, such as --k {e.params['k_min']}..{e.k}; with k_min give --set "
             f"criterion={e.criterion}"

@@ -19,7 +19,6 @@ from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
 from flareclust.engines.poc.processes import answers, free_port
-from flareclust.engines.poc.state import SERVER, Poc, record_of
 from flareclust.engines.process_tree import ended
 from flareclust.experiment.config import RowsAsked
 from flareclust.experiment.prepare import source_of
@@ -41,7 +40,7 @@ def up(
     port: int | None = None,
     seconds: float = _CONNECT_SECONDS,
     schema: str | None = None,
-) -> Poc:
+) -> poc_state.Poc:
     """Provision a server and sites, give each site its rows, start them, and wait until all are connected.
 
     Args:
@@ -75,7 +74,7 @@ def up(
         "schema": schema,
         "port": port,
         "sites": dict.fromkeys(prepared.sites),
-        "processes": {"up": record_of(psutil.Process())},
+        "processes": {"up": poc_state.record_of(psutil.Process())},
     }
     with poc_state.locked(folder):
         _ensure_free(folder)  # again: splitting takes a while, in which another one may have begun
@@ -86,9 +85,9 @@ def up(
         poc = poc_state.as_poc(folder, state)
         state["sites"] = place_rows(poc, prepared)
         daemons = {}
-        for name in (SERVER, *poc.sites):
+        for name in (poc_state.SERVER, *poc.sites):
             daemons[name] = poc_processes.start(folder, poc.kit(name))
-            state["processes"][name] = record_of(daemons[name])
+            state["processes"][name] = poc_state.record_of(daemons[name])
             poc_state.write(folder, state)
         compiled.warm_up()  # once, while the daemons still sleep, or every site would compile for itself
         _wait(poc, daemons, seconds)
@@ -108,12 +107,12 @@ def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str |
     """
     asked = RowsAsked(data, partition, n_sites, RunSettings(seed=seed).seed, table_schema=schema, by_name=True)
     prepared = source_of(asked).sites(asked)
-    if SERVER in prepared.sites:
-        raise UserError(f"a site cannot be called {SERVER}, which is the server's name here; rename its file")
+    if poc_state.SERVER in prepared.sites:
+        raise UserError(f"a site cannot be called {poc_state.SERVER}, which is the server's name here; rename its file")
     return prepared
 
 
-def place_rows(poc: Poc, prepared: Prepared) -> dict[str, int | None]:
+def place_rows(poc: poc_state.Poc, prepared: Prepared) -> dict[str, int | None]:
     """Put its rows into the kit of each site; return how many each has, None for a file that was not read.
 
     A site with a table of its own reads it by the schema itself, as a real site does.
@@ -167,12 +166,12 @@ def _ensure_free(folder: Path) -> None:
         raise UserError(f"{folder} is there and holds other things than a POC; say --dir FOLDER")
 
 
-def _wait(poc: Poc, daemons: Mapping[str, psutil.Process], seconds: float) -> None:
+def _wait(poc: poc_state.Poc, daemons: Mapping[str, psutil.Process], seconds: float) -> None:
     """Wait until the server can reach all sites."""
     deadline = time.monotonic() + seconds
-    missing, what = {SERVER, *poc.sites}, f"not connected after {seconds:g} s"
+    missing, what = {poc_state.SERVER, *poc.sites}, f"not connected after {seconds:g} s"
     while time.monotonic() < deadline and not _dead(daemons):
-        if not answers(SERVER, poc.port):
+        if not answers(poc_state.SERVER, poc.port):
             time.sleep(_POLL_SECONDS)
             continue
         with suppress(JobFailed), open_session(poc.admin_kit, timeout=10) as session:

@@ -22,8 +22,8 @@ from flareclust.data.ids import Ids
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import File, Numbers, Rows, Table
+from flareclust.engines.poc import state as poc_state
 from flareclust.engines.poc.kits import file_of
-from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment, RowsAsked
 from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.tables.site_rows import as_rows, common_columns, ids_of_images, image_settings, site_files
@@ -134,7 +134,7 @@ class _Provisioned:
 class PocSites:
     """The sites of a POC, with their own files; it decides data, partition, number of sites and seed, whatever is asked."""
 
-    there: Poc
+    there: poc_state.Poc
 
     def sites(self, asked: RowsAsked) -> Prepared:
         """Return the sites, and which rows of the data set they have; UserError also where columns are asked for."""

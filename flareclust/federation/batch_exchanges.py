@@ -13,7 +13,7 @@ from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, assessment_diagnostics
-from flareclust.protocol.batch import Batch, Part, check_part, joined, part_of
+from flareclust.protocol import batch as batches
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import StepName
 
@@ -22,7 +22,7 @@ MOST_ASSESSED = 1000
 
 #: (step, round, arrays, sites) -> parts of the replies, each with the problems of sites that have none, by their numbers;
 #: None where the replies of the step come one by one.
-_AskMany = Callable[[str, int, Message, Sequence[str]], Iterator[tuple[Part | None, Mapping[int, str]]] | None]
+_AskMany = Callable[[str, int, Message, Sequence[str]], Iterator[tuple[batches.Part | None, Mapping[int, str]]] | None]
 
 
 class BatchExchanges(Exchanges):
@@ -53,9 +53,9 @@ class BatchExchanges(Exchanges):
             return {}
         sums: Message = {name: np.sum(np.concatenate(found), axis=0) for name, found in each.items()}
         metrics, numbers = aggregator.quality(round_, sums), np.concatenate(places).tolist()
-        answered = Batch([asked.sites[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
+        answered = batches.Batch([asked.sites[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
         self.record(StepName.ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
-        self.assessed = joined(asked.sites, kept) if kept else {}
+        self.assessed = batches.joined(asked.sites, kept) if kept else {}
         return metrics
 
     def _sites_of(self, replies: Mapping[str, Message]) -> dict[str, object]:
@@ -69,9 +69,9 @@ class BatchExchanges(Exchanges):
         if parts is None:
             return super()._exchange(asked)
         usable = list(parts)
-        return joined(asked.sites, usable) if usable else {}
+        return batches.joined(asked.sites, usable) if usable else {}
 
-    def _parts(self, asked: ExchangeRequest) -> Iterator[Part] | None:
+    def _parts(self, asked: ExchangeRequest) -> Iterator[batches.Part] | None:
         """Return the parts of the replies that can be used; None where the replies of the step come one by one."""
         answers = self.ask_many(asked.step, asked.round_.index, asked.round_.task, asked.sites)
         if answers is None:
@@ -81,8 +81,8 @@ class BatchExchanges(Exchanges):
         return self._usable(asked, answers)
 
     def _usable(
-        self, asked: ExchangeRequest, answers: Iterator[tuple[Part | None, Mapping[int, str]]]
-    ) -> Iterator[Part]:
+        self, asked: ExchangeRequest, answers: Iterator[tuple[batches.Part | None, Mapping[int, str]]]
+    ) -> Iterator[batches.Part]:
         slowest = 0.0
         for part, problems in answers:
             if part is not None:
@@ -97,15 +97,17 @@ class BatchExchanges(Exchanges):
         self.seconds_local += slowest
 
 
-def _checked(part: Part, asked: ExchangeRequest) -> tuple[Part | None, dict[int, str]]:
+def _checked(part: batches.Part, asked: ExchangeRequest) -> tuple[batches.Part | None, dict[int, str]]:
     """Return the part, or where it has bad replies those that are not, and what is wrong with the bad ones by their number."""
     try:
-        check_part(asked.schema, part, asked.sizes, asked.limits or {})
+        batches.check_part(asked.schema, part, asked.sizes, asked.limits or {})
         return part, {}
     except BadMessage:
-        single = Batch([str(place) for place in part.places], part.fields, part.totals, part.starts)
+        single = batches.Batch([str(place) for place in part.places], part.fields, part.totals, part.starts)
     answers = {place: SiteReply(message) for place, message in zip(single.names, single.values(), strict=True)}
     replies, problems, _ = accept(asked.schema, answers, list(answers), asked.sizes, None, asked.limits)
     good = sorted(map(int, replies))
-    usable = part_of(asked.schema, good, [replies[str(place)] for place in good], part.seconds) if good else None
+    usable = (
+        batches.part_of(asked.schema, good, [replies[str(place)] for place in good], part.seconds) if good else None
+    )
     return usable, {int(place): problem for place, problem in problems.items()}

@@ -29,9 +29,9 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.core.client_selection import POW_D_KFED, RANDOM
 from flareclust.data.tables import Table
+from flareclust.executors import parameters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
-from flareclust.executors.parameters import ClusteringParams
 from flareclust.executors.phases import Phase
 from flareclust.personal.learners import (
     LARGEST,
@@ -80,7 +80,7 @@ class _Tested(Schema):
             raise BadMessage("correct: holds more rows than tested")
 
 
-class FedAvgParams(ClusteringParams):
+class FedAvgParams(parameters.ClusteringParams):
     """Parameters of federated averaging; `k` is the number of models, 1."""
 
     model: Annotated[str, OneOf(MODELS)] = both("linear", "mlp, or linear, which needs no extra.")

@@ -18,10 +18,10 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.scaling import Spread, divisors_of, pooled_spread, rounded_spread
+from flareclust.data import file_formats
 from flareclust.data.cells import check_rows
 from flareclust.data.csv_files import COMMA_ADVICE, UTF8_ADVICE
 from flareclust.data.datasets import describe, load
-from flareclust.data.file_formats import CHOOSE_ADVICE, EMPTY_ADVICE, GAPS_ADVICE, TEXT_ADVICE
 from flareclust.data.partition import partition
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import read_table
@@ -38,11 +38,14 @@ Pair = tuple[Any, Any]
 
 #: What the readers of tables advise that personalised models have no setting for, and what to do instead; pairs first.
 _ADVICE = (
-    (f"{CHOOSE_ADVICE}, or {TEXT_ADVICE}", "write it as numbers (classes from 0), or leave the column out of the file"),
-    (TEXT_ADVICE, "write it as numbers (classes from 0)"),
-    (CHOOSE_ADVICE, "write only numbers below it"),
-    (GAPS_ADVICE, "drop these rows or fill them in"),
-    (EMPTY_ADVICE, "leave these columns out"),
+    (
+        f"{file_formats.CHOOSE_ADVICE}, or {file_formats.TEXT_ADVICE}",
+        "write it as numbers (classes from 0), or leave the column out of the file",
+    ),
+    (file_formats.TEXT_ADVICE, "write it as numbers (classes from 0)"),
+    (file_formats.CHOOSE_ADVICE, "write only numbers below it"),
+    (file_formats.GAPS_ADVICE, "drop these rows or fill them in"),
+    (file_formats.EMPTY_ADVICE, "leave these columns out"),
     (COMMA_ADVICE, "write decimal points"),
 )
 

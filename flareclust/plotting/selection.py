@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.evaluation.criteria import SEPARATED, KSelection, choose, measured
+from flareclust.evaluation import criteria
 from flareclust.plotting.style import INK, PALETTE, SOFT, open_frame, page
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ _PANELS = {
     "silhouette": ("silhouette", "simplified\nsilhouette", PALETTE[0]),
     "davies-bouldin": ("davies_bouldin", "Davies-\nBouldin", PALETTE[1]),
     "elbow": ("inertia", "inertia", PALETTE[2]),
-    "separation": ("separated", f"share with\nc_rs > {SEPARATED}", PALETTE[4]),
+    "separation": ("separated", f"share with\nc_rs > {criteria.SEPARATED}", PALETTE[4]),
 }
 
 
-def choice_picture(selection: KSelection) -> "Figure":
+def choice_picture(selection: criteria.KSelection) -> "Figure":
     """Draw the measures that are known over k with the k that their rules pick, and the distribution of c_rs for every k.
 
     Without c_rs the measures take the whole width. The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
@@ -34,14 +34,14 @@ def choice_picture(selection: KSelection) -> "Figure":
     from matplotlib.ticker import MaxNLocator
 
     figure = page(10, 6)
-    rules, has_ratios = measured(selection), len(selection.ratios) > 0
+    rules, has_ratios = criteria.measured(selection), len(selection.ratios) > 0
     grid = figure.add_gridspec(len(rules), 2, width_ratios=(1.0, 1.1))
     panels: list[Axes] = []
     for row, rule in enumerate(rules):
         field, label, colour = _PANELS[rule]
         place = grid[row, 0] if has_ratios else grid[row, :]
         axes = figure.add_subplot(place, sharex=panels[0] if panels else None)
-        _draw_measure(axes, selection.k, getattr(selection, field), choose(selection, rule), rule, colour)
+        _draw_measure(axes, selection.k, getattr(selection, field), criteria.choose(selection, rule), rule, colour)
         axes.set_ylabel(label, fontsize=9, color=INK)
         axes.tick_params(labelbottom=row == len(rules) - 1)
         panels.append(axes)
@@ -73,7 +73,7 @@ def _draw_measure(axes: "Axes", k: IntArray, values: FloatArray, best: int, rule
     axes.margins(y=0.15)
 
 
-def _draw_ratios(axes: "Axes", selection: KSelection) -> None:
+def _draw_ratios(axes: "Axes", selection: criteria.KSelection) -> None:
     """Draw a box per k over the ratios of its pairs of clusters, and the line that the separation rule compares with."""
     axes.boxplot(
         [selection.ratios[selection.ratios_of == k] for k in np.unique(selection.ratios_of)],
@@ -88,8 +88,10 @@ def _draw_ratios(axes: "Axes", selection: KSelection) -> None:
         whiskerprops={"color": SOFT, "linewidth": 0.8},
         capprops={"color": SOFT, "linewidth": 0.8},
     )
-    axes.axhline(SEPARATED, color=INK, linewidth=0.9, linestyle="--", gid="c0")
-    words = axes.text(1.01, SEPARATED, f"c0 = {SEPARATED}", transform=axes.get_yaxis_transform(), va="center")
+    axes.axhline(criteria.SEPARATED, color=INK, linewidth=0.9, linestyle="--", gid="c0")
+    words = axes.text(
+        1.01, criteria.SEPARATED, f"c0 = {criteria.SEPARATED}", transform=axes.get_yaxis_transform(), va="center"
+    )
     words.set(fontsize=9, color=INK)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("c_rs of the pairs of clusters", fontsize=9, color=INK)

@@ -12,8 +12,8 @@ import numpy as np
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
+from flareclust.data import file_formats
 from flareclust.data.cells import takes_numbers
-from flareclust.data.file_formats import Names, Piece, Source, listed
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Reader, Table, open_columns
@@ -71,16 +71,16 @@ class Typed(Reader):
         return super().read([file._replace(part=True) for file in files], store)
 
     @contextmanager
-    def _opened(self, file: File) -> Iterator[Source]:
+    def _opened(self, file: File) -> Iterator[file_formats.Source]:
         with open_columns(file, self._own.encoding) as source:
             names = source.names or ()
             self._unread |= dict.fromkeys(name for name in names if name not in self._sources)
             faults = [f"{fault} ({file.place})" for fault in self._misnamed(names)]
             self._faults += faults
             found = map(self._piece, () if faults else source.cells(self._sources))
-            yield Source(self._schema.features, lambda positions, store: filter(None, found))
+            yield file_formats.Source(self._schema.features, lambda positions, store: filter(None, found))
 
-    def _chosen(self, names: Names | None, place: str) -> Names | None:
+    def _chosen(self, names: file_formats.Names | None, place: str) -> file_formats.Names | None:
         return names
 
     def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
@@ -103,7 +103,7 @@ class Typed(Reader):
             truth=None if self._truth is None else tuple(self._classes),
         )
 
-    def _misnamed(self, names: Names) -> list[str]:
+    def _misnamed(self, names: file_formats.Names) -> list[str]:
         """Return what is wrong with the names of a file's columns, a clause each."""
         faults = []
         for reader, source in zip(self._all, self._sources, strict=True):
@@ -116,10 +116,10 @@ class Typed(Reader):
             elif names.count(source) > 1:
                 faults.append(f"{reader.name}: {names.count(source)} columns of this name")
         if faults and (others := [name for name in names if name not in self._sources]):
-            faults[-1] += f"; columns without a place in the schema: {listed(others)}"
+            faults[-1] += f"; columns without a place in the schema: {file_formats.listed(others)}"
         return faults
 
-    def _piece(self, cells: Sequence[Any]) -> Piece | None:
+    def _piece(self, cells: Sequence[Any]) -> file_formats.Piece | None:
         """Return the rows of the columns' cells, and their ids; None where none is left, or a cell was wrong."""
         n = len(cells[0])
         X, gone = self._features(cells, n)
@@ -139,7 +139,7 @@ class Typed(Reader):
         self._rows += n
         if not len(kept) or any(reader.faulty for reader in self._columns):
             return None
-        return Piece(X if len(kept) == n and self._most == 1 else X[kept], ids)
+        return file_formats.Piece(X if len(kept) == n and self._most == 1 else X[kept], ids)
 
     def _features(self, cells: Sequence[Any], n: int) -> tuple[FloatArray, BoolArray]:
         """Return the features (n, d) of some rows, and which are to be left out (n,)."""

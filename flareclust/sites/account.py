@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.own_files import create, state_folder
-from flareclust.privacy.dp.accounting import epsilon_of
+from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.ledger import GONE, Entry, Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
@@ -420,7 +420,14 @@ def existing(local: Path) -> str | None:
 
 def _lines(entries: Sequence[Entry], delta: float) -> list[_Line]:
     return [
-        _Line(entry.at, entry.job, entry.site, entry.what, epsilon_of(entry.rho, delta), epsilon_of(until, delta))
+        _Line(
+            entry.at,
+            entry.job,
+            entry.site,
+            entry.what,
+            accounting.epsilon_of(entry.rho, delta),
+            accounting.epsilon_of(until, delta),
+        )
         for entry, until in zip(entries, accumulate(entry.rho for entry in entries), strict=True)
     ]
 

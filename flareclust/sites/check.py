@@ -13,8 +13,8 @@ from flareclust._foundation.certificates import certificate_problem, ends_soon
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped, pieces, variances
+from flareclust.data import image_files
 from flareclust.data.ids import Ids
-from flareclust.data.image_files import first_shape, named
 from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.features.columns import OUTWEIGHS, outweighing
@@ -226,7 +226,9 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     place = "on disk" if is_mapped(table.X) else "in memory"
     images, files = _folder_of_images(data), {"files": str(len(data.files()))}
     if images is not None:
-        files = {"images": f"{len(table):,} of height x width x channels {named(first_shape(images))}"}
+        files = {
+            "images": f"{len(table):,} of height x width x channels {image_files.named(image_files.first_shape(images))}"
+        }
     schema = {}
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}

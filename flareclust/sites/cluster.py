@@ -22,7 +22,7 @@ from flareclust._foundation.extras import require
 from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
 from flareclust._foundation.version import __version__
 from flareclust.core.parts import Parts, View, computed, extent_of
-from flareclust.data.file_formats import FileFingerprint
+from flareclust.data import file_formats
 from flareclust.data.ids import Ids
 from flareclust.data.tables import File, Numbers
 
@@ -86,7 +86,7 @@ async def _greeted(place: str) -> None:
     await comm.close()
 
 
-def _check_workers(client: "Client", stamps: Sequence[FileFingerprint]) -> int:
+def _check_workers(client: "Client", stamps: Sequence[file_formats.FileFingerprint]) -> int:
     """Return the number of workers.
 
     Raises:
@@ -135,7 +135,7 @@ def _at_scheduler(client: "Client") -> object:
         return error
 
 
-def _unseen(stamps: Sequence[FileFingerprint]) -> int:
+def _unseen(stamps: Sequence[file_formats.FileFingerprint]) -> int:
     """Return how many files are missing or others where this runs."""
     unseen = 0
     for stamp in stamps:
@@ -183,7 +183,7 @@ def parts_on(
     client = _connect(address)
     try:
         files = [file._replace(path=file.path.absolute()) for file in files]
-        workers = _check_workers(client, [FileFingerprint.of(file.path) for file in files])
+        workers = _check_workers(client, [file_formats.FileFingerprint.of(file.path) for file in files])
         return DaskParts(client, files, columns, id_name, workers, aborted)
     except BaseException:
         client.close(timeout=CONNECT)
@@ -216,7 +216,7 @@ class DaskParts(Parts):
         aborted: AbortCheck = never_abort,
     ) -> None:
         self._client, self.workers = client, workers
-        self._sources = [(file, FileFingerprint.of(file.path), tuple(columns), id_name) for file in files]
+        self._sources = [(file, file_formats.FileFingerprint.of(file.path), tuple(columns), id_name) for file in files]
         self._futures: list[Future[Any]] = client.map(_rows, self._sources, pure=False)
         super().__init__([])
         self.extents = tuple(self._gathered(client.map(extent_of, self._futures, pure=False), aborted))
@@ -304,7 +304,7 @@ def _ended(fetched: Fetched[Any], seconds: float) -> bool:
 
 
 #: A part's file, how it was when the job began, the columns to read, and that with the ids.
-_Source = tuple[File, FileFingerprint, tuple[str, ...], str | None]
+_Source = tuple[File, file_formats.FileFingerprint, tuple[str, ...], str | None]
 
 
 def _rows(source: _Source) -> FloatArray:

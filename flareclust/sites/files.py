@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.file_formats import marked, real_path
+from flareclust.data import file_formats
 from flareclust.data.tables import File
 
 #: How Spark and Dask call the parts of a table, what Spark leaves while it writes, and the logs of Delta Lake and Hudi.
@@ -92,7 +92,7 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
 
 
 def _named_by_the_site(file: Path, kind: str, root: Path | None) -> File:
-    place = marked(file.name)
+    place = file_formats.marked(file.name)
     return File(_inside(file, place, root), place, kind, root)
 
 
@@ -197,7 +197,7 @@ def _matches_several(path: Path) -> bool:
 
 
 def _inside(file: Path, place: str, root: Path | None) -> Path:
-    return file if root is None else real_path(file, place, root, "name the file where it lies")
+    return file if root is None else file_formats.real_path(file, place, root, "name the file where it lies")
 
 
 def _is_pattern(part: str) -> bool:

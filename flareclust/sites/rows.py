@@ -33,7 +33,7 @@ from typing import Any, Literal, TypeVar
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
-from flareclust.data.file_formats import unmarked
+from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table
@@ -178,11 +178,11 @@ class SiteData:
             log.warning("cannot compute: %s", error)
             raise Refusal(_NO_CLUSTER) from None
         except UserError as error:
-            text = unmarked(str(error))
+            text = file_formats.unmarked(str(error))
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
             log.warning("the rows cannot be used: %s", text)
-            text = _without_numbers(unmarked(str(error), self.path.name))
+            text = _without_numbers(file_formats.unmarked(str(error), self.path.name))
             raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
 
     def on_cluster(self, *, reader_owns_them: bool = False, aborted: AbortCheck = never_abort) -> ClusterTable:

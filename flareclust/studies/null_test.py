@@ -10,17 +10,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.evaluation.criteria import USUAL, current_rule
-from flareclust.evaluation.null_reference import (
-    COMPARABLE,
-    FEWEST,
-    LEVEL,
-    REFERENCES,
-    NullTest,
-    best,
-    p_value,
-    reference_rows,
-)
+from flareclust.evaluation import criteria, null_reference
 from flareclust.evaluation.selection import CHOOSER, parse_k, selection_of, settings
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
@@ -34,13 +24,15 @@ def check_null(runs: int, reference: str, algorithm: str, k: Any, criterion: str
     """Raise UserError for a request that `null_test` cannot carry out."""
     if check_int("null", runs, 0) == 0:
         return
-    if runs < FEWEST:
-        raise UserError(f"null must be 0 or at least {FEWEST}, got {runs}: with fewer runs p is never {LEVEL} or less")
-    check_choice("null_reference", reference, REFERENCES)
-    if current_rule(criterion) not in COMPARABLE:
+    if runs < null_reference.FEWEST:
+        raise UserError(
+            f"null must be 0 or at least {null_reference.FEWEST}, got {runs}: with fewer runs p is never {null_reference.LEVEL} or less"
+        )
+    check_choice("null_reference", reference, null_reference.REFERENCES)
+    if criteria.current_rule(criterion) not in null_reference.COMPARABLE:
         raise UserError(
             f"{criterion} compares solutions of the same rows with each other, so it cannot be compared with that of other rows; take "
-            f"{', '.join(COMPARABLE)}"
+            f"{', '.join(null_reference.COMPARABLE)}"
         )
     if "differentially-private" in registry.get(algorithm).promises:
         raise UserError(
@@ -55,9 +47,9 @@ def null_test(
     runs: int,
     *,
     reference: str = "box",
-    criterion: str = USUAL,
+    criterion: str = criteria.USUAL,
     on_done: Callable[[int, int], None] = lambda done, total: None,
-) -> NullTest:
+) -> null_reference.NullTest:
     """Compare the criterion of a run with that of as many runs on rows without clusters.
 
     Each selects from the range of k of the run, or scores its one k, by a job of `pooled`.
@@ -73,14 +65,16 @@ def null_test(
         UserError: the rows are not here, or hold categories of a uniform box.
         JobFailed: solutions of the rows, or of rows without clusters, could not be scored.
     """
-    sites, rule = repeatable(run), current_rule(criterion)
+    sites, rule = repeatable(run), criteria.current_rule(criterion)
     if reference == "box" and run.params.get("categories"):
         raise UserError('a uniform box has no categories; take null_reference="permuted" (--null-reference permuted)')
     asked = Experiment(**run.experiment)
     k_range = asked.k_range or (run.k, run.k)
     known = selection_of(run.arrays)
     observed = (
-        best(known, rule) if known is not None and rule == asked.criterion else _best(run, sites, k_range, rule, 0)
+        null_reference.best(known, rule)
+        if known is not None and rule == asked.criterion
+        else _best(run, sites, k_range, rule, 0)
     )
     if observed == -np.inf:
         raise JobFailed(
@@ -88,13 +82,15 @@ def null_test(
         )
     null = []
     for i in range(1, runs + 1):
-        rows = reference_rows(sites, reference, stream(run.seed, i, "null reference"))
+        rows = null_reference.reference_rows(sites, reference, stream(run.seed, i, "null reference"))
         null.append(_best(run, rows, k_range, rule, i))
         on_done(i, runs)
-    return NullTest(rule, reference, k_range, observed, p_value(observed, np.array(null)), np.array(null))
+    return null_reference.NullTest(
+        rule, reference, k_range, observed, null_reference.p_value(observed, np.array(null)), np.array(null)
+    )
 
 
-def with_null_test(run: Result, test: NullTest) -> Result:
+def with_null_test(run: Result, test: null_reference.NullTest) -> Result:
     """Return a run with its comparison; where there is no evidence of clusters, its warnings say so first."""
     warnings = [] if test.evidence else [f"{test.sentence}; do not interpret any k"]
     return replace(run, null=test, warnings=[*warnings, *run.warnings])
@@ -108,4 +104,4 @@ def _best(run: Result, sites: dict[str, FloatArray], k_range: tuple[int, int], r
     outcome = submit(experiment.model_copy(update=changed), Prepared(k_range[1], sites))
     known = selection_of(outcome.arrays)
     assert known is not None
-    return best(known, rule)
+    return null_reference.best(known, rule)

@@ -57,7 +57,7 @@ def personalise(
     if folder is not None:
         result = save(result, folder)
     if track:
-        from flareclust.tracking.run_logging import log_personal
+        from flareclust.tracking import run_logging
 
-        result = log_personal(result, chosen.name)
+        result = run_logging.log_personal(result, chosen.name)
     return result

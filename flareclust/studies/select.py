@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust.api import run
-from flareclust.evaluation.criteria import USUAL
+from flareclust.evaluation import criteria
 from flareclust.evaluation.null_reference import NullTest
 from flareclust.evaluation.selection import parse_k, selection_of, summary
 from flareclust.experiment.results.result import Result
@@ -54,7 +54,7 @@ def select_k(
     data: Any,
     k_range: str | range | tuple[int, int],
     *,
-    criterion: str = USUAL,
+    criterion: str = criteria.USUAL,
     null: int = 0,
     null_reference: str = "box",
     **settings: Any,

@@ -13,9 +13,9 @@ from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_int
 from flareclust.api import run
 from flareclust.data.frames import frame_of
-from flareclust.evaluation.criteria import USUAL
+from flareclust.evaluation import criteria
+from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.null_reference import NullTest
-from flareclust.evaluation.stability import KINDS, ClusterStability, jaccard, word
 from flareclust.experiment.results.artifacts import check_out, keep
 from flareclust.experiment.results.result import Result
 from flareclust.studies.null_test import check_null, null_test, with_null_test
@@ -39,7 +39,7 @@ class Stability:
 
     algorithm: str
     k: int
-    clusters: tuple[ClusterStability, ...]
+    clusters: tuple[cluster_stability.ClusterStability, ...]
     repeats: Mapping[str, int]
     warnings: tuple[str, ...]
     indices: Mapping[str, FloatArray] = field(repr=False)
@@ -48,7 +48,7 @@ class Stability:
 
     def frame(self) -> Any:
         """Return a data frame with a line per cluster (pandas, where it is installed)."""
-        names = list(ClusterStability.__dataclass_fields__)
+        names = list(cluster_stability.ClusterStability.__dataclass_fields__)
         return frame_of({name: [getattr(one, name) for one in self.clusters] for name in names})
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def stability(
     repeats: int = 20,
     null: int = 0,
     null_reference: str = "box",
-    criterion: str = USUAL,
+    criterion: str = criteria.USUAL,
     out: str | Path | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
     **settings: Any,
@@ -114,12 +114,12 @@ def stability(
     rows = np.concatenate(list(sites.values()))
     labels, found = reference.predict(rows), len(reference.centroids)
     plan = list(_plan(sites, repeats, reference.seed))
-    indices: dict[str, list[FloatArray]] = {kind: [] for kind in KINDS}
-    failed: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    indices: dict[str, list[FloatArray]] = {kind: [] for kind in cluster_stability.KINDS}
+    failed: dict[str, list[str]] = {kind: [] for kind in cluster_stability.KINDS}
     for done, (kind, seed, chosen) in enumerate(plan, 1):
         try:
             repeat = run_again(reference, chosen(), seed)
-            indices[kind].append(jaccard(labels, repeat.predict(rows), found))
+            indices[kind].append(cluster_stability.jaccard(labels, repeat.predict(rows), found))
         except FlareclustError as error:
             failed[kind].append(str(error))
         on_done(done, len(plan) + null)
@@ -173,16 +173,18 @@ def _drawn(sites: Mapping[str, FloatArray], seed: int, i: int) -> dict[str, Floa
     return drawn
 
 
-def _judged(c: int, rows: int, tables: Mapping[str, FloatArray]) -> ClusterStability:
+def _judged(c: int, rows: int, tables: Mapping[str, FloatArray]) -> cluster_stability.ClusterStability:
     means = {kind: float(own[:, c].mean()) if len(own) else np.nan for kind, own in tables.items()}
     known = [mean for mean in means.values() if not np.isnan(mean)]
     worst = min(known, default=np.nan)
-    return ClusterStability(c, rows, means["seeds"], means["rows"], means["sites"], worst, word(worst))
+    return cluster_stability.ClusterStability(
+        c, rows, means["seeds"], means["rows"], means["sites"], worst, cluster_stability.word(worst)
+    )
 
 
 def _warnings(failed: Mapping[str, list[str]], sites: int) -> Iterator[str]:
     for kind, reasons in failed.items():
         if reasons:
-            yield f"{len(reasons)} repeats with {KINDS[kind]} failed and are not counted; the first: {reasons[0]}"
+            yield f"{len(reasons)} repeats with {cluster_stability.KINDS[kind]} failed and are not counted; the first: {reasons[0]}"
     if sites == 1:
         yield "there is one site, so none was left out"

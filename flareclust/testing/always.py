@@ -13,7 +13,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.data.tables import Table
-from flareclust.evaluation.metrics import pooled_label_free
+from flareclust.evaluation import metrics
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.nvflare_executor import ExecutorShell
 from flareclust.privacy.context import SiteContext, SiteRows
@@ -296,7 +296,7 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
     outcome = run(algorithm, sites, k=4)
     final = Task(StepName.ASSESS, 0, outcome.arrays, "site-1")
     pooled = seen_by(algorithm, final, np.concatenate(list(sites.values())))
-    for name, value in pooled_label_free(pooled, outcome.centroids).items():
+    for name, value in metrics.pooled_label_free(pooled, outcome.centroids).items():
         found = outcome.metrics[name]
         equal = found is value is None or bool(np.isclose(found, value, rtol=1e-9, atol=0))  # type: ignore[arg-type]
         ensure(equal, algorithm, f"{name} is {found} from the sites' sums and {value} on the pooled rows")

@@ -11,7 +11,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message, never_a
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.privacy.dp.accounting import rho_of
+from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.budget import DPSession, bounds_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.session import SiteSession
@@ -202,7 +202,7 @@ def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k
     """Ensure that all exchanges of a job together cost no more than it asks for."""
     executor = build(algorithm, k)
     spent = sum(rho for one in mine for _, _, rho in _answer(executor, one.task, rows, [])[0].seen)
-    claimed = rho_of(_EPSILON, _DELTA)
+    claimed = accounting.rho_of(_EPSILON, _DELTA)
     ensure(0 < spent <= claimed, algorithm, f"a job that asks for rho={claimed} spent {spent}")
 
 

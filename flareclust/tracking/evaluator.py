@@ -70,7 +70,7 @@ def clustering_metrics(X: FloatArray, labels: IntArray, y: Any = None) -> dict[s
     """
     from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score, silhouette_score
 
-    from flareclust.evaluation.metrics import accuracy, ari, nmi, purity
+    from flareclust.evaluation import metrics
 
     placed = labels >= 0
     X, labels, rows = X[placed], labels[placed], len(labels)
@@ -88,7 +88,7 @@ def clustering_metrics(X: FloatArray, labels: IntArray, y: Any = None) -> dict[s
         values["calinski_harabasz"] = float(calinski_harabasz_score(X, labels))
     if y is not None and len(labels):
         classes = np.unique(np.asarray(y)[placed], return_inverse=True)[1]
-        measures = {"ari": ari, "nmi": nmi, "purity": purity, "accuracy": accuracy}
+        measures = {"ari": metrics.ari, "nmi": metrics.nmi, "purity": metrics.purity, "accuracy": metrics.accuracy}
         values |= {name: float(measure(labels, classes)) for name, measure in measures.items()}
     return values
 

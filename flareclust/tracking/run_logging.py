@@ -25,7 +25,7 @@ from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
-from flareclust.experiment.sweeps.folder import all_trials
+from flareclust.experiment.sweeps import folder as study_files
 from flareclust.features import result as partial
 from flareclust.features.scaling import filling_of, of_directions, scaling_of
 from flareclust.personal.result import PersonalResult
@@ -313,7 +313,7 @@ def _log_trials(file: Path, uri: str | None = None) -> _Logged:
         UserError: the file does not hold a whole study.
         NotLogged: the store failed.
     """
-    about, done = all_trials(file)
+    about, done = study_files.all_trials(file)
     store, failed = resolve_uri(uri), sum(one.measured is None for one in done)
     try:
         with store_errors(store):

@@ -16,9 +16,9 @@ from typing import Any
 
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
-from flareclust.experiment.sweeps.folder import study_key, trial_keys, write_files
+from flareclust.experiment.sweeps import folder as study_files
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.report import StudySummary
-from flareclust.experiment.sweeps.trials import Attempt, Trial, TrialResult, TrialRun, cell_of
 from flareclust.tracking.note import NOTE_TAG, describe_study
 from flareclust.tracking.origin import source_tags
 from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker, numbers_of
@@ -50,23 +50,23 @@ class SweepTracker(Tracker):
     """
 
     def __init__(
-        self, study: str, trials: Sequence[Trial], uri: str | None = None, experiment: str = "flareclust"
+        self, study: str, trials: Sequence[study_trials.Trial], uri: str | None = None, experiment: str = "flareclust"
     ) -> None:
-        self._trials = dict(zip(trial_keys(study, trials), trials, strict=True))
+        self._trials = dict(zip(study_files.trial_keys(study, trials), trials, strict=True))
         with store_errors(resolve_uri(uri)):
             super().__init__(uri, experiment)
             # SQLite takes one writer at a time, and MLflow's threads would wait for each other in its own way: by failing.
             self._lock = Lock() if sqlite_file(self.uri) else nullcontext()
             tags = {**source_tags(), "kind": "sweep", "study": study, "flareclust.version": __version__}
             params = {"trials": len(trials), **_axes(trials)}
-            self.parent = self.start(study_key(study, list(self._trials)), study, params, tags)
+            self.parent = self.start(study_files.study_key(study, list(self._trials)), study, params, tags)
         self.study = study
         self.lost: FlareclustError | None = None
         self._children: dict[str, Any] = {}
         self._begun: dict[str, str] = {}
         self._logged: set[str] = set()
 
-    def finished(self, kept: Collection[int] = ()) -> dict[int, TrialRun]:
+    def finished(self, kept: Collection[int] = ()) -> dict[int, study_trials.TrialRun]:
         """Find the child runs of earlier times; return the finished trials by their number, with what they came to.
 
         Args:
@@ -75,7 +75,7 @@ class SweepTracker(Tracker):
         with store_errors(self.uri):
             self._find_children()
             return {
-                number: TrialRun(trial, self._read(self._children[key]), resumed=True)
+                number: study_trials.TrialRun(trial, self._read(self._children[key]), resumed=True)
                 for number, (key, trial) in enumerate(self._trials.items())
                 if key in self._logged and number not in kept
             }
@@ -85,10 +85,10 @@ class SweepTracker(Tracker):
         """Return how many trials MLflow does not have."""
         return len(self._trials) - len(self._logged)
 
-    def follow(self, attempt: Attempt) -> Attempt:
+    def follow(self, attempt: study_trials.Attempt) -> study_trials.Attempt:
         """Return what runs a trial as `attempt` does, and opens its run before, unless the store has failed."""
 
-        def run(trial: Trial) -> TrialRun:
+        def run(trial: study_trials.Trial) -> study_trials.TrialRun:
             key = trial.key(self.study)
             if self.lost is None:
                 with self._loss():
@@ -106,14 +106,14 @@ class SweepTracker(Tracker):
         except FlareclustError as error:
             self.lost = error
 
-    def add(self, done: TrialRun) -> None:
+    def add(self, done: study_trials.TrialRun) -> None:
         """Log a trial that is over, unless MLflow has it or the store has failed."""
         key = done.trial.key(self.study)
         if key not in self._logged and self.lost is None:
             with self._loss():
                 self._end(self._begun.get(key) or self._begin(key), done)
 
-    def complete(self, done: Sequence[TrialRun]) -> None:
+    def complete(self, done: Sequence[study_trials.TrialRun]) -> None:
         """Log the trials that could not be logged before, and then the means, the tables and the figure to the parent.
 
         Args:
@@ -126,7 +126,7 @@ class SweepTracker(Tracker):
                     if (key := one.trial.key(self.study)) not in self._logged:
                         self._end(self._begin(key), one)
             with tempfile.TemporaryDirectory() as scratch:
-                self._close(done, write_files(self.study, done, Path(scratch)))
+                self._close(done, study_files.write_files(self.study, done, Path(scratch)))
             self.lost = None
 
     def abandon(self) -> None:
@@ -149,7 +149,7 @@ class SweepTracker(Tracker):
                 run = self.create(key, trial.name, own | {_PARENT_TAG: self.parent})
         return str(run.info.run_id)
 
-    def _end(self, run_id: str, done: TrialRun) -> None:
+    def _end(self, run_id: str, done: study_trials.TrialRun) -> None:
         """Log what a trial came to in one batch, and close its run as FINISHED or FAILED."""
         key, measured = done.trial.key(self.study), done.measured
         tags, numbers = {}, []
@@ -167,7 +167,7 @@ class SweepTracker(Tracker):
             self._client.set_terminated(run_id, "FAILED" if measured is None else "FINISHED")
             self._logged.add(key)
 
-    def _close(self, done: Sequence[TrialRun], files: Sequence[Path]) -> None:
+    def _close(self, done: Sequence[study_trials.TrialRun], files: Sequence[Path]) -> None:
         """Log the means and the files to the parent, and close it: FAILED if a trial failed.
 
         Its metrics are `final/<name>`, the mean over all trials, so that MLflow's charts of parents show something, and
@@ -175,7 +175,7 @@ class SweepTracker(Tracker):
         would be hundreds of columns in MLflow's tables. The description has the table of the main qualities.
         """
         found = StudySummary.of(done)
-        means = {_key(name): value for name, value in cell_of({}, done).mean.items()}
+        means = {_key(name): value for name, value in study_trials.cell_of({}, done).mean.items()}
         counts = [("trials/done", float(len(done) - found.failed), 0), ("trials/failed", float(found.failed), 0)]
         self.log(self.parent, [*numbers_of(means), *counts])
         self.log_files(self.parent, files)
@@ -201,17 +201,19 @@ class SweepTracker(Tracker):
         finished = {key for key, run in self._children.items() if run.info.status == "FINISHED"}
         self._logged |= finished & self._trials.keys()
 
-    def _read(self, run: Any) -> TrialResult:
+    def _read(self, run: Any) -> study_trials.TrialResult:
         undefined: list[str] = json.loads(run.data.tags.get(_UNDEFINED_TAG, "[]"))
         final: dict[str, float | None] = {**_under("final", run.data.metrics), **dict.fromkeys(undefined)}
         rounds: dict[int, dict[str, float]] = {}
         for name in _under("round", run.data.metrics):
             for metric in self._client.get_metric_history(run.info.run_id, f"round/{name}"):
                 rounds.setdefault(metric.step, {"round": float(metric.step)})[name] = metric.value
-        return TrialResult(final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)])
+        return study_trials.TrialResult(
+            final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)]
+        )
 
 
-def _axes(trials: Sequence[Trial]) -> dict[str, str]:
+def _axes(trials: Sequence[study_trials.Trial]) -> dict[str, str]:
     """Return what the trials range over, for the parent's params."""
     axes: dict[str, dict[str, None]] = {}
     for trial in trials:

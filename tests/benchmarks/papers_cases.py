@@ -5,7 +5,7 @@ import math
 from benchmarks.papers import base, figures
 from benchmarks.papers.base import Entry, Line, Report
 from flareclust._foundation.errors import JobFailed
-from flareclust.experiment.sweeps.trials import Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 
 
 def toy_trial(seed, value=1.0, cell="a", fail=False, calls=None):
@@ -14,9 +14,9 @@ def toy_trial(seed, value=1.0, cell="a", fail=False, calls=None):
             calls.append((cell, seed))
         if fail:
             raise JobFailed("no site sent a reply that could be used")
-        return TrialResult({"l2": value + seed})
+        return study_trials.TrialResult({"l2": value + seed})
 
-    return Trial({"cell": cell}, seed, {"value": value}, measure)
+    return study_trials.Trial({"cell": cell}, seed, {"value": value}, measure)
 
 
 def toy_entry(name="toy-table1", covers=("toy-figure1",), fail=(), calls=None):

@@ -12,14 +12,14 @@ from benchmarks.papers.base import Entry, Report, Study, Value, agreement, agree
 from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.sweeps.trials import Cell
+from flareclust.experiment.sweeps import trials as study_trials
 from tests.benchmarks.papers_cases import toy_entry
 
 pytestmark = pytest.mark.slow
 
 
 def cell(mean, std, n=10, metric="l2"):
-    return Cell({}, {metric: mean}, {metric: std}, n, 0)
+    return study_trials.Cell({}, {metric: mean}, {metric: std}, n, 0)
 
 
 # ---- finding ----
@@ -96,7 +96,10 @@ def test_values_are_printed_as_the_paper_prints_them():
     ("found", "expected"), [(15.0, "1.0, 15 found"), (14.25, "1.0, 14.2 found"), (10.0, "1.0, 10 found")]
 )
 def test_the_number_of_centroids_stands_beside_their_distance(found, expected):
-    assert base.with_found("1.0", Cell({}, {"centroids_found": found}, {"centroids_found": 0.0}, 2, 0)) == expected
+    assert (
+        base.with_found("1.0", study_trials.Cell({}, {"centroids_found": found}, {"centroids_found": 0.0}, 2, 0))
+        == expected
+    )
 
 
 def test_means_agree_within_two_standard_errors_and_rounding():
@@ -121,7 +124,7 @@ def test_nothing_is_said_where_a_value_is_missing():
 
 
 def test_several_measures_agree_only_together():
-    both = Cell({}, {"purity": 0.99, "nmi": 0.5}, {"purity": 0.0, "nmi": 0.0}, 10, 0)
+    both = study_trials.Cell({}, {"purity": 0.99, "nmi": 0.5}, {"purity": 0.0, "nmi": 0.0}, 10, 0)
     assert agreements((Value(0.99, None, 2), Value(0.5, None, 2)), both, ("purity", "nmi")) == "agrees"
     assert agreements((Value(0.99, None, 2), Value(0.7, None, 2)), both, ("purity", "nmi")) == "lower"
     assert agreements((None, None), both, ("purity", "nmi")) == ""

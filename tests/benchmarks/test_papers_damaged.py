@@ -12,7 +12,7 @@ from benchmarks.papers.masked_values import har
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.submit import submit
-from flareclust.experiment.sweeps.trials import Cell
+from flareclust.experiment.sweeps import trials as study_trials
 
 pytestmark = pytest.mark.slow
 from tests.benchmarks.masked_cases import STAND_INS
@@ -53,7 +53,7 @@ def test_the_federated_rounds_take_a_damage_back_at_the_rate_of_the_step_size(al
 def test_rates_that_are_not_those_of_the_step_size_are_noted():
     def cell(damage, *errors):
         final = {f"distance_{round_}": error for round_, error in enumerate(errors)}
-        return Cell(masked_damaged._key(har("1"), 0.8, damage), final, dict.fromkeys(final, 0.0), 10, 0)
+        return study_trials.Cell(masked_damaged._key(har("1"), 0.8, damage), final, dict.fromkeys(final, 0.0), 10, 0)
 
     whole = cell(0.0, 0.001, 0.001, 0.001, 0.001)
     good, stuck = cell(0.5, 0.5, 0.1, 0.02, 0.0041), cell(0.5, 0.5, 0.1, 0.09, 0.09)

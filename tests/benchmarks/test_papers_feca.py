@@ -15,9 +15,9 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
-from flareclust.evaluation.metrics import l2_distance
+from flareclust.evaluation import metrics
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.experiment.sweeps.trials import Cell, TrialResult, TrialRun
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.protocol import registry
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
@@ -65,7 +65,7 @@ def test_tables_that_repeat_each_other_do():
 
 
 def test_the_mse_is_that_of_the_mean_l2():
-    cell = Cell({}, {"l2": 30_000.0}, {"l2": 1.0}, 10, 0)
+    cell = study_trials.Cell({}, {"l2": 30_000.0}, {"l2": 1.0}, 10, 0)
     assert feca_steps.mse(cell) == pytest.approx(60.0)  # 9e8 / 15 / 1e6
     assert math.isnan(feca_steps.mse(None))
 
@@ -142,7 +142,7 @@ def test_the_measure_is_taken_on_all_rows_after_one_lloyd_step():
     labels = ((data.X[:, None] - moved[None]) ** 2).sum(axis=2).argmin(axis=1)
     majority = sum(np.bincount(data.y[labels == r]).max() for r in range(16)) / 800
     assert done.final["purity"] == pytest.approx(majority)
-    assert done.final["l2"] == pytest.approx(l2_distance(found, data.centroids))
+    assert done.final["l2"] == pytest.approx(metrics.l2_distance(found, data.centroids))
 
 
 def test_a_centroid_without_rows_stays_where_it_is():
@@ -159,7 +159,7 @@ def canned(trials):
     final = {"l2": 20_000.0, "purity": 0.9, "nmi": 0.8, "centroids_found": 14.0, "sigma_max": 0.4, "within": 1.0}
     final |= {"objective": 2e12, "best": 1e12, "ratio": 2.0} | centres
     final |= {f"{key}_{round_}": 0.5 for key in ("accuracy", "nmi") for round_ in range(16)}
-    return [TrialRun(trial, TrialResult(final)) for trial in trials]
+    return [study_trials.TrialRun(trial, study_trials.TrialResult(final)) for trial in trials]
 
 
 @pytest.fixture

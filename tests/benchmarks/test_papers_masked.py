@@ -23,7 +23,7 @@ from benchmarks.papers.masked_values import SetUp, dim, har, qmnist, set_ups
 from benchmarks.papers.report import to_json
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.submit import submit
-from flareclust.experiment.sweeps.trials import Cell, TrialRun, attempt
+from flareclust.experiment.sweeps import trials as study_trials
 from tests.benchmarks.masked_cases import STAND_INS
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ def run(name, quick=True, seeds=1):
 
     def runner(trials):
         assert len({trial.key(name) for trial in trials}) == len(trials)
-        return [attempt(trial) for trial in trials]
+        return [study_trials.attempt(trial) for trial in trials]
 
     found = run_entry(entry(name), Study(seeds=seeds, quick=quick, runner=runner))
     json.dumps(to_json(found), allow_nan=False)
@@ -159,7 +159,7 @@ def test_bounds_are_the_accuracy_of_the_true_centroids_and_of_each_site_alone():
 def test_one_seed_that_fails_does_not_pass_for_agreement():
     one, column = qmnist("1"), masked_tables._columns("proxy")[0]
     numbers = {"e4": 0.96, "grouped_rightly": 0.9}
-    cell = Cell({**one.cell, "method": "proxy"}, numbers, {"e4": 0.12, "grouped_rightly": 0.3}, 10, 0)
+    cell = study_trials.Cell({**one.cell, "method": "proxy"}, numbers, {"e4": 0.12, "grouped_rightly": 0.3}, 10, 0)
     word = masked_tables._word([cell], one, column)
     assert word == "lower"
     assert "with 90% of the seeds" in " ".join(masked_tables._notes([cell], [(one, column, word)]))
@@ -171,7 +171,9 @@ def test_one_seed_that_fails_does_not_pass_for_agreement():
 def test_sizes_on_which_not_all_is_right_are_named():
     def cell(name, grouped, right):
         numbers = {"grouped_rightly": grouped, "percent_right": right}
-        return Cell({"data": name, "assumption": "1", "method": "masked"}, numbers, dict.fromkeys(numbers, 0.0), 10, 0)
+        return study_trials.Cell(
+            {"data": name, "assumption": "1", "method": "masked"}, numbers, dict.fromkeys(numbers, 0.0), 10, 0
+        )
 
     assert masked_dims._notes([cell("DIM32", 1.0, 100.0), cell("DIM512", 1.0, 100.0)]) == []
     named, why = masked_dims._notes([cell("DIM32", 0.9, 99.51), cell("DIM512", 1.0, 100.0)])
@@ -186,7 +188,7 @@ def test_sizes_on_which_not_all_is_right_are_named():
 @pytest.mark.parametrize("name", [one.name for one in masked.ENTRIES])
 def test_an_entry_whose_runs_all_fail_still_has_a_report(name, stand_ins):
     def fail(trials):
-        return [TrialRun(one, None, "no site sent a reply") for one in trials]
+        return [study_trials.TrialRun(one, None, "no site sent a reply") for one in trials]
 
     found = run_entry(entry(name), Study(seeds=1, quick=True, runner=fail))
     assert found.failed > 0

@@ -12,7 +12,7 @@ from benchmarks.papers.generators import Federation, bounded, bounded_variance, 
 from benchmarks.papers.measures import clustering_cost, history, nearest, silhouettes, solve, truth
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.sweeps.trials import Cell
+from flareclust.experiment.sweeps import trials as study_trials
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def line(*numbers):
 
 
 def cell(mean, std, n=10, metric="ari", **keys):
-    return Cell({"method": "m", **keys}, {metric: mean}, {metric: std}, n, 0)
+    return study_trials.Cell({"method": "m", **keys}, {metric: mean}, {metric: std}, n, 0)
 
 
 # ---- generators ----

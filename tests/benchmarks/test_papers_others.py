@@ -12,7 +12,7 @@ from benchmarks.papers.base import Study, run_entry
 from benchmarks.papers.claims import best_of, compare, verdict
 from benchmarks.papers.report import to_json
 from flareclust.data.datasets import load
-from flareclust.experiment.sweeps.trials import Cell, TrialRun, attempt, by_cell
+from flareclust.experiment.sweeps import trials as study_trials
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def digits_only(monkeypatch):
 
 
 def cell(mean, std, n=10, metric="ari", **keys):
-    return Cell({"method": "m", **keys}, {metric: mean}, {metric: std}, n, 0)
+    return study_trials.Cell({"method": "m", **keys}, {metric: mean}, {metric: std}, n, 0)
 
 
 def entry(name):
@@ -81,7 +81,7 @@ def run(name, seeds=2):
     def runner(trials):
         assert len({trial.key(name) for trial in trials}) == len(trials)
         assert all(json.dumps(dict(trial.params)) for trial in trials)
-        return [attempt(trial) for trial in trials]
+        return [study_trials.attempt(trial) for trial in trials]
 
     found = run_entry(entry(name), Study(seeds=seeds, quick=True, runner=runner))
     json.dumps(to_json(found), allow_nan=False)
@@ -101,7 +101,7 @@ def test_an_entry_whose_runs_all_fail_still_has_a_report(name, digits_only, monk
     monkeypatch.setattr(rotations, lambda *args: {1: 0.5, 2: 1.0})
 
     def fail(trials):
-        return [TrialRun(one, None, "no site sent a reply") for one in trials]
+        return [study_trials.TrialRun(one, None, "no site sent a reply") for one in trials]
 
     found = run_entry(entry(name), Study(seeds=1, quick=True, runner=fail))
     assert found.failed > 0
@@ -138,7 +138,7 @@ def test_kfed_costs_are_relative_to_the_oracle(digits_only):
     sklearn = KMeans(16, n_init=5, random_state=0).fit(setting.data.X).inertia_
     assert setting.cost == pytest.approx(sklearn, rel=0.02)
     trials = [kfed_partitions.one_shot(setting, split, 4, 0) for split in ("clusters:4", "iid")]
-    structured, random = by_cell([attempt(trial) for trial in trials])
+    structured, random = study_trials.by_cell([study_trials.attempt(trial) for trial in trials])
     assert 0.98 <= structured.mean["inertia"] <= structured.mean["cost"] < random.mean["cost"]
     for site, y in setting.federation("clusters:4", 0).y.items():
         assert len(set(y.tolist())) <= 4, site
@@ -148,7 +148,7 @@ def test_distributed_kmeans_sends_more_and_costs_less_in_every_round(digits_only
     study = Study(seeds=1, quick=True)
     setting = kfed_partitions.clustered(study, "digits", kfed_partitions.samples(study)["mnist"], 16)
     for method in (kfed_rounds.RANDOM, kfed_rounds.LLOYD):
-        final = attempt(kfed_rounds._iterative(setting, "iid", method, 0)).measured.final
+        final = study_trials.attempt(kfed_rounds._iterative(setting, "iid", method, 0)).measured.final
         cost = [final[f"inertia_{round_}"] for round_ in range(kfed_rounds.ROUNDS + 1)]
         sent = [final[f"megabytes_{round_}"] for round_ in range(kfed_rounds.ROUNDS + 1)]
         assert (np.diff(cost) <= 0.005).all()  # not exactly: sites leave out groups of one row
@@ -162,7 +162,9 @@ def test_fkm_is_as_good_as_central_on_the_published_data(shared_data: Path):
     for beta in fkm_grid.BETAS:
         source = fkm_grid.by_location(fkm_grid.PUBLISHED, beta, 50, "1")
         trials = fkm_grid.trials_of({}, source, 2, methods)
-        ours, kfed_, central = (one.mean for one in by_cell([attempt(trial) for trial in trials]))
+        ours, kfed_, central = (
+            one.mean for one in study_trials.by_cell([study_trials.attempt(trial) for trial in trials])
+        )
         assert ours["ari"] == ours["ari_round_10"] >= 0.94
         assert ours["ari"] == pytest.approx(central["ari"], abs=0.015)
         assert ours["ari"] > kfed_["ari"]
@@ -186,6 +188,6 @@ def test_dkmpp_stays_within_its_bounds():
 def test_alpha_of_seeds_that_are_rows_by_hand():
     # Populations on a grid 6 apart, rows at most 1 away: means of seeds are at least 4 apart, seeds at most 2 from theirs.
     trials = [dkmpp._trial(dkmpp.FAR, dkmpp.LETTER, "kmeans", 3, seed, 2) for seed in range(2)]
-    for one in map(attempt, trials):
+    for one in map(study_trials.attempt, trials):
         assert 2 <= one.measured.final["alpha_min"] <= one.measured.final["alpha"]
         assert one.measured.final["exact"] == 1

@@ -7,7 +7,7 @@ from benchmarks.papers import kfed_personal, rotated
 from benchmarks.papers.base import Study
 from benchmarks.papers.kfed_personal import GROUPS, METHODS, RATES, shown, table2
 from benchmarks.papers.rotated import purity_of_rotations, rotated_mnist
-from flareclust.experiment.sweeps.trials import TrialResult, TrialRun
+from flareclust.experiment.sweeps import trials as study_trials
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_the_report_says_where_kfed_is_below_ifca(monkeypatch):
             found = accuracy[method] - (3 if (method, k_local) == ("kfed", "2") else 0)
             metrics = {f"accuracy_{index}": found for index in shown(4)}
             metrics |= {"models": 4.0, "megabytes_up": 1.0, "megabytes_down": 8.0 if method == "ifca" else 2.0}
-            done.append(TrialRun(trial, TrialResult(metrics), None))
+            done.append(study_trials.TrialRun(trial, study_trials.TrialResult(metrics), None))
         return done
 
     report = table2(Study(seeds=2, quick=True, runner=runner))

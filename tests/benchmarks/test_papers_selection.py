@@ -15,7 +15,7 @@ from benchmarks.papers.selection_data import CONTEXT, HELD_OUT, STRIDE, Populati
 from benchmarks.papers.selection_settings import Settings
 from flareclust._foundation.errors import UserError
 from flareclust.core.client_selection import METHODS, POW_D, POW_D_KFED, RANDOM
-from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun, attempt
+from flareclust.experiment.sweeps import trials as study_trials
 
 SMALL = Settings(rounds=8, m=2, d=4, updates=4, batch=8, lr=0.5, k=3, k_local=1)
 
@@ -158,8 +158,8 @@ def test_clusters_by_device_are_those_of_k_fed():
 def ran(method, seed, accuracies):
     rounds = [{"round": number, "accuracy": one} for number, one in enumerate(accuracies, start=1)]
     final = {"accuracy": float(np.mean(accuracies[-2:])), "variance": 0.01, "clusters": 3.0}
-    trial = Trial({"data": "toy", "d": "4", "method": method}, seed, {}, lambda: None)
-    return TrialRun(trial, TrialResult(final, {}, rounds))
+    trial = study_trials.Trial({"data": "toy", "d": "4", "method": method}, seed, {}, lambda: None)
+    return study_trials.TrialRun(trial, study_trials.TrialResult(final, {}, rounds))
 
 
 def test_rounds_to_the_target_are_of_the_mean_over_several_rounds():
@@ -194,7 +194,7 @@ def test_the_entry_has_a_line_per_method_and_measure(small_digits, monkeypatch):
     def runner(trials):
         assert len({trial.key("figure 4") for trial in trials}) == len(trials) == 8
         assert all(json.dumps(dict(trial.params)) for trial in trials)
-        return [attempt(trial) for trial in trials]
+        return [study_trials.attempt(trial) for trial in trials]
 
     entry = next(one for one in ENTRIES if one.run is figure4)
     found = run_entry(entry, Study(seeds=2, quick=True, runner=runner))

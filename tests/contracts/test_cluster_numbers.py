@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flareclust.protocol.cluster_arrays import _AXES, _NUMBERS, renumbered_arrays
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.registry import algorithms
 from flareclust.testing.tools import embeds, iid_sites, run
 
@@ -20,15 +20,15 @@ def test_arrays_with_an_axis_of_clusters_are_known(algorithm):
     for name, values in arrays.items():
         axes = [axis for axis, n in enumerate(values.shape) if n == K]
         if axes:
-            assert [_AXES.get(name)] == axes, name
+            assert [cluster_arrays._AXES.get(name)] == axes, name
     order = [3, 0, 6, 1, 5, 2, 4]
-    found = renumbered_arrays(arrays, order)
+    found = cluster_arrays.renumbered_arrays(arrays, order)
     np.testing.assert_array_equal(found["centroids"], arrays["centroids"][order])
-    for name in set(_NUMBERS) & set(arrays):
+    for name in set(cluster_arrays._NUMBERS) & set(arrays):
         groups = arrays[name]
         np.testing.assert_array_equal(found[name] < 0, groups < 0)
         kept = groups >= 0
         np.testing.assert_array_equal(found["centroids"][found[name][kept]], arrays["centroids"][groups[kept]])
-    back = renumbered_arrays(found, np.argsort(order).tolist())
+    back = cluster_arrays.renumbered_arrays(found, np.argsort(order).tolist())
     for name, values in arrays.items():
         np.testing.assert_array_equal(back[name], values, err_msg=name)

@@ -19,7 +19,7 @@ from flareclust.cli.settings import parse_settings
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.sweeps.sweep import Sweep, read_sweep
+from flareclust.experiment.sweeps import sweep as sweep_settings
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.rows import SiteData
 from tests.fuzz.files import MEMORY, check_config, check_table
@@ -271,11 +271,11 @@ def test_settings_without_an_end_are_texts(value):
 def test_a_sweep_that_is_nested_too_deep_is_refused(tmp_path):
     (tmp_path / "sweep.toml").write_text("name = " + "[" * 100_000)
     with pytest.raises(UserError, match="nested too deep"):
-        read_sweep(tmp_path / "sweep.toml")
+        sweep_settings.read_sweep(tmp_path / "sweep.toml")
 
 
 def test_a_sweep_of_more_combinations_than_can_be_counted_through_is_refused():
     many = list(range(1, 2000))
     grid = {"name": "ffcm", "n_init": many, "min_count": many, "max_iter": many}
     with limited(), pytest.raises(UserError, match="at most 100000 can be run"):
-        Sweep(name="s", data="iris", algorithms=[grid])
+        sweep_settings.Sweep(name="s", data="iris", algorithms=[grid])

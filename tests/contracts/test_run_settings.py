@@ -10,7 +10,7 @@ from flareclust.cli.main import run as run_command
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.recipe import recipe
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.sweeps.sweep import Sweep
+from flareclust.experiment.sweeps import sweep as sweep_settings
 
 DEFAULTS = {name: field.default for name, field in RunSettings.model_fields.items()}
 
@@ -39,9 +39,11 @@ def test_what_an_experiment_shares_with_the_call_has_the_same_default():
 
 def test_what_a_sweep_shares_with_an_experiment_has_the_same_default():
     # A sweep compares many runs and describes the clusters of none, unless it is asked to.
-    shared = (set(Sweep.model_fields) & set(Experiment.model_fields)) - {"data", "engine", "profile"}
+    shared = (set(sweep_settings.Sweep.model_fields) & set(Experiment.model_fields)) - {"data", "engine", "profile"}
     assert shared == {"n_sites", "k", "table_schema", "id_column", "truth", "min_sites", "mlflow_experiment"}
-    assert all(Sweep.model_fields[name].default == Experiment.model_fields[name].default for name in shared)
+    assert all(
+        sweep_settings.Sweep.model_fields[name].default == Experiment.model_fields[name].default for name in shared
+    )
 
 
 @pytest.mark.parametrize("model", [RunSettings, JobOptions, Experiment])

@@ -14,7 +14,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import IntArray
 from flareclust.cli.main import app
-from flareclust.evaluation.metrics import accuracy
+from flareclust.evaluation import metrics
 from flareclust.features.result import sentences
 from flareclust.protocol.registry import get
 from flareclust.sites.rows import SiteData
@@ -103,7 +103,7 @@ def test_the_late_site_gets_the_printed_clusters(folder: Path, monkeypatch: pyte
     labels = pd.read_csv("west/labels.csv")["label"].to_numpy()
     assert np.bincount(labels).tolist() == [12, 28]
     benign = diagnoses(folder)["west"]
-    right = accuracy(labels, benign) * len(labels)
+    right = metrics.accuracy(labels, benign) * len(labels)
     assert f"{right:.0f} of its {len(labels)} labels fit" in PAGE
 
 
@@ -122,7 +122,9 @@ def test_a_chain_of_sites_gives_the_printed_verdict(folder: Path) -> None:
     result = flareclust.run("masked", data=sites, k=2, scale="standard")
     assert sentences(result.arrays) == printed("29 columns in all: 0 at every site").splitlines()
     benign = diagnoses(folder)
-    fits = accuracy(np.concatenate([result.site_labels[s] for s in sites]), np.concatenate([benign[s] for s in sites]))
+    fits = metrics.accuracy(
+        np.concatenate([result.site_labels[s] for s in sites]), np.concatenate([benign[s] for s in sites])
+    )
     assert f"All labels fit to {fits:.3f}" in PAGE
     with pytest.raises(JobFailed) as failed:
         flareclust.run("fkm-common", data=sites, k=2, scale="standard")

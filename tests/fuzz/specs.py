@@ -9,7 +9,7 @@ from flareclust.cli.settings import parse_settings
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.sweeps.sweep import read_sweep
+from flareclust.experiment.sweeps import sweep as sweep_settings
 from flareclust.protocol import registry
 from tests.fuzz.choices import Choices, spoiled
 from tests.fuzz.watch import limited
@@ -176,7 +176,7 @@ def read_sweep_text(text: bytes, folder: Path) -> str | None:
     path = folder / "sweep.toml"
     path.write_bytes(text)
     try:
-        read_sweep(path)
+        sweep_settings.read_sweep(path)
     except UserError as error:
         return str(error)
     return None

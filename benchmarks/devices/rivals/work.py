@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.devices.mixture import GRID
 from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import FloatArray, Message, never_abort
-from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core import clusterers
 from flareclust.core.local import lloyd_update, local_clusters
 
 K, ROWS, MIN_COUNT, SEED = 16, 50, 2, 0
@@ -56,7 +56,7 @@ def merge_one_shot(replies: Sequence[Message]) -> FloatArray:
     """Cluster the centroids of all devices, each weighted by its rows."""
     points = np.concatenate([reply["centroids"] for reply in replies])
     weights = np.concatenate([reply["counts"] for reply in replies]).astype(np.float64)
-    return weighted_kmeans(points, weights, K, 1, stream(SEED, 0, SERVER))[0]
+    return clusterers.weighted_kmeans(points, weights, K, 1, stream(SEED, 0, SERVER))[0]
 
 
 def merge_lloyd(replies: Sequence[Message]) -> FloatArray:

@@ -12,7 +12,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
 from flareclust.engines.poc.state import DEFAULT, SERVER, Poc
-from flareclust.flare.job_monitor import lost_jobs
+from flareclust.flare import job_monitor
 from flareclust.flare.session import connected_sites, open_session
 
 __all__ = ["DEFAULT", "Participant", "Poc", "down", "find", "lost", "status"]
@@ -82,7 +82,7 @@ def status(folder: Path = DEFAULT) -> list[Participant]:
 def lost(folder: Path = DEFAULT) -> list[str]:
     """Return the jobs that the server of a POC lost in a crash, which NVFlare lists as running; empty while it is down."""
     with suppress(JobFailed), open_session(poc_state.known(folder).admin_kit, timeout=5) as session:
-        return lost_jobs(session)
+        return job_monitor.lost_jobs(session)
     return []
 
 

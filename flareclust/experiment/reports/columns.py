@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray
+from flareclust.evaluation import profile_words
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
-from flareclust.evaluation.profile_words import number, percent, value_of, with_unit
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.reports.html import cluster_cell, tinted
 from flareclust.experiment.reports.table import Cell, Table, numbers
@@ -55,7 +55,7 @@ def columns_left_out(profiles: Profiles | NoisyProfiles) -> str:
 
 
 def _name(profiles: Profiles | NoisyProfiles, j: int) -> Cell:
-    return Cell(with_unit(profiles, j), hint=profiles.columns[j])
+    return Cell(profile_words.with_unit(profiles, j), hint=profiles.columns[j])
 
 
 def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
@@ -66,9 +66,9 @@ def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
         hint = f"{profiles.columns[j]}, cluster {c}: {value}"
         if not profiles.shares[j] and np.isfinite(profiles.sd[c, j]):
             low, middle, high = (
-                value_of(profiles, j, profiles.quantiles[name][c, j]) for name in ("q25", "median", "q75")
+                profile_words.value_of(profiles, j, profiles.quantiles[name][c, j]) for name in ("q25", "median", "q75")
             )
-            hint += f", standard deviation {number(profiles.sd[c, j], deviation)}, median {middle} ({low} to {high})"
+            hint += f", standard deviation {profile_words.number(profiles.sd[c, j], deviation)}, median {middle} ({low} to {high})"
         cells.append(tinted("" if dense else value, z if profiles.rows[c] else np.nan, hint))
     return cells
 
@@ -76,12 +76,12 @@ def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
 def _value(profiles: Profiles | NoisyProfiles, value: float, j: int) -> str:
     if not np.isfinite(value):
         return _NOTHING
-    return percent(value) if profiles.shares[j] else value_of(profiles, j, value)
+    return profile_words.percent(value) if profiles.shares[j] else profile_words.value_of(profiles, j, value)
 
 
 def _between(profiles: Profiles, j: int) -> Cell:
     eta = float(profiles.eta_squared[j])
-    return Cell(percent(eta), meter=f"{100 * eta:.0f}%") if np.isfinite(eta) else Cell("constant")
+    return Cell(profile_words.percent(eta), meter=f"{100 * eta:.0f}%") if np.isfinite(eta) else Cell("constant")
 
 
 def _clear_differences(profiles: NoisyProfiles) -> FloatArray:
@@ -100,7 +100,7 @@ def _noisy_cells(profiles: NoisyProfiles, clusters: Iterable[int], j: int) -> li
 def _noisy_cell(profiles: NoisyProfiles, c: int, j: int) -> Cell:
     value = _value(profiles, float(profiles.mean[c, j]), j)
     of_range = float(profiles.of_range[c, j])
-    part = f"{percent(abs(of_range))} of the declared range {'above' if of_range >= 0 else 'below'}"
+    part = f"{profile_words.percent(abs(of_range))} of the declared range {'above' if of_range >= 0 else 'below'}"
     hint = f"{profiles.columns[j]}, cluster {c}: {value}, {part} the mean of all clusters"
     apart = float(profiles.apart[c, j])
     return tinted(value, apart, hint, "" if apart else "span")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flareclust._foundation.display import number_or_dash, printable
-from flareclust.evaluation.profile_words import percent
+from flareclust.evaluation import profile_words
 from flareclust.experiment.reports.table import Bar, BarPart, Cell
 from flareclust.plotting.style import cluster_colour
 
@@ -38,7 +38,11 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "number_or_dash": number_or_dash, "capitalised": _capitalised}
+    environment.filters |= {
+        "percent": profile_words.percent,
+        "number_or_dash": number_or_dash,
+        "capitalised": _capitalised,
+    }
     return environment
 
 

@@ -15,10 +15,9 @@ from flareclust._foundation.display import number_or_dash
 from flareclust._foundation.extras import installed
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
+from flareclust.evaluation import null_reference, profile_words
+from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.noisy_profiles import FREE
-from flareclust.evaluation.null_reference import LEVEL
-from flareclust.evaluation.profile_words import percent, rule_of, telling
-from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
 from flareclust.experiment.reports.charts import RowMap
 from flareclust.experiment.reports.columns import columns_left_out, heat_tables
 from flareclust.experiment.reports.command import command_of, study_command
@@ -30,8 +29,7 @@ from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
 from flareclust.plotting.style import cluster_colour, png
-from flareclust.protocol import registry
-from flareclust.protocol.cluster_arrays import CELLS
+from flareclust.protocol import cluster_arrays, registry
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
@@ -132,7 +130,7 @@ def report_page(result: "Result") -> str:
         continuity=_continuity(result),
         heat=[] if found.profiles is None else heat_tables(found.profiles),
         left_out="" if found.profiles is None else columns_left_out(found.profiles),
-        gaps=found.exact is not None and CELLS in found.exact.arrays,
+        gaps=found.exact is not None and cluster_arrays.CELLS in found.exact.arrays,
         cramers_v=""
         if found.exact is None
         else ", ".join(f"{name} {v:.2f}" for name, v in found.exact.cramers_v.items() if np.isfinite(v)),
@@ -140,12 +138,12 @@ def report_page(result: "Result") -> str:
         colours=[cluster_colour(c, k) for c in range(k)],
         row_map=(row_map := _row_map(result)),
         mapped=[] if row_map is None else sorted(row_map.sites)[:_MOST_SITES],
-        level=LEVEL,
+        level=null_reference.LEVEL,
         measures=_measures(found),
         stability=_stability(result),
-        stable=STABLE,
-        uncertain=UNCERTAIN,
-        repeats=repeats_text(result.repeated["done"]) if result.repeated else "",
+        stable=cluster_stability.STABLE,
+        uncertain=cluster_stability.UNCERTAIN,
+        repeats=cluster_stability.repeats_text(result.repeated["done"]) if result.repeated else "",
         study_settings=", ".join(f"{name}={value!r}" for name, value in asked.items()),
         study_command=study_command(result.experiment, asked) if asked else "",
         criterion=(criterion := result.experiment.get("criterion", "")),
@@ -210,10 +208,10 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
     return [
         {
             "rows": rows[c],
-            "share": percent(rows[c] / total) if total else "",
-            "telling": [one.text for one in telling(profiles, c)],
+            "share": profile_words.percent(rows[c] / total) if total else "",
+            "telling": [one.text for one in profile_words.telling(profiles, c)],
             "words": found.words(c),
-            "rule": None if found.exact is None else rule_of(found.exact, c),
+            "rule": None if found.exact is None else profile_words.rule_of(found.exact, c),
         }
         for c in range(found.result.centroids_found)
     ]
@@ -227,9 +225,9 @@ def _continuity(result: "Result") -> Table | None:
     total = 0 if rows is None else max(int(rows.sum()), 1)
     lines = []
     for r, (a, moved) in enumerate(zip(since.was, since.moved, strict=True)):
-        before = "" if a is None or since.before is None else percent(since.before[a])
-        cells = ["" if a is None else a, "" if moved is None else percent(moved), before]
-        now = "" if rows is None else percent(int(rows[r]) / total)
+        before = "" if a is None or since.before is None else profile_words.percent(since.before[a])
+        cells = ["" if a is None else a, "" if moved is None else profile_words.percent(moved), before]
+        now = "" if rows is None else profile_words.percent(int(rows[r]) / total)
         lines.append([cluster_cell(r, result.centroids_found), *cells, now])
     heads = numbers(f"number in {result.matched_to}", "centroid moved", "share before", "share now")
     return Table([Cell("cluster"), *heads], lines)
@@ -281,7 +279,9 @@ def _measures(found: Summary) -> Table | None:
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
         leaves = len(tree.leaves())
-        rows.append((f"rows that a tree of {leaves} leaves puts into their cluster", percent(tree.accuracy)))
+        rows.append(
+            (f"rows that a tree of {leaves} leaves puts into their cluster", profile_words.percent(tree.accuracy))
+        )
     return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
 
 
@@ -302,7 +302,7 @@ def _stability(result: "Result") -> Table:
         ]
         for one in result.stability
     ]
-    return Table([Cell("cluster"), *numbers(*KINDS.values()), Cell("")], rows)
+    return Table([Cell("cluster"), *numbers(*cluster_stability.KINDS.values()), Cell("")], rows)
 
 
 def _choice_of_k(found: Summary) -> Table | None:

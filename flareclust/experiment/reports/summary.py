@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from flareclust.aggregators.dp_base import BUDGET_SHARE
+from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
-from flareclust.evaluation.profile_words import percent, rule_of, sentence
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.experiment.results.profiled import shown_noisy_profiles
@@ -55,7 +55,7 @@ class Summary:
 
     def words(self, cluster: int) -> str:
         """Return what is special about a cluster, in one line; "" without profiles."""
-        return "" if self.profiles is None else sentence(self.profiles, cluster)
+        return "" if self.profiles is None else profile_words.sentence(self.profiles, cluster)
 
     def described(self) -> list[int]:
         """Return the clusters of whose rows something is known."""
@@ -77,10 +77,10 @@ class Summary:
         tree = profiles.tree
         if tree is None or len(leaves := tree.leaves()) < 2:
             return
-        yield f"a tree of {len(leaves)} leaves puts {percent(tree.accuracy)} of the rows into their cluster; its largest ones:"
+        yield f"a tree of {len(leaves)} leaves puts {profile_words.percent(tree.accuracy)} of the rows into their cluster; its largest ones:"
         for c in range(min(len(profiles.rows), MOST_CLUSTERS)):
-            if (leaf := rule_of(profiles, c)) is not None:
-                yield f"  cluster {c}: {leaf.text} ({percent(leaf.found)} of the cluster, {percent(leaf.purity)} right)"
+            if (leaf := profile_words.rule_of(profiles, c)) is not None:
+                yield f"  cluster {c}: {leaf.text} ({profile_words.percent(leaf.found)} of the cluster, {profile_words.percent(leaf.purity)} right)"
 
 
 def summarise(result: "Result") -> Summary:

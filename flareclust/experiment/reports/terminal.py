@@ -17,7 +17,7 @@ from flareclust._foundation.display import number_or_dash, printable, shortened
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
-from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
+from flareclust.evaluation import stability as cluster_stability
 from flareclust.experiment.config import Experiment, folder_name
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
@@ -158,10 +158,10 @@ def print_stability(result: Result, warnings: Sequence[str]) -> None:
         )
         for one in result.stability
     ]
-    Console().print(table_of(*numbers("cluster", "rows", *KINDS.values()), "", rows=lines))
+    Console().print(table_of(*numbers("cluster", "rows", *cluster_stability.KINDS.values()), "", rows=lines))
     say(
-        f"mean Jaccard index with the reference run over the repeats ({repeats_text(result.repeated['done'])}); by the smallest of a "
-        f"line: stable from {STABLE}, unstable below {UNCERTAIN}"
+        f"mean Jaccard index with the reference run over the repeats ({cluster_stability.repeats_text(result.repeated['done'])}); by the smallest of a "
+        f"line: stable from {cluster_stability.STABLE}, unstable below {cluster_stability.UNCERTAIN}"
     )
     if result.null is not None and result.null.evidence:  # else it is the first of the warnings
         say(result.null.sentence)

@@ -24,9 +24,8 @@ from flareclust.aggregators.odd_columns import odd_between_sites
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
 from flareclust.data.cells import DAYS
 from flareclust.data.tables import Table
+from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.agreement import missing_cells
-from flareclust.evaluation.criteria import USUAL, current_rule
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.features import result as partial
@@ -181,8 +180,10 @@ class Ended:
     def _of_the_choice(self) -> Iterator[str]:
         """Give where the rule that chose k likes others as much, or nearly, or may prefer one beyond the range."""
         asked = self.experiment
-        rule = asked.criterion if asked.k_range else str(asked.params.get("criterion", USUAL))
-        yield from filter(None, (say(self.outcome.arrays, current_rule(rule)) for say in (choice.tie, choice.at_end)))
+        rule = asked.criterion if asked.k_range else str(asked.params.get("criterion", criteria.USUAL))
+        yield from filter(
+            None, (say(self.outcome.arrays, criteria.current_rule(rule)) for say in (choice.tie, choice.at_end))
+        )
 
     def _of_the_assessment(self) -> Iterator[str]:
         """Give where so many rows were left out of the assessment that its metrics say little."""
@@ -242,7 +243,9 @@ class Ended:
         names = self.names or tuple(f"column {j + 1}" for j in range(d))
         if MISSING_CELLS in arrays:
             rows = arrays[ROWS_IN_ALL] if ROWS_IN_ALL in arrays else arrays[ROWS_BY_SITE] @ arrays["column_masks"]
-            yield from filter(None, [missing_cells(names, arrays[MISSING_CELLS], rows, left_open=OPEN_GAPS in arrays)])
+            yield from filter(
+                None, [agreement.missing_cells(names, arrays[MISSING_CELLS], rows, left_open=OPEN_GAPS in arrays)]
+            )
         # Columns of categories go by number, or by name where sites have different columns.
         valued = {column for group in prepared.params.get("categories") or () for column in group}
         categories = np.array([j in valued or name in valued for j, name in enumerate(names)])

@@ -31,7 +31,7 @@ from flareclust.features.scaling import as_clustered, filled, of_directions
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol.cluster_arrays import MEANS, UNITS
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.outcome import Outcome, is_round
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
@@ -57,9 +57,11 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         outcome: what the engine returned.
         seconds: wall time from before the data were loaded until now.
     """
-    described = MEANS in outcome.arrays or noisy_profiles_of(outcome.arrays, outcome.centroids, None) is not None
+    described = (
+        cluster_arrays.MEANS in outcome.arrays or noisy_profiles_of(outcome.arrays, outcome.centroids, None) is not None
+    )
     if described and len(prepared.units) == outcome.centroids.shape[1]:
-        outcome = replace(outcome, arrays={**outcome.arrays, UNITS: np.array(prepared.units)})
+        outcome = replace(outcome, arrays={**outcome.arrays, cluster_arrays.UNITS: np.array(prepared.units)})
     ended = Ended(experiment, prepared, outcome)
     return Result(
         algorithm=experiment.algorithm,

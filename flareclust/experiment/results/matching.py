@@ -14,7 +14,7 @@ from flareclust.experiment.results.picture import is_embedded
 from flareclust.features import result as partial
 from flareclust.features.placement import thresholds_of
 from flareclust.features.scaling import as_clustered, of_directions
-from flareclust.protocol.cluster_arrays import inverse, renumbered_arrays, renumbered_labels
+from flareclust.protocol import cluster_arrays
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
@@ -30,19 +30,21 @@ def renumbered(result: "Result", order: Sequence[int]) -> "Result":
     """
     if sorted(order) != list(range(result.centroids_found)):
         raise UserError(f"order: expected the numbers 0 to {result.centroids_found - 1}, each once; got {list(order)}")
-    numbers = inverse(order)
-    arrays = renumbered_arrays({**result.arrays, "centroids": result.centroids}, order)
-    site_labels = {site: renumbered_labels(labels, numbers) for site, labels in result.site_labels.items()}
+    numbers = cluster_arrays.inverse(order)
+    arrays = cluster_arrays.renumbered_arrays({**result.arrays, "centroids": result.centroids}, order)
+    site_labels = {
+        site: cluster_arrays.renumbered_labels(labels, numbers) for site, labels in result.site_labels.items()
+    }
     outcome = result.outcome
     if outcome is not None:
-        labels = {site: renumbered_labels(own, numbers) for site, own in outcome.labels.items()}
-        outcome = replace(outcome, arrays=renumbered_arrays(outcome.arrays, order), labels=labels)
+        labels = {site: cluster_arrays.renumbered_labels(own, numbers) for site, own in outcome.labels.items()}
+        outcome = replace(outcome, arrays=cluster_arrays.renumbered_arrays(outcome.arrays, order), labels=labels)
     before = result.job_numbers or range(result.centroids_found)
     rows = result.saved_rows
     return replace(
         result,
         centroids=arrays["centroids"],
-        labels=renumbered_labels(result.labels, numbers),
+        labels=cluster_arrays.renumbered_labels(result.labels, numbers),
         site_labels=site_labels,
         arrays=arrays,
         outcome=outcome,

@@ -13,13 +13,12 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
 from flareclust.data.frames import frame_of, is_frame
 from flareclust.data.tables import Table
+from flareclust.evaluation import null_reference, profile_words
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
-from flareclust.evaluation.null_reference import NullTest
-from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.evaluation.stability import ClusterStability
 from flareclust.experiment.results import export, matching
 from flareclust.experiment.results.picture import picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
@@ -27,7 +26,7 @@ from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import FILL, filled, nearest
-from flareclust.protocol.cluster_arrays import ROWS
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.outcome import Outcome, devices
 from flareclust.schema.reading import check_read_by, rows_of
 
@@ -142,9 +141,9 @@ class Result:
     matched_to: str | None = None
     continuity: Continuity | None = field(repr=False, default=None)
     job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
-    stability: tuple[ClusterStability, ...] = field(repr=False, default=())
+    stability: tuple[cluster_stability.ClusterStability, ...] = field(repr=False, default=())
     repeated: Mapping[str, Mapping[str, Any]] = field(repr=False, default_factory=dict)
-    null: NullTest | None = field(repr=False, default=None)
+    null: null_reference.NullTest | None = field(repr=False, default=None)
     schema: str = field(repr=False, default="")
     words: Mapping[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
 
@@ -156,7 +155,7 @@ class Result:
             return np.bincount(labels, minlength=self.centroids_found).astype(np.int64)
         if self.saved_rows is not None:
             return np.array(self.saved_rows, dtype=np.int64)
-        described: IntArray | None = self.arrays.get(ROWS)
+        described: IntArray | None = self.arrays.get(cluster_arrays.ROWS)
         return described
 
     @property
@@ -323,7 +322,7 @@ class Result:
         if of == "sites":
             return frame_of(found.site_table())
         if of == "tree":
-            return frame_of(tree_table(found))
+            return frame_of(profile_words.tree_table(found))
         raise UserError(f"expected profiles of columns, sites or tree; got {of!r}")
 
     def match_to(self, earlier: "Result", name: str = "the earlier run") -> "Result":

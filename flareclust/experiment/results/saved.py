@@ -13,9 +13,9 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
+from flareclust.evaluation import null_reference
+from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.continuity import Continuity
-from flareclust.evaluation.null_reference import NullTest
-from flareclust.evaluation.stability import ClusterStability
 from flareclust.experiment.results.ended import left_out
 from flareclust.experiment.results.result import JSON_FIELDS, Result
 from flareclust.protocol import outcome as outcome_files
@@ -55,9 +55,9 @@ def read_result(folder: Path) -> Result:
         tracking=about.get("tracking", {}),
         assessed=about.get("assessed"),
         saved_rows=None if rows is None else tuple(map(int, rows)),
-        stability=tuple(map(ClusterStability.from_json, about.get("stability", ()))),
+        stability=tuple(map(cluster_stability.ClusterStability.from_json, about.get("stability", ()))),
         repeated=about.get("repeated", {}),
-        null=None if about.get("null") is None else NullTest.from_json(about["null"]),
+        null=None if about.get("null") is None else null_reference.NullTest.from_json(about["null"]),
         schema=about.get("schema", ""),
         words={name: tuple(values) for name, values in about.get("words", {}).items()},
         **more,

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from flareclust.evaluation import profile_words
 from flareclust.evaluation.continuity import Continuity, compare, reach
 from flareclust.evaluation.metrics.centroids import match_centroids
-from flareclust.evaluation.profile_words import number, percent
 from flareclust.experiment.reports.html import render, tinted
 from flareclust.experiment.reports.table import Cell as Shown
 from flareclust.experiment.reports.table import Table, numbers
@@ -232,7 +232,7 @@ def _share(one: _Found, cluster: int, *, first: bool) -> str | Shown:
         return "none"
     r, moved = one.places[cluster]
     far = f"moved {moved:.0%}".replace("%", " %") if moved <= 1 else "another cluster"
-    share = percent(one.clusters.rows[r] / sum(one.clusters.rows))
+    share = profile_words.percent(one.clusters.rows[r] / sum(one.clusters.rows))
     return share if first else Shown(share, "n", lines=[far], line_kind="soft")
 
 
@@ -254,4 +254,6 @@ def _means(found: Sequence[_Found]) -> Table:
 def _mean(one: _Found, r: int | None, j: int) -> Shown:
     if r is None:
         return tinted("", float("nan"))
-    return tinted(number(one.clusters.means[r][j], one.clusters.deviation[j]), float(one.clusters.z[r, j]))
+    return tinted(
+        profile_words.number(one.clusters.means[r][j], one.clusters.deviation[j]), float(one.clusters.z[r, j])
+    )

@@ -16,15 +16,14 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.data.cells import DAYS
 from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.engines.late_sites import place, read_finished
-from flareclust.evaluation.agreement import unlike_columns
+from flareclust.evaluation import agreement
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.tables.typed_files import typed_file
+from flareclust.features import alignment
 from flareclust.features import result as partial
-from flareclust.features.alignment import HIDDEN
 from flareclust.features.placement import placements, thresholds_of
 from flareclust.features.scaling import FILL, filled
-from flareclust.protocol import registry
-from flareclust.protocol.cluster_arrays import UNITS
+from flareclust.protocol import cluster_arrays, registry
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.reading import without
 
@@ -75,7 +74,7 @@ def _names(
 ) -> Sequence[str] | None:
     """Return the names of the columns to read of a file: those asked for, or those of the run."""
     names = about.get("columns")
-    if partial and any(name.startswith(HIDDEN) for name in names or ()):
+    if partial and any(name.startswith(alignment.HIDDEN) for name in names or ()):
         return columns  # hidden ones are found by their codes, among all columns of the file
     if columns is None and names is not None and Numbers().columns_of(File(file, str(file))) is not None:
         return list(names)
@@ -162,8 +161,10 @@ def columns_unlike_those_of(
     else:
         return []
     names = columns or [f"column {j + 1}" for j in range(d)]
-    dates = [name for name, unit in zip(names, arrays.get(UNITS, ()), strict=False) if unit == DAYS]
-    return unlike_columns(X[:, valued], (cells[valued], center[valued], deviation[valued]), _of(names, valued), dates)
+    dates = [name for name, unit in zip(names, arrays.get(cluster_arrays.UNITS, ()), strict=False) if unit == DAYS]
+    return agreement.unlike_columns(
+        X[:, valued], (cells[valued], center[valued], deviation[valued]), _of(names, valued), dates
+    )
 
 
 def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArray) -> str:

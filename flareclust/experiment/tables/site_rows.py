@@ -10,8 +10,8 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import site_name
+from flareclust.data import image_files
 from flareclust.data.frames import is_frame, table_of
-from flareclust.data.image_files import IMAGE_SUFFIXES, Shape, first_shape, has_images, image_ids, named
 from flareclust.data.tables import SUFFIXES, File, Numbers, Rows
 from flareclust.protocol import registry
 
@@ -96,11 +96,13 @@ def _folders_of_images(folder: Path) -> list[Path]:
     """
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     folders = [path for path in inside if path.is_dir()]
-    found = [path for path in folders if has_images(path)]
+    found = [path for path in folders if image_files.has_images(path)]
     if found and len(found) < len(folders):
         empty = next(path for path in folders if path not in found)
-        raise UserError(f"{empty} has no images ({', '.join(IMAGE_SUFFIXES)}), as the folders of other sites have")
-    if not found and any(path.suffix.lower() in IMAGE_SUFFIXES for path in inside):
+        raise UserError(
+            f"{empty} has no images ({', '.join(image_files.IMAGE_SUFFIXES)}), as the folders of other sites have"
+        )
+    if not found and any(path.suffix.lower() in image_files.IMAGE_SUFFIXES for path in inside):
         raise UserError(
             f"{folder} has images, but no folder per site; put the images of each site into a folder with its name, such as "
             f"{folder / 'site-1'}"
@@ -119,7 +121,7 @@ def ids_of_images(sites: Mapping[str, Rows]) -> dict[str, list[str]]:
     ids: dict[str, list[str]] = {site: [] for site in folders}
     for site, folder in folders.items():
         with suppress(UserError):
-            ids[site] = image_ids(folder)
+            ids[site] = image_files.image_ids(folder)
     return ids
 
 
@@ -134,18 +136,18 @@ def image_settings(algorithm: str, sites: Mapping[str, Rows]) -> dict[str, str]:
     """
     if _IMAGE not in registry.get(algorithm).parameters():
         return {}
-    shapes: dict[str, Shape] = {}
+    shapes: dict[str, image_files.Shape] = {}
     for site, rows in sites.items():
         if isinstance(rows, Path) and rows.is_dir():
             with suppress(UserError):
-                shapes[site] = first_shape(rows)
+                shapes[site] = image_files.first_shape(rows)
     if not shapes:
         return {}
     first, shape = next(iter(shapes.items()))
     for site, own in shapes.items():
         if own != shape:
             raise UserError(
-                f"{site} has images of {named(own)} where {first} has {named(shape)} (height x width x channels): images of "
+                f"{site} has images of {image_files.named(own)} where {first} has {image_files.named(shape)} (height x width x channels): images of "
                 "all sites must have one size, and be all grey or all in colour; resize or convert them first"
             )
-    return {_IMAGE: named(shape)}
+    return {_IMAGE: image_files.named(shape)}

@@ -16,7 +16,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust.core.dp.box import Box
 from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import misfits
-from flareclust.features.alignment import names_of
+from flareclust.features import alignment
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent
@@ -212,7 +212,7 @@ def misfitting(box: Box, table: Table) -> list[str]:
     """
     if math.isfinite(box.radius):
         return []
-    return misfits(table.X, box.low, box.high, names_of(table), "bounds")
+    return misfits(table.X, box.low, box.high, alignment.names_of(table), "bounds")
 
 
 def _named(columns: Sequence[str], hidden: frozenset[str]) -> str:

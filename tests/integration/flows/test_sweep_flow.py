@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.sweeps.trials import Trial, TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 from tests.integration.flows.sweep_runs import parent_and_children
 from tests.patience import PATIENCE
 
@@ -57,19 +57,19 @@ class Counting:
     def __init__(self, value: float) -> None:
         self.value, self.broken, self.calls = value, None, 0
 
-    def __call__(self) -> TrialResult:
+    def __call__(self) -> study_trials.TrialResult:
         self.calls += 1
         if self.broken is not None:
             raise self.broken
         rounds = [{"round": float(r), "moved": self.value / (r + 3)} for r in range(3)]
-        return TrialResult({"l2": self.value, "ari": None, "tiny": 1e-300}, {"bytes_up": 8.0}, rounds)
+        return study_trials.TrialResult({"l2": self.value, "ari": None, "tiny": 1e-300}, {"bytes_up": 8.0}, rounds)
 
 
-def study(n: int = 4) -> tuple[list[Trial], list[Counting]]:
+def study(n: int = 4) -> tuple[list[study_trials.Trial], list[Counting]]:
     measures = [Counting(1 / (i + 3)) for i in range(n)]
     cells = [{"algorithm": "a" if i % 2 else "b=1", "partition": "beta:1,redraw"} for i in range(n)]
     params = {"k": 3, "columns": None, "params": {"n_init": 2}}
-    return [Trial(cells[i], i // 2, params, measures[i]) for i in range(n)], measures
+    return [study_trials.Trial(cells[i], i // 2, params, measures[i]) for i in range(n)], measures
 
 
 def flow_states(name: str) -> list[tuple[str, str | None]]:
@@ -246,7 +246,7 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
     together = threading.Barrier(2, timeout=PATIENCE)
     running, maximum, lock = 0, 0, threading.Lock()
 
-    def measure() -> TrialResult:
+    def measure() -> study_trials.TrialResult:
         nonlocal running, maximum
         with lock:
             running += 1
@@ -254,9 +254,9 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
         together.wait()  # breaks, and fails the trial, unless two are here
         with lock:
             running -= 1
-        return TrialResult({"l2": 1.0})
+        return study_trials.TrialResult({"l2": 1.0})
 
-    trials = [Trial({"algorithm": "a"}, seed, {}, measure) for seed in range(6)]
+    trials = [study_trials.Trial({"algorithm": "a"}, seed, {}, measure) for seed in range(6)]
     done = tracked_runner("five", "workers", store, workers=2)(trials)
     assert [one.error for one in done] == [None] * 6
     assert maximum == 2

@@ -10,7 +10,7 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.poc import federation as poc
-from flareclust.engines.poc.state import ADMIN, KITS
+from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
 from tests.integration.poc.poc_cases import command, nvflare, until
 from tests.living import naming
@@ -79,7 +79,7 @@ def test_it_can_be_found_with_its_kits(up):
     assert there.sites == ("site-1", "site-2", "site-3")
     assert (there.data, there.partition, there.n_sites, there.seed) == ("iris", PARTITION, 3, SEED)
     assert (there.admin_kit / "startup" / "fed_admin.json").is_file()
-    assert (there.kit(ADMIN) / "startup" / "fed_admin.json").is_file()
+    assert (there.kit(poc_state.ADMIN) / "startup" / "fed_admin.json").is_file()
     assert all((kit / "startup" / "fed_client.json").is_file() for kit in there.kits.values())
 
 
@@ -104,7 +104,7 @@ def test_a_second_one_in_the_same_folder_is_refused(up, place):
 @pytest.mark.slow
 def test_a_killed_site_is_shown_and_started_again(up, place):
     folder, _ = up
-    kit = folder / KITS / "site-2"
+    kit = folder / poc_state.KITS / "site-2"
     killed = nvflare(kit)
     killed.kill()
     until(lambda: (found := nvflare(kit)) is None or found.pid != killed.pid)
@@ -124,13 +124,13 @@ def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_o
         code, _, err = command(place, "up", "--n-sites", 2, "--data", "wine", "--dir", other)
         assert code == 0, err
         assert poc.find(other).port != poc.find(folder).port
-        nvflare(other / KITS / "localhost").send_signal(signal.SIGSTOP)
-        for process in naming(other / KITS / "site-1"):
+        nvflare(other / poc_state.KITS / "localhost").send_signal(signal.SIGSTOP)
+        for process in naming(other / poc_state.KITS / "site-1"):
             process.kill()
         (other / "poc.json").write_text('{"data":')
         with pytest.raises(UserError, match="damaged"):
             poc.find(other)
-        looking = subprocess.Popen(["tail", "-f", str(other / KITS / "site-2" / "log.txt")])
+        looking = subprocess.Popen(["tail", "-f", str(other / poc_state.KITS / "site-2" / "log.txt")])
         try:
             code, _, err = command(place, "down", "--dir", other)
             assert code == 0, err

@@ -9,7 +9,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes
-from flareclust.engines.poc.state import KITS
+from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
 from tests.integration.poc.poc_cases import COMMAND, environment, nvflare, until
 from tests.living import naming
@@ -30,7 +30,7 @@ def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_st
         set_up.up(folder, "iris", n_sites=2)
     assert "site-1:" not in str(failed.value)
     assert naming(folder) == []
-    assert (folder / KITS / "site-2" / "console.txt").is_file()
+    assert (folder / poc_state.KITS / "site-2" / "console.txt").is_file()
     poc.down(folder, remove=True)
     assert not folder.exists()
 
@@ -67,7 +67,7 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
         start_new_session=True,
     )
     try:
-        until(lambda: nvflare(folder / KITS / "localhost") is not None)
+        until(lambda: nvflare(folder / poc_state.KITS / "localhost") is not None)
         with pytest.raises(UserError, match="a POC is up"):
             set_up.up(folder, "iris")
         coming.send_signal(signal.SIGINT)

@@ -12,7 +12,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
-from flareclust.engines.poc.state import KITS, SERVER
+from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
 from tests.command_line import call
 from tests.integration.poc.poc_cases import until
@@ -29,13 +29,13 @@ def scripts(monkeypatch):
     own = {}
 
     def provision(folder, sites, port):
-        for name in (SERVER, *sites):
-            kit = folder / KITS / name
+        for name in (poc_state.SERVER, *sites):
+            kit = folder / poc_state.KITS / name
             (kit / "startup").mkdir(parents=True)
             (kit / "local").mkdir()
-            waits = WAITS.format(side="server.server" if name == SERVER else "client.client", kit=kit)
+            waits = WAITS.format(side="server.server" if name == poc_state.SERVER else "client.client", kit=kit)
             (kit / "startup" / "sub_start.sh").write_text(own.get(name, waits) + "\n")
-        return folder / KITS
+        return folder / poc_state.KITS
 
     monkeypatch.setattr(poc_kits, "provision", provision)
     return own
@@ -73,7 +73,7 @@ def test_a_site_whose_script_ends_is_named_with_its_last_words_and_all_is_stoppe
     with pytest.raises(UserError, match="is down; start one"):
         poc.find(folder)
     assert [(one.name, one.running, one.connected) for one in poc.status(folder)] == [
-        (name, False, False) for name in (SERVER, *SITES)
+        (name, False, False) for name in (poc_state.SERVER, *SITES)
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_server_or_a_site_that_is_silent_is_named_when_the_time_is_over(script
     with pytest.raises(JobFailed, match=r"^site-1 not connected after 0\.3 s; [\s\S]*site-1: it wrote nothing$"):
         set_up.up(folder, "iris", n_sites=2, seconds=0.3)
     monkeypatch.setattr(set_up, "answers", lambda host, port: False)
-    with pytest.raises(JobFailed, match=rf"^{SERVER}, site-1, site-2 not connected"):
+    with pytest.raises(JobFailed, match=rf"^{poc_state.SERVER}, site-1, site-2 not connected"):
         set_up.up(folder, "iris", n_sites=2, seconds=0.3)
     assert naming(folder) == []
 
@@ -97,7 +97,7 @@ def test_a_poc_that_is_up_is_found_and_shown_and_ends(scripts, folder, connected
     assert call("poc", "status", "--dir", folder, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert {name: (one["running"], one["connected"], one["rows"]) for name, one in found.items()} == {
-        SERVER: (True, True, None),
+        poc_state.SERVER: (True, True, None),
         "site-1": (True, True, 75),
         "site-2": (True, True, 75),
     }
@@ -133,14 +133,15 @@ def test_two_do_not_disturb_each_other_and_down_ends_what_hangs_or_is_half_dead(
     assert len(ports) == 2
     until(lambda: all(one.running for one in poc.status(other)))
     nvflare = {
-        name: [one for one in naming(other / KITS / name) if "sleep 600" in " ".join(one.cmdline())] for name in SITES
+        name: [one for one in naming(other / poc_state.KITS / name) if "sleep 600" in " ".join(one.cmdline())]
+        for name in SITES
     }
     nvflare["site-1"][0].send_signal(signal.SIGSTOP)
     nvflare["site-2"][0].kill()
     (other / "poc.json").write_text('{"data":')
     with pytest.raises(UserError, match="is missing or damaged; end the POC"):
         poc.find(other)
-    looking = subprocess.Popen(["tail", "-f", str(other / KITS / "site-2" / "console.txt")])
+    looking = subprocess.Popen(["tail", "-f", str(other / poc_state.KITS / "site-2" / "console.txt")])
     try:
         assert poc.down(other) > 0
         assert [one.pid for one in naming(other)] == [looking.pid], "somebody who reads a log is left alone"

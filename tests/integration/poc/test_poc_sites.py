@@ -7,8 +7,8 @@ import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.engines.poc import federation as poc
+from flareclust.engines.poc import state as poc_state
 from flareclust.engines.poc.federation import Poc
-from flareclust.engines.poc.state import KITS
 from flareclust.experiment import poc as set_up
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepare import PocSites, prepare
@@ -21,7 +21,7 @@ def placed(folder, data, partition, n_sites=3, seed=0, schema=None):
     """Return a POC that has its rows and no processes."""
     assigned = set_up.split_rows(data, partition, n_sites, seed, schema)
     for site in assigned.sites:
-        (folder / KITS / site / "local").mkdir(parents=True)
+        (folder / poc_state.KITS / site / "local").mkdir(parents=True)
     there = Poc(folder, data, partition, n_sites, seed, 20000, dict.fromkeys(assigned.sites), schema)
     return replace(there, rows=set_up.place_rows(there, assigned))
 

@@ -46,12 +46,12 @@ def sites():
 def step_by_step(sites, k, rounds, lr):
     """Algorithm 6 in plain torch, with FeCA's two sides as they are: one batch, no momentum, no changed images."""
     from flareclust._foundation.seeding import stream
-    from flareclust.deep.images import as_images
-    from flareclust.deep.networks import build
+    from flareclust.deep import images as deep_images
+    from flareclust.deep import networks as deep_networks
 
     shape = np.array([SIDE, SIDE, 1])
-    model, feca, merge = build(OWN, shape, 0), FeCAExecutor(k), FeCAAggregator(k)
-    images = {site: torch.from_numpy(as_images(rows, shape)).float() for site, rows in sites.items()}
+    model, feca, merge = deep_networks.build(OWN, shape, 0), FeCAExecutor(k), FeCAAggregator(k)
+    images = {site: torch.from_numpy(deep_images.as_images(rows, shape)).float() for site, rows in sites.items()}
     index = 1
     for t in range(rounds + 1):
         model.eval()
@@ -67,7 +67,7 @@ def step_by_step(sites, k, rounds, lr):
             return model, centroids
         states = []
         for site, x in images.items():
-            own = build(OWN, shape, 0)
+            own = deep_networks.build(OWN, shape, 0)
             own.load_state_dict(model.state_dict())
             y = torch.from_numpy(((embedded[site][:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1))
             own.train()

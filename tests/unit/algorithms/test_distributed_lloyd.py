@@ -19,7 +19,7 @@ from flareclust.data.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.protocol.batch import Batch
+from flareclust.protocol import batch as batches
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import gathered
@@ -135,7 +135,7 @@ def test_replies_that_come_one_by_one_or_in_one_batch_give_the_same_bits(monkeyp
         for own in clusters
     ]
     joined, _ = gathered(replies)
-    batch = Batch([f"{i:02d}" for i in range(40)], joined, {}, np.cumsum([0, *map(len, clusters)]))
+    batch = batches.Batch([f"{i:02d}" for i in range(40)], joined, {}, np.cumsum([0, *map(len, clusters)]))
     before = rng.normal(size=(6, 3))
     monkeypatch.setattr("flareclust.core.chunks.PIECE", 8 * 3 * 7)  # seven points
     expected = lloyd_merge(before, replies)

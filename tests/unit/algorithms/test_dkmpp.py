@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.seeding import stream
-from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core import clusterers
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import l2_distance
+from flareclust.evaluation import metrics
 from flareclust.protocol.registry import get
 from flareclust.testing import iid_sites
 from tests.examples import examples
@@ -78,7 +78,7 @@ def test_seeds_are_those_of_algorithm_1(seed, d, k):
     np.testing.assert_allclose(means["centroids"], np.array(allowed), atol=1e-12)
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS)
+@pytest.mark.parametrize("clusterer", clusterers.CLUSTERERS)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_whole_is_algorithm_2(clusterer, seed):
     """On separated populations every clusterer finds what one that knows them does."""
@@ -96,7 +96,7 @@ def test_the_whole_is_algorithm_2(clusterer, seed):
 # ---- the server, by hand ----
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS)
+@pytest.mark.parametrize("clusterer", clusterers.CLUSTERERS)
 def test_groups_are_averaged_without_weights(clusterer):
     merged = merge(2, on_a_line(a=(0, 10, 2), b=(12, 1)), clusterer)
     order = merged.task["centroids"][:, 0].argsort()
@@ -198,7 +198,7 @@ def test_figures_on_s1(shared_data):
         for seed in range(5):
             parts = partition("iid", dataset.X, dataset.y, 10, np.random.default_rng(seed))
             sites = {site: dataset.X[part] for site, part in parts.items()}
-            found.append(l2_distance(run(sites, 15, seed, **params).centroids, dataset.centroids) / 1e4)
+            found.append(metrics.l2_distance(run(sites, 15, seed, **params).centroids, dataset.centroids) / 1e4)
         l2[name] = np.mean(found)
     assert 1.5 < l2["default"] < 3.5
     assert 4 < l2["letter"] < 7

@@ -10,7 +10,7 @@ from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.engines import inprocess
 from flareclust.executors.dp_lloyd import BOUNDS, SECOND_MOMENTS, DPLloydExecutor
-from flareclust.privacy.dp.accounting import rho_of
+from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
@@ -40,7 +40,7 @@ def test_a_job_within_its_terms_finds_clusters_and_spends_what_it_asks_for(name,
     result = flareclust.run(name, sites, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0))
     assert not result.warnings
     assert result.metrics["inertia"] < 30 * 960  # a row is 3 from its own center on the average, and 400 from the next
-    asked = rho_of(8.0, 1e-5)
+    asked = accounting.rho_of(8.0, 1e-5)
     assert len(ledgers) == len(sites)
     for ledger in ledgers:
         assert 0.99 * asked < ledger.spent().total <= asked

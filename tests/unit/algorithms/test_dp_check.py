@@ -8,7 +8,6 @@ import pytest
 from flareclust.core.dp import axes
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import COUNT, UNIT
 from flareclust.executors import stages
 from flareclust.privacy.dp import mechanism
 from flareclust.protocol.registry import get
@@ -21,8 +20,8 @@ from tests.unit.algorithms.dp_cases import PRIVATE
 @pytest.mark.parametrize(
     ("place", "wrong"),
     [
-        ("cluster_sensitivity", lambda: math.hypot(UNIT, COUNT) * 0.99),
-        ("quality_sensitivity", lambda: UNIT * 0.9),
+        ("cluster_sensitivity", lambda: math.hypot(dp_sums.UNIT, dp_sums.COUNT) * 0.99),
+        ("quality_sensitivity", lambda: dp_sums.UNIT * 0.9),
     ],
 )
 def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, monkeypatch):
@@ -34,7 +33,7 @@ def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, m
 @pytest.mark.parametrize(
     ("name", "module", "place", "wrong"),
     [
-        ("dp-oneshot", dp_sums, "moment_sensitivity", UNIT),
+        ("dp-oneshot", dp_sums, "moment_sensitivity", dp_sums.UNIT),
         ("dp-lloyd", axes, "second_moment_sensitivity", 0.98 * axes.second_moment_sensitivity()),
     ],
 )
@@ -45,7 +44,7 @@ def test_the_check_notices_moments_with_too_small_a_sensitivity(name, module, pl
 
 
 def test_the_check_notices_rows_that_are_not_clipped(monkeypatch):
-    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * 1.01 * UNIT).astype(np.int64))
+    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * 1.01 * dp_sums.UNIT).astype(np.int64))
     with pytest.raises(ContractViolation, match="a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 
@@ -67,7 +66,7 @@ def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
         lambda box: bool((box.low < box.high).all() and np.isfinite(box.low).all() and np.isfinite(box.half))
     )
     monkeypatch.setattr(Box, "usable", old)
-    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * UNIT).astype(np.int64))
+    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * dp_sums.UNIT).astype(np.int64))
     with pytest.raises(ContractViolation, match=r"not finite|a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 

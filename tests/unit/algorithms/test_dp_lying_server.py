@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.executors.dp_lloyd import AXES, BOUNDS, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
-from flareclust.privacy.dp.accounting import rho_of
+from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
@@ -156,4 +156,4 @@ def test_a_site_that_is_asked_again_and_again_stops_at_the_jobs_budget(sites):
         ask(round_)
     with pytest.raises(Refusal, match="on this job"):
         ask(6)
-    assert ledger.spent().total <= rho_of(1.0, 1e-5)
+    assert ledger.spent().total <= accounting.rho_of(1.0, 1e-5)

@@ -12,7 +12,7 @@ from flareclust.core.lloyd import cluster_statistics, kmeans, lloyd
 from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import l2_distance, mse_matched, sigma
+from flareclust.evaluation import metrics
 from flareclust.executors.feca import (
     empirical_radii,
     remove_one_fit_many,
@@ -112,7 +112,7 @@ def federation(folder, name, spec, seed, **params):
 def l2_and_found(folder, name, spec, **params):
     """l2-distance in units of 1e4 and number of centroids, of each run."""
     outcomes = [federation(folder, name, spec, seed, **params)[1] for seed in range(RUNS)]
-    l2 = np.array([l2_distance(outcome.centroids, s_set(folder, name)[2]) for outcome in outcomes]) / 1e4
+    l2 = np.array([metrics.l2_distance(outcome.centroids, s_set(folder, name)[2]) for outcome in outcomes]) / 1e4
     return l2, {len(outcome.centroids) for outcome in outcomes}
 
 
@@ -147,14 +147,14 @@ def test_without_removal_the_error_is_ten_times_as_large(shared_data):
     with_removal, without, found = [], [], set()
     for seed in range(RUNS):
         sites, outcome = federation(shared_data, "s1", "iid", seed)
-        with_removal.append(mse_matched(outcome.centroids, true))
+        with_removal.append(metrics.mse_matched(outcome.centroids, true))
         replies = {}
         for site, rows in sites.items():
             local = kmeans(rows, 15, stream(seed, 0, site))
             reach = cluster_statistics(rows, local.labels, local.centroids).max_distance
             replies[site] = {"centroids": local.centroids, "radii": empirical_radii(local.centroids, reach)}
         centroids, _ = aggregate(15, replies)
-        without.append(mse_matched(centroids, true))
+        without.append(metrics.mse_matched(centroids, true))
         found.add(len(centroids))
     assert np.mean(without) >= 10 * np.mean(with_removal)
     assert min(found) < 15  # "not enough output centroids"
@@ -167,6 +167,6 @@ def test_sent_centroids_lie_within_half_a_radius_of_their_true_center(shared_dat
     for seed in range(3):
         _, outcome = federation(shared_data, "s1", "iid", seed, **params)
         true = s_set(shared_data, "s1")[2]
-        values = sigma(outcome.arrays["received_centroids"], outcome.arrays["received_radii"], true)
+        values = metrics.sigma(outcome.arrays["received_centroids"], outcome.arrays["received_radii"], true)
         assert len(values) > 100
         assert values.max() < 0.5

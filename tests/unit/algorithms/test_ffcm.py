@@ -12,7 +12,7 @@ from flareclust.core.fuzzy import fuzzy_cmeans, memberships
 from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import l2_distance
+from flareclust.evaluation import metrics
 from flareclust.executors.ffcm import FUZZY
 from flareclust.protocol.task import StepName
 from flareclust.testing.tools import exchanges, iid_sites
@@ -220,7 +220,7 @@ def test_s_sets(shared_data, name, split, params, minimum, maximum):
         sites = {site: X[rows] for site, rows in parts.items()}
         found = run_inprocess(FFCM, params, sites, JobOptions(k=15, seed=seed, assess=False))
         assert len(found.centroids) == 15
-        l2.append(l2_distance(found.centroids, true) / 1e4)
+        l2.append(metrics.l2_distance(found.centroids, true) / 1e4)
     assert minimum <= np.mean(l2) <= maximum
 
 

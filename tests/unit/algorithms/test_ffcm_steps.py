@@ -11,7 +11,7 @@ from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.ffcm import FFCMAggregator, _average, _draw_start
-from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core import clusterers
 from flareclust.core.fuzzy import FuzzyClustering
 from flareclust.executors.ffcm import FUZZY, FFCMExecutor, _describable_centroids, _start_cells
 from flareclust.protocol.schema import BadMessage
@@ -161,12 +161,12 @@ def test_v2_by_hand():
     # Three groups of what came back, wherever it came from; weights move a group's mean.
     centers, weights = line(0, 10, 1, 30, 11, 31), np.array([3.0, 1, 1, 1, 1, 1])
     for seed in range(5):
-        plain, labels = weighted_kmeans(centers, np.ones(6), 3, 10, np.random.default_rng(seed))
+        plain, labels = clusterers.weighted_kmeans(centers, np.ones(6), 3, 10, np.random.default_rng(seed))
         np.testing.assert_allclose(np.sort(plain, axis=0), line(0.5, 10.5, 30.5))
         np.testing.assert_allclose(plain[labels], line(0.5, 10.5, 0.5, 30.5, 10.5, 30.5))
-        weighted, _ = weighted_kmeans(centers, weights, 3, 10, np.random.default_rng(seed))
+        weighted, _ = clusterers.weighted_kmeans(centers, weights, 3, 10, np.random.default_rng(seed))
         np.testing.assert_allclose(np.sort(weighted, axis=0), line(0.25, 10.5, 30.5))
-    few, _ = weighted_kmeans(line(1, 1, 2), np.ones(3), 3, 2, np.random.default_rng(0))
+    few, _ = clusterers.weighted_kmeans(line(1, 1, 2), np.ones(3), 3, 2, np.random.default_rng(0))
     np.testing.assert_array_equal(np.sort(few, axis=0), line(1, 2))
 
 

@@ -11,7 +11,7 @@ from flareclust.data.tables import Table
 from flareclust.engines import late_sites as late
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import accuracy, l2_distance
+from flareclust.evaluation import metrics
 from flareclust.executors.kfed import KFedExecutor
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol import outcome
@@ -150,7 +150,7 @@ def test_separated_mixtures_are_clustered_as_in_table_1(d, k):
         sites, component, _ = heterogeneous(d, k, k_local, m0=5, per_component=20, c=100, seed=seed)
         found = run(sites, k, seed, k_local=k_local)
         labels = np.concatenate([found.labels[site] for site in sites])
-        assert accuracy(labels, np.concatenate(list(component.values()))) >= 0.995
+        assert metrics.accuracy(labels, np.concatenate(list(component.values()))) >= 0.995
 
 
 # ---- figures on S1: 10 sites, 30 seeds ----
@@ -168,5 +168,5 @@ def test_s1_with_five_local_clusters(shared_data: Path, spec, minimum, maximum):
         sites = {site: X[rows] for site, rows in parts.items()}
         found = run_inprocess(get("kfed"), {"k_local": 5}, sites, JobOptions(k=15, seed=seed, assess=False))
         assert len(found.centroids) == 15
-        l2.append(l2_distance(found.centroids, true) / 1e4)
+        l2.append(metrics.l2_distance(found.centroids, true) / 1e4)
     assert minimum <= np.mean(l2) <= maximum

@@ -13,7 +13,7 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place
-from flareclust.evaluation.metrics import ari
+from flareclust.evaluation import metrics
 from flareclust.executors.kprototypes import KPrototypesExecutor
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.context import SiteContext, SiteRows
@@ -174,14 +174,14 @@ def test_clusters_are_found_from_the_sites_seeds(secure):
     found = run(split(X), secure_sums=secure)
     assert set(np.unique(found.centroids[:, 2:])) == {0.0, 1.0}
     truth = np.concatenate([CLASSES[rows] for rows in np.array_split(np.random.default_rng(0).permutation(240), 3)])
-    assert ari(found.labels, truth) > 0.9
+    assert metrics.ari(found.labels, truth) > 0.9
 
 
 def test_under_a_policy_and_with_rounded_counts():
     found = run(split(X), policy={"min_count": 10, "round_counts": 5})
     assert set(np.unique(found.centroids[:, 2:])) == {0.0, 1.0}
     assert not found.left_out
-    assert ari(found.labels, run(split(X)).labels) > 0.9
+    assert metrics.ari(found.labels, run(split(X)).labels) > 0.9
 
 
 def test_clusters_of_identical_rows_are_released_in_tables_of_categories():

@@ -13,7 +13,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import run_simulator
-from flareclust.evaluation.agreement import counted_oddities, own_oddities, unit_warnings
+from flareclust.evaluation import agreement
 from flareclust.evaluation.units import ODDITIES
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.privacy.policy import Policy
@@ -130,7 +130,7 @@ def test_sites_that_agree_with_most_do_not_say_so_of_themselves(m):
     one = [KnownSpread(np.array([200]), np.array([x.mean()]), np.array([x.std()])) for x in parts]
     every = np.concatenate(parts)
     pooled = KnownSpread(np.array([len(every)]), np.array([every.mean()]), np.array([every.std()]))
-    found = [own_oddities(pooled, own, 2)[0] for own in one]
+    found = [agreement.own_oddities(pooled, own, 2)[0] for own in one]
     assert found[0].said.startswith("is about 25.4 (inches) times larger")
     assert set(found[1:]) == {None}
 
@@ -152,13 +152,13 @@ def test_there_is_nothing_without_the_only_site():
     own = KnownSpread(np.array([5]), np.array([3.0]), np.array([2.0]))
     counts, mean, deviation = without(own, own)
     assert (counts.tolist(), mean.tolist(), deviation.tolist()) == ([0], [0.0], [0.0])
-    assert own_oddities(own, own, 2) == [None]
+    assert agreement.own_oddities(own, own, 2) == [None]
 
 
 def test_several_sites_are_counted():
     numbers = np.zeros((1, len(ODDITIES)), dtype=np.int64)
     numbers[0, -3] = 2
-    assert counted_oddities(numbers, ["temp"]) == [
+    assert agreement.counted_oddities(numbers, ["temp"]) == [
         "2 sites have a column 'temp' that looks like Fahrenheit at some sites and Celsius at others. Their logs name them"
     ]
 
@@ -240,7 +240,7 @@ def test_without_scale_nothing_is_known_of_them():
 
 def test_of_two_sites_that_have_a_column_one_is_named():
     means = np.array([[1.0, np.nan], [1.0, 3.0], [1.0, 300.0]])
-    found = unit_warnings(["a", "b", "c"], np.full((3, 2), 200), means, means / 10, ["x", "y"])
+    found = agreement.unit_warnings(["a", "b", "c"], np.full((3, 2), 200), means, means / 10, ["x", "y"])
     assert found == ["b: column 'y' is about 100 times smaller than at other sites; is it in another unit?"]
 
 

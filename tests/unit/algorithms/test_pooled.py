@@ -9,10 +9,10 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator
-from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core import clusterers
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.criteria import RULES, STEP_OF, scores_mean
+from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import SCORES_OF, unstack
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.registry import get
@@ -63,7 +63,7 @@ def test_the_merge_is_weighted_k_means_as_scikit_learn_has_it(seed):
     rng = np.random.default_rng(seed)
     centers, weights = rng.normal(size=(60, 2)), rng.integers(1, 50, 60).astype(float)
     centers += 5 * rng.integers(0, 3, (60, 2))
-    found, labels = weighted_kmeans(centers, weights, 9, 20, np.random.default_rng(seed))
+    found, labels = clusterers.weighted_kmeans(centers, weights, 9, 20, np.random.default_rng(seed))
     oracle = KMeans(9, n_init=20, random_state=seed).fit(centers, sample_weight=weights)
     squared = ((centers[:, None] - found[None]) ** 2).sum(axis=2)
     np.testing.assert_array_equal(labels, squared.argmin(axis=1))
@@ -83,7 +83,7 @@ def test_more_restarts_are_never_worse():
     centers, weights = rng.normal(size=(80, 2)), np.ones(80)
 
     def inertia(restarts):
-        found, _ = weighted_kmeans(centers, weights, 12, restarts, np.random.default_rng(0))
+        found, _ = clusterers.weighted_kmeans(centers, weights, 12, restarts, np.random.default_rng(0))
         return ((centers[:, None] - found[None]) ** 2).sum(axis=2).min(axis=1).sum()
 
     assert inertia(50) <= inertia(5) <= inertia(1)
@@ -127,10 +127,10 @@ def test_the_rule_that_is_named_chooses(criterion, k):
         "counts": np.array([15, 15, 10, 10, 10, 8, 8, 7, 7]),
         "scatter": np.array([900.0] * 5 + [1e-3] * 4),
     }
-    if scores_mean(criterion):  # the overall mean comes first
+    if criteria.scores_mean(criterion):  # the overall mean comes first
         of_mean = {"sse": 400.0, "silhouette": 0.0, "spread": 1e6, "counts": 30, "scatter": 900.0}
         half |= {name: np.append(value, half[name]).astype(half[name].dtype) for name, value in of_mean.items()}
-    half = {name: half[name] for name in SCORES_OF[STEP_OF[criterion]]}
+    half = {name: half[name] for name in SCORES_OF[criteria.STEP_OF[criterion]]}
     aggregator = PooledAggregator(4, k_min=2, criterion=criterion)
     done = aggregator.merge(proposed, {"a": half, "b": half}, np.random.default_rng(0))
     assert done.done
@@ -139,7 +139,7 @@ def test_the_rule_that_is_named_chooses(criterion, k):
     np.testing.assert_allclose(done.record["choice_inertia"], [200, 40, 20])
     if "silhouette" in half:
         np.testing.assert_allclose(done.record["choice_silhouette"], [18 / 60, 40 / 60, 18 / 60])
-    if scores_mean(criterion):  # (T - W) / (k - 1) over W / (n - k)
+    if criteria.scores_mean(criterion):  # (T - W) / (k - 1) over W / (n - k)
         ratios = [(600 / 1) / (200 / 58), (760 / 2) / (40 / 57), (780 / 3) / (20 / 56)]
         np.testing.assert_allclose(done.record["choice_calinski_harabasz"], ratios)
     assert done.record["choice_k"].tolist() == [2, 3, 4]
@@ -217,7 +217,7 @@ def test_bad_settings_are_refused(params, words):
 
 
 def test_the_choosing_rules_are_those_of_the_registry_of_rules():
-    for rule in RULES:
+    for rule in criteria.RULES:
         get("pooled").build(4, 0, {"k_min": 2, "criterion": rule})
 
 

@@ -12,7 +12,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.portfolio import PortfolioAggregator
 from flareclust.core.scaling import pooled_spread, rounded_spread
 from flareclust.engines.late_sites import place
-from flareclust.evaluation.agreement import unit_warnings
+from flareclust.evaluation import agreement
 from flareclust.evaluation.batch_effects import batch_effects
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
@@ -208,12 +208,12 @@ def test_sites_that_differ_within_reason_are_not_named():
     means = np.array([[50, 70, 170], [58, 75, 172], [41, 66, 165]]) + rng.normal(size=(3, 3))
     deviations = np.array([[15, 12, 9], [11, 14, 10], [19, 10, 8.0]])
     cells = np.full((3, 3), 200)
-    assert unit_warnings(["a", "b", "c"], cells, means, deviations, NAMES) == []
-    assert unit_warnings(["a"], cells[:1], means[:1], deviations[:1], NAMES) == []
+    assert agreement.unit_warnings(["a", "b", "c"], cells, means, deviations, NAMES) == []
+    assert agreement.unit_warnings(["a"], cells[:1], means[:1], deviations[:1], NAMES) == []
 
 
 def test_of_two_sites_one_is_named():
-    found = unit_warnings(
+    found = agreement.unit_warnings(
         ["a", "b"], np.full((2, 1), 50), np.array([[1.7], [170.0]]), np.array([[0.1], [10.0]]), ["size"]
     )
     assert found == ["a: column 'size' is about 100 times smaller than at other sites; is it in another unit?"]

@@ -17,7 +17,7 @@ import yaml
 from flareclust import doctor
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.sweeps.sweep import Sweep, read_sweep, trials
+from flareclust.experiment.sweeps import sweep as sweep_settings
 
 
 # --- init ---
@@ -25,7 +25,7 @@ def test_the_sweep_that_is_written_can_be_read(command, tmp_path):
     done = command("init", "sweep", str(tmp_path / "new"))
     assert (done.code, done.err) == (0, "")
     assert f"flareclust sweep {tmp_path}/new/sweep.toml" in done.out
-    assert len(trials(read_sweep(tmp_path / "new" / "sweep.toml"))) == 4 * 2 * 5
+    assert len(sweep_settings.trials(sweep_settings.read_sweep(tmp_path / "new" / "sweep.toml"))) == 4 * 2 * 5
 
 
 def test_the_deployments_that_are_written_name_flows_and_take_their_parameters(command, tmp_path):
@@ -37,7 +37,7 @@ def test_the_deployments_that_are_written_name_flows_and_take_their_parameters(c
         assert f"def {name}(" in find_spec(module).loader.get_source(module)
     for name in ("nightly", "experiment"):
         Experiment(**found[name]["parameters"]["experiment"])
-    assert len(trials(Sweep(**found["sweep"]["parameters"]["sweep"]))) == 10
+    assert len(sweep_settings.trials(sweep_settings.Sweep(**found["sweep"]["parameters"]["sweep"]))) == 10
 
 
 def test_the_project_that_is_written_is_one_of_nvflare_with_our_builder(command, tmp_path):

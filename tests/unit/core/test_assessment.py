@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import davies_bouldin_score
 
 from flareclust._foundation.errors import BadMessage, UserError
-from flareclust.core.assessment import assessment_sums, label_free_metrics
+from flareclust.core import assessment
 from flareclust.core.lloyd import kmeans
 from tests.examples import examples
 
@@ -19,14 +19,14 @@ def mixture(n, d, seed=0):
 
 
 def metrics(X, centroids):
-    return label_free_metrics(centroids, assessment_sums(X, centroids)[1])
+    return assessment.label_free_metrics(centroids, assessment.assessment_sums(X, centroids)[1])
 
 
 def test_measures_by_hand():
     X = np.array([[0.0], [1.0], [8.0], [9.0]])
     centroids = [[0.0], [9.0]]
 
-    labels, sums = assessment_sums(X, centroids)
+    labels, sums = assessment.assessment_sums(X, centroids)
 
     # Silhouettes: (9-0)/9, (8-1)/8, (8-1)/8, (9-0)/9.
     np.testing.assert_array_equal(labels, [0, 0, 1, 1])
@@ -34,7 +34,7 @@ def test_measures_by_hand():
     np.testing.assert_allclose(sums["sse"], [1.0, 1.0], rtol=1e-15)
     np.testing.assert_allclose(sums["scatter"], [1.0, 1.0], rtol=1e-15)
     np.testing.assert_allclose(sums["silhouette"], [1.875, 1.875], rtol=1e-15)
-    found = label_free_metrics(centroids, sums)
+    found = assessment.label_free_metrics(centroids, sums)
     assert found == pytest.approx(
         {"inertia": 2.0, "simplified_silhouette": 3.75 / 4, "davies_bouldin": (0.5 + 0.5) / 9}, rel=1e-15
     )
@@ -45,8 +45,8 @@ def test_inertia_and_davies_bouldin_are_those_of_scikit_learn(n, d, k):
     X = mixture(n, d)
     fitted = KMeans(k, n_init=1, random_state=0, tol=0).fit(X)
 
-    labels, sums = assessment_sums(X, fitted.cluster_centers_)
-    found = label_free_metrics(fitted.cluster_centers_, sums)
+    labels, sums = assessment.assessment_sums(X, fitted.cluster_centers_)
+    found = assessment.label_free_metrics(fitted.cluster_centers_, sums)
 
     np.testing.assert_array_equal(labels, fitted.labels_)
     assert found["inertia"] == pytest.approx(fitted.inertia_, rel=1e-12)
@@ -71,11 +71,11 @@ def test_adding_up_sites_gives_the_pooled_measures(seed, k, sites):
     centroids = np.vstack([X[:k], [[500.0, 500.0]]])  # the last owns no row
     site = rng.integers(sites, size=60)  # some sites may have no rows
 
-    parts = [assessment_sums(X[site == m], centroids)[1] for m in range(sites)]
+    parts = [assessment.assessment_sums(X[site == m], centroids)[1] for m in range(sites)]
     total = {name: sum(part[name] for part in parts) for name in parts[0]}
 
     pooled = metrics(X, centroids)
-    added = label_free_metrics(centroids, total)
+    added = assessment.label_free_metrics(centroids, total)
     assert added.keys() == pooled.keys()
     for name, value in pooled.items():
         assert added[name] == (None if value is None else pytest.approx(value, rel=1e-9)), name
@@ -98,7 +98,7 @@ def test_measures_of_fewer_than_two_inhabited_clusters_are_undefined():
 
 
 def test_without_rows_everything_is_undefined():
-    labels, sums = assessment_sums(np.empty((0, 2)), [[0.0, 0.0], [1.0, 1.0]])
+    labels, sums = assessment.assessment_sums(np.empty((0, 2)), [[0.0, 0.0], [1.0, 1.0]])
     assert labels.shape == (0,)
     assert {name: (value.tolist(), str(value.dtype)) for name, value in sums.items()} == {
         "counts": ([0, 0], "int64"),
@@ -106,7 +106,7 @@ def test_without_rows_everything_is_undefined():
         "silhouette": ([0.0, 0.0], "float64"),
         "scatter": ([0.0, 0.0], "float64"),
     }
-    assert label_free_metrics([[0.0, 0.0], [1.0, 1.0]], sums) == {
+    assert assessment.label_free_metrics([[0.0, 0.0], [1.0, 1.0]], sums) == {
         "inertia": None,
         "simplified_silhouette": None,
         "davies_bouldin": None,
@@ -114,14 +114,14 @@ def test_without_rows_everything_is_undefined():
 
 
 def test_a_row_on_two_coincident_centroids_has_silhouette_0():
-    _, sums = assessment_sums([[1.0], [5.0]], [[1.0], [1.0], [4.0]])
+    _, sums = assessment.assessment_sums([[1.0], [5.0]], [[1.0], [1.0], [4.0]])
     np.testing.assert_array_equal(sums["silhouette"], [0.0, 0.0, 0.75])
 
 
 def test_davies_bouldin_is_undefined_where_centroids_of_two_clusters_coincide():
     # No assignment by distance gives rows to both, but sums of other origin may.
     sums = {"counts": np.array([2, 3]), "sse": np.ones(2), "silhouette": np.zeros(2), "scatter": np.ones(2)}
-    found = label_free_metrics([[1.0, 2.0], [1.0, 2.0]], sums)
+    found = assessment.label_free_metrics([[1.0, 2.0], [1.0, 2.0]], sums)
     assert found == {"inertia": 2.0, "simplified_silhouette": 0.0, "davies_bouldin": None}
 
 
@@ -133,13 +133,13 @@ def test_the_measures_can_be_written_as_json():
 
 
 def test_sums_that_do_not_fit_are_refused():
-    _, sums = assessment_sums(np.zeros((3, 1)), [[0.0], [1.0]])
+    _, sums = assessment.assessment_sums(np.zeros((3, 1)), [[0.0], [1.0]])
     with pytest.raises(BadMessage, match=r"'scatter' must have shape \(2,\).*nothing"):
-        label_free_metrics([[0.0], [1.0]], {name: sums[name] for name in ("counts", "sse", "silhouette")})
+        assessment.label_free_metrics([[0.0], [1.0]], {name: sums[name] for name in ("counts", "sse", "silhouette")})
     with pytest.raises(BadMessage, match=r"'counts' must have shape \(3,\).*\(2,\)"):
-        label_free_metrics([[0.0], [1.0], [2.0]], sums)
+        assessment.label_free_metrics([[0.0], [1.0], [2.0]], sums)
 
 
 def test_centroids_of_other_columns_are_refused():
     with pytest.raises(UserError, match="1 features but X has 2"):
-        assessment_sums(np.zeros((3, 2)), [[0.0]])
+        assessment.assessment_sums(np.zeros((3, 2)), [[0.0]])

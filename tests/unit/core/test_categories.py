@@ -6,16 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust import UserError
-from flareclust.core.categories import (
-    _category_variance,
-    are_one_hot,
-    check_groups,
-    divisor,
-    huang_gamma,
-    in_categories,
-    number_variance,
-    with_modes,
-)
+from flareclust.core import categories as category_columns
 from flareclust.core.disclosure import describable
 from tests.examples import examples
 
@@ -36,7 +27,7 @@ def test_in_scaled_columns_the_euclidean_distance_is_huangs(seed, gamma):
     numbers, values = rng.normal(size=(2, 2)), np.column_stack([rng.integers(3, size=2), rng.integers(2, size=2)])
     expected = ((numbers[0] - numbers[1]) ** 2).sum() + gamma * (values[0] != values[1]).sum()
     rows = np.concatenate([numbers, one_hot(values)], axis=1)
-    scaled = rows / np.where(in_categories(GROUPS, 7), divisor(gamma), 1.0)
+    scaled = rows / np.where(category_columns.in_categories(GROUPS, 7), category_columns.divisor(gamma), 1.0)
     assert ((scaled[0] - scaled[1]) ** 2).sum() == pytest.approx(expected, rel=1e-12)
 
 
@@ -44,21 +35,21 @@ def test_the_mode_is_the_most_frequent_value_and_of_equal_ones_the_first():
     means = np.array([[1.5, 2.5, 0.2, 0.5, 0.3, 0.5, 0.5], [0.0, 0.0, 1 / 3 - 1e-12, 1 / 3, 1 / 3, 0.0, 0.0]])
     expected = [[1.5, 2.5, 0.0, 2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0]]
     np.testing.assert_array_equal(
-        with_modes(means, GROUPS, 2.0), expected
+        category_columns.with_modes(means, GROUPS, 2.0), expected
     )  # nobody in the second has the last category
     assert means[0, 2] == 0.2
 
 
 def test_gamma_is_half_the_average_deviation():
-    assert huang_gamma(np.array([1.0, 3.0])) == 1.0
-    assert huang_gamma(np.zeros(2)) == huang_gamma(np.empty(0)) == 1.0
+    assert category_columns.huang_gamma(np.array([1.0, 3.0])) == 1.0
+    assert category_columns.huang_gamma(np.zeros(2)) == category_columns.huang_gamma(np.empty(0)) == 1.0
 
 
 @settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=6).filter(lambda counts: sum(map(bool, counts)) > 1))
 def test_no_split_by_a_category_explains_more_than_one_by_a_normal_number(counts):
     rows = np.repeat(np.eye(len(counts)), counts, axis=0)
-    rows /= np.sqrt(rows.var(axis=0).sum() / _category_variance(np.array(counts) / sum(counts)))
+    rows /= np.sqrt(rows.var(axis=0).sum() / category_columns._category_variance(np.array(counts) / sum(counts)))
     assert rows.var(axis=0).sum() <= 1 + 1e-9
     taken = [
         sum(len(part) * ((part.mean(axis=0) - rows.mean(axis=0)) ** 2).sum() for part in (rows[own], rows[~own]))
@@ -81,31 +72,35 @@ def test_no_split_by_a_category_explains_more_than_one_by_a_normal_number(counts
     ],
 )
 def test_variances_of_categories(shares, variance):
-    assert _category_variance(np.array(shares, dtype=float)) == pytest.approx(variance)
+    assert category_columns._category_variance(np.array(shares, dtype=float)) == pytest.approx(variance)
 
 
 def test_the_variance_of_a_number_is_the_median_of_those_that_vary():
     deviation, divisors = np.array([2.0, 3.0, 0.0, 1.0]), np.array([2.0, 1.0, 100.0, 2.0])
-    assert number_variance(deviation, divisors) == 1.0  # of 1, 9 and 1/4
-    assert number_variance(np.zeros(1), np.ones(1)) == number_variance(np.empty(0), np.empty(0)) == 1.0
+    assert category_columns.number_variance(deviation, divisors) == 1.0  # of 1, 9 and 1/4
+    assert (
+        category_columns.number_variance(np.zeros(1), np.ones(1))
+        == category_columns.number_variance(np.empty(0), np.empty(0))
+        == 1.0
+    )
 
 
 def test_columns_of_a_category_hold_one_one_at_most():
     rows = np.concatenate([np.full((2, 2), 7.0), one_hot([[0, 1], [2, 0]])], axis=1)
-    assert are_one_hot(rows, GROUPS)
+    assert category_columns.are_one_hot(rows, GROUPS)
     missing, twice, other = rows.copy(), rows.copy(), rows.copy()
     missing[0, 2:5] = 0.0
     twice[0, 3] = 1.0
     other[1, 6] = 0.5
-    assert are_one_hot(missing, GROUPS)
-    assert not are_one_hot(twice, GROUPS)
-    assert not are_one_hot(other, GROUPS)
+    assert category_columns.are_one_hot(missing, GROUPS)
+    assert not category_columns.are_one_hot(twice, GROUPS)
+    assert not category_columns.are_one_hot(other, GROUPS)
 
 
 @pytest.mark.parametrize("groups", ["sex", [3], [[]], [[1, 2], [2, 3]], [[-1]], [["sex"]], [[True, 2]]])
 def test_groups_that_are_none_are_refused(groups):
     with pytest.raises(UserError, match="categories must be a list with a list of columns"):
-        check_groups(groups)
+        category_columns.check_groups(groups)
 
 
 def test_identical_rows_are_described_where_all_columns_are_categories():

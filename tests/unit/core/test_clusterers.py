@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust.aggregators.dkmpp import separability
-from flareclust.core import convex
-from flareclust.core.clusterers import CLUSTERERS, cluster_means, group
+from flareclust.core import clusterers, convex
 from flareclust.core.convex import convex_clustering
 from flareclust.core.lloyd import kmeans
 from flareclust.core.spectral import project, spectral_kmeans
@@ -71,13 +70,13 @@ PROBLEM = {"seed": st.integers(0, 10**6), "sizes": SIZES, "d": st.sampled_from([
 # ---- exact on separable data ----
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS)
+@pytest.mark.parametrize("clusterer", clusterers.CLUSTERERS)
 @settings(max_examples=examples(60), deadline=None)
 @given(**PROBLEM)
 def test_alpha_separable_sets_are_recovered_exactly(clusterer, seed, sizes, d):
     """With alpha = 4 n, the order that Armacki and Kar's Remark 3 gives for convex clustering; k-means does, too."""
     points, labels = planted(seed, sizes, d, alpha=4 * sum(sizes))
-    found = group(points, len(sizes), clusterer, np.random.default_rng(seed))
+    found = clusterers.group(points, len(sizes), clusterer, np.random.default_rng(seed))
     assert partition_of(found.labels) == partition_of(labels)
     assert found.diagnostics.get("joined", 0) == 0
 
@@ -110,8 +109,8 @@ def test_every_lam_of_the_recovery_interval_recovers(seed, sizes, d, where):
 
 def test_a_few_hundred_points_in_many_columns():
     points, labels = planted(0, [20] * 15, 50, alpha=60)
-    for clusterer in CLUSTERERS:
-        found = group(points, 15, clusterer, np.random.default_rng(0))
+    for clusterer in clusterers.CLUSTERERS:
+        found = clusterers.group(points, 15, clusterer, np.random.default_rng(0))
         assert partition_of(found.labels) == partition_of(labels)
 
 
@@ -260,19 +259,19 @@ def test_spectral_runs_the_printed_steps_from_the_best_of_ten(seed, n, d, k):
 # ---- all, by name ----
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS)
+@pytest.mark.parametrize("clusterer", clusterers.CLUSTERERS)
 def test_means_and_labels_belong_together(clusterer):
     X = np.random.default_rng(5).normal(size=(40, 3))
-    means, labels = cluster_means(X, 6, clusterer, np.random.default_rng(0))
+    means, labels = clusterers.cluster_means(X, 6, clusterer, np.random.default_rng(0))
     assert sorted(set(labels.tolist())) == list(range(len(means)))
     assert len(means) == 6
     for r, mean in enumerate(means):
         np.testing.assert_allclose(mean, X[labels == r].mean(axis=0), rtol=1e-12)
-    again, _ = cluster_means(X, 6, clusterer, np.random.default_rng(0))
+    again, _ = clusterers.cluster_means(X, 6, clusterer, np.random.default_rng(0))
     np.testing.assert_array_equal(again, means)
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS)
+@pytest.mark.parametrize("clusterer", clusterers.CLUSTERERS)
 @pytest.mark.parametrize(
     ("points", "expected"),
     [
@@ -284,7 +283,7 @@ def test_means_and_labels_belong_together(clusterer):
     ],
 )
 def test_fewer_different_points_than_k_give_fewer_groups(clusterer, points, expected):
-    means, labels = cluster_means(points, 4, clusterer, np.random.default_rng(0))
+    means, labels = clusterers.cluster_means(points, 4, clusterer, np.random.default_rng(0))
     assert len(means) == expected
     assert len(labels) == len(points)
     assert np.isfinite(means).all()
@@ -292,4 +291,4 @@ def test_fewer_different_points_than_k_give_fewer_groups(clusterer, points, expe
 
 def test_an_unknown_clusterer_is_named_with_the_nearest():
     with pytest.raises(UserError, match="did you mean 'spectral'"):
-        cluster_means(line(0, 1), 1, "spektral", np.random.default_rng(0))
+        clusterers.cluster_means(line(0, 1), 1, "spektral", np.random.default_rng(0))

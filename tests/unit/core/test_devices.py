@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
-from flareclust.core.assessment import assessment_sums
+from flareclust.core import assessment
 from flareclust.core.blas import one_thread
 from flareclust.core.devices import steps
 from flareclust.core.devices.ragged import Ragged, keys_of
@@ -108,7 +108,7 @@ def test_updates_and_assessments_are_those_of_each_site(shape):
         np.testing.assert_array_equal(entries(found, i)["cluster"], own.source)
         labels = np.append(own.source, -1)[own.labels]
         assert found.totals["inertia"][i] == member_statistics(X, labels, centers).sse.sum()
-        sums = assessment_sums(X, centers)[1]
+        sums = assessment.assessment_sums(X, centers)[1]
         np.testing.assert_array_equal(entries(assessed, i)["counts"], sums["counts"])
         np.testing.assert_array_equal(entries(assessed, i)["scatter"], sums["scatter"])
         assert assessed.totals["sse"][i] == sums["sse"].sum()

@@ -7,8 +7,8 @@ import pytest
 
 from flareclust._foundation.typing import never_abort
 from flareclust.core.dp import axes
+from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import ClusterSums
 
 
 def ball(d: int, radius: float = 1.0) -> Box:
@@ -101,7 +101,7 @@ def test_noise_of_second_moments_has_the_eigenvalues_that_are_expected(rng):
 
 def test_radii_settle_on_the_distance_of_rows_from_their_centroids():
     d, rows, within = 50, 1000.0, 0.04
-    sums = ClusterSums(np.zeros((2, d)), np.full(2, rows), np.full(2, rows * within))
+    sums = dp_sums.ClusterSums(np.zeros((2, d)), np.full(2, rows), np.full(2, rows * within))
     settled = axes.settled_radii(np.ones(2), sums, 0.0, ball(d))
     np.testing.assert_allclose(settled, 1.3 * math.sqrt(within))
     shifted = sums._replace(shifts=np.full((2, d), rows * math.sqrt(0.01 / d)))

@@ -10,7 +10,6 @@ from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_lloyd
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import _SQUARE, UNIT
 
 
 def brute_force(rows, box, centroids, radii):
@@ -28,7 +27,7 @@ def test_sums_by_cluster_are_those_of_a_plain_loop(rng):
     centroids, radii = rng.normal(size=(4, 3)), rng.uniform(0.5, 3, 4)
     found = dp_sums.in_units(dp_sums.cluster_sums(rows, box, centroids, radii, never_abort))
     expected = brute_force(rows, box, centroids, radii)
-    np.testing.assert_allclose(np.column_stack(found), expected, atol=200 * 2 / _SQUARE)
+    np.testing.assert_allclose(np.column_stack(found), expected, atol=200 * 2 / dp_sums._SQUARE)
     np.testing.assert_array_equal(found.rows, expected[:, 3])
 
 
@@ -53,7 +52,7 @@ def test_cells_count_every_row_once_and_those_outside_at_the_edge():
 
 def test_moments_give_mean_and_deviation(rng):
     rows, box = rng.normal([1.0, -2.0], [0.5, 2.0], size=(5000, 2)), Box(np.full(2, -10.0), np.full(2, 10.0))
-    found = dp_lloyd.moments(dp_sums.moment_sums(rows, box, box, never_abort) / UNIT, box)
+    found = dp_lloyd.moments(dp_sums.moment_sums(rows, box, box, never_abort) / dp_sums.UNIT, box)
     assert found.rows == 5000
     np.testing.assert_allclose(found.mean, rows.mean(axis=0), atol=1e-3)
     np.testing.assert_allclose(found.deviation, rows.std(axis=0), rtol=1e-2)
@@ -133,7 +132,7 @@ def test_extreme_centroids_and_radii_are_answered_with_sums_of_cut_length():
         )
         squares, _, beyond = dp_sums.quality_sums(rows, box, np.zeros((1, 2)), 1.1e-100, never_abort)
     np.testing.assert_allclose(reported.shifts, [[-math.sqrt(0.5) + 0.6, math.sqrt(0.5) + 0.8]], atol=1e-5)
-    assert (reported.rows.tolist(), squares, beyond) == ([3.0], 2 * UNIT, 0)
+    assert (reported.rows.tolist(), squares, beyond) == ([3.0], 2 * dp_sums.UNIT, 0)
     assert reported.squares == pytest.approx(2.0)
 
 
@@ -141,7 +140,7 @@ def test_a_vector_that_is_no_number_or_too_long_counts_nothing():
     vectors = np.array([[np.nan, 0.0], [np.inf, 0.0], [1e200, 0.0], [0.8, 0.7], [0.6, -0.8], [1.0, 0.0]])
     counted = dp_sums.whole(vectors)
     assert not counted[:4].any()
-    np.testing.assert_allclose(counted[4:] / UNIT, vectors[4:], atol=1e-5)
+    np.testing.assert_allclose(counted[4:] / dp_sums.UNIT, vectors[4:], atol=1e-5)
     assert dp_sums._share(np.array([np.nan, np.inf, -1.0, 0.5])).tolist() == [0, 1, 0, 0.5]
 
 

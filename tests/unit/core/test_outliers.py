@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from flareclust.core import robust
-from flareclust.core.robust import outlier_score
 from tests.examples import examples
 from tests.memory import peak_of
 
@@ -42,7 +41,7 @@ def problems(draw):
 def test_blocks_give_the_scores_of_the_definition(problem, block):
     before, robust._BLOCK = robust._BLOCK, block
     try:
-        quotient, absurd = outlier_score(*problem)
+        quotient, absurd = robust.outlier_score(*problem)
     finally:
         robust._BLOCK = before
     expected = plain_score(*problem)
@@ -54,5 +53,5 @@ def test_no_table_of_sites_times_centroids_is_kept(monkeypatch, rng):
     monkeypatch.setattr(robust, "_BLOCK", 1 << 14)
     m, k = 400, 4
     points, site = rng.normal(size=(m * k, 2)), np.repeat(np.arange(m), k)
-    outlier_score(points[:40], site[:40])
-    assert peak_of(lambda: outlier_score(points, site)) < m * m * k * 8 / 3
+    robust.outlier_score(points[:40], site[:40])
+    assert peak_of(lambda: robust.outlier_score(points, site)) < m * m * k * 8 / 3

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Aborted, Refusal
-from flareclust.core import local, part_kmeans, part_sums
-from flareclust.core.assessment import assessment_sums
+from flareclust.core import assessment, local, part_kmeans, part_sums
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, kmeans, recompute_centroids
 from flareclust.core.parts import View
@@ -162,7 +161,7 @@ def test_squared_deviations_are_those_of_the_groups():
 
 
 def test_an_assessment_is_that_of_all_rows():
-    alone = assessment_sums(X, X[:6])[1]
+    alone = assessment.assessment_sums(X, X[:6])[1]
     found = part_sums.assessed(PARTS, X[:6])
     assert found.keys() == alone.keys()
     np.testing.assert_array_equal(found["counts"], alone["counts"])

@@ -6,7 +6,6 @@ from PIL import Image
 
 from flareclust._foundation.errors import UserError
 from flareclust.data import image_files
-from flareclust.data.image_files import IMAGE_SUFFIXES, _image_names, first_shape, has_images
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Numbers, read_table
 from tests.unit.data.image_cases import colour, grey, write
@@ -26,7 +25,7 @@ def test_rows_are_the_pixels_in_the_order_of_relative_paths(tmp_path):
         write(tmp_path / name, grey(number, 3, 5))
     table = read_table(tmp_path)
     order = sorted(places)
-    assert _image_names(tmp_path) == order
+    assert image_files._image_names(tmp_path) == order
     assert table.columns is None
     assert list(table.ids) == order
     assert table.X.dtype == np.float64
@@ -36,10 +35,10 @@ def test_rows_are_the_pixels_in_the_order_of_relative_paths(tmp_path):
 def test_colours_lie_together_pixel_by_pixel(tmp_path):
     write(tmp_path / "1.png", colour(1, 3, 5))
     np.testing.assert_array_equal(read_table(tmp_path).X, [colour(1, 3, 5).ravel()])
-    assert first_shape(tmp_path) == (3, 5, 3)
+    assert image_files.first_shape(tmp_path) == (3, 5, 3)
 
 
-@pytest.mark.parametrize("suffix", IMAGE_SUFFIXES)
+@pytest.mark.parametrize("suffix", image_files.IMAGE_SUFFIXES)
 def test_every_format_is_read(tmp_path, suffix):
     flat = np.full((8, 8, 3), (200, 100, 50), np.uint8)
     write(tmp_path / f"1{suffix}", flat)
@@ -51,9 +50,9 @@ def test_hidden_and_other_files_are_left_out(tmp_path):
     write(tmp_path / "._1.png", grey(2))
     write(tmp_path / ".thumbnails" / "1.png", grey(2))
     (tmp_path / "labels.csv").write_text("1,2\n")
-    assert _image_names(tmp_path) == ["1.png"]
-    assert has_images(tmp_path)
-    assert not has_images(tmp_path / ".thumbnails" / "none")
+    assert image_files._image_names(tmp_path) == ["1.png"]
+    assert image_files.has_images(tmp_path)
+    assert not image_files.has_images(tmp_path / ".thumbnails" / "none")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
+from flareclust.data import file_formats
 from flareclust.data import memory as rows_on_disk
 from flareclust.data.arrow_files import open_parquet
-from flareclust.data.file_formats import Selection
 from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
 from flareclust.data.tables import File
@@ -148,7 +148,7 @@ def test_rows_that_must_be_copied_keep_to_the_memory(tmp_path, suffix, dtype, or
     np.testing.assert_array_equal(X.astype(float), table.X)
     assert peak < 4 << 20
     for memory, whole in ((9 << 20, False), (17 << 20, True)):
-        with open_numpy(path, path.name, Selection()) as source:
+        with open_numpy(path, path.name, file_formats.Selection()) as source:
             found = [len(piece.rows) for piece in source.read(None, RowStore(memory, tmp_path))]
         assert sum(found) == len(X)
         assert (len(found) == 1) is whole
@@ -179,7 +179,7 @@ def test_parquet_is_held_one_row_group_at_a_time(tmp_path):
     path = tmp_path / "t.parquet"
     pa.parquet.write_table(pa.table(columns), path, row_group_size=10_000)
     before, most, n = pa.total_allocated_bytes(), 0, 0
-    with open_parquet(path, "t.parquet", Selection(encoding="utf-8")) as source:
+    with open_parquet(path, "t.parquet", file_formats.Selection(encoding="utf-8")) as source:
         for cells in source.cells("abcd"):
             most, n = max(most, pa.total_allocated_bytes() - before), n + len(cells[0])
     assert n == 600_000

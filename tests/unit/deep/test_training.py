@@ -8,8 +8,8 @@ import torch
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.deep.networks import build, weights_of
-from flareclust.deep.training import _AUGMENTATIONS, Training, _augmentation, device_of, embed, train
+from flareclust.deep import networks as deep_networks
+from flareclust.deep import training as deep_training
 
 SHAPE, CPU = np.array([8, 8, 1]), torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -19,15 +19,15 @@ LABELS = np.repeat([0, 1, 2], 20)
 
 
 def how(**changes):
-    return Training(
+    return deep_training.Training(
         **{"epochs": 2, "batch": 16, "lr": 0.05, "momentum": 0.9, "temperature": 0.1, "augment": "auto"} | changes
     )
 
 
 def trained(seed=0, aborted=never_abort, **changes):
-    network = build("auto", SHAPE, 0)
-    loss = train(network, IMAGES, LABELS, PROTOTYPES, how(**changes), CPU, seed, aborted)
-    return weights_of(network), loss
+    network = deep_networks.build("auto", SHAPE, 0)
+    loss = deep_training.train(network, IMAGES, LABELS, PROTOTYPES, how(**changes), CPU, seed, aborted)
+    return deep_networks.weights_of(network), loss
 
 
 def test_the_loss_falls():
@@ -79,41 +79,43 @@ def test_training_stops():
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize("name", _AUGMENTATIONS)
+@pytest.mark.parametrize("name", deep_training._AUGMENTATIONS)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_changed_images_have_the_size_of_images(name, channels):
     x = torch.randn(5, channels, 8, 8)
-    changed = _augmentation(name, (channels, 8, 8), torch.Generator())(x)
+    changed = deep_training._augmentation(name, (channels, 8, 8), torch.Generator())(x)
     assert changed.shape == x.shape
     assert torch.equal(changed, x) == (name == "none")
 
 
 def test_tables_are_not_changed():
     x = torch.randn(5, 3)
-    assert _augmentation("auto", (3,), torch.Generator())(x) is x
+    assert deep_training._augmentation("auto", (3,), torch.Generator())(x) is x
 
 
 def test_every_row_is_embedded_by_itself():
-    network = build("auto", SHAPE, 0)
-    whole = embed(network, IMAGES, CPU)
+    network = deep_networks.build("auto", SHAPE, 0)
+    whole = deep_training.embed(network, IMAGES, CPU)
     assert whole.dtype == np.float64
     np.testing.assert_allclose(
-        np.concatenate([embed(network, IMAGES[i : i + 7], CPU) for i in range(0, 60, 7)]), whole, atol=1e-6
+        np.concatenate([deep_training.embed(network, IMAGES[i : i + 7], CPU) for i in range(0, 60, 7)]),
+        whole,
+        atol=1e-6,
     )
 
 
 def test_what_cannot_be_embedded_is_zero():
     images = IMAGES.copy()
     images[3] = np.inf
-    embedded = embed(build("auto", SHAPE, 0), images, CPU)
+    embedded = deep_training.embed(deep_networks.build("auto", SHAPE, 0), images, CPU)
     assert (embedded[3] == 0).all()
     assert np.isfinite(embedded).all()
 
 
 def test_a_gpu_that_is_not_there_is_named():
     if torch.cuda.is_available():
-        assert device_of("cuda").type == "cuda"
+        assert deep_training.device_of("cuda").type == "cuda"
     else:
         with pytest.raises(Refusal, match="has no GPU that torch can use"):
-            device_of("cuda")
-    assert device_of("cpu") == CPU
+            deep_training.device_of("cuda")
+    assert deep_training.device_of("cpu") == CPU

@@ -15,8 +15,8 @@ from flareclust.engines.options import JobOptions
 from flareclust.federation import batch_exchanges
 from flareclust.federation.batch_exchanges import _checked
 from flareclust.federation.exchanges import ExchangeRequest, Sampling
+from flareclust.protocol import batch as batches
 from flareclust.protocol import registry
-from flareclust.protocol.batch import Batch, Part, check_part, joined
 from flareclust.protocol.outcome import names_of_sites
 from flareclust.protocol.replies import gathered, stacked
 from flareclust.protocol.schema import Schema, counts, real
@@ -221,11 +221,11 @@ SCHEMA = Schema(centroids="k d", counts=counts("k"), inertia=real("", minimum=0)
 def part(**changes):
     fields = {"centroids": np.arange(6.0).reshape(3, 2), "counts": np.array([1, 2, 3])} | changes.get("fields", {})
     totals = {"inertia": np.array([0.5, 1.0])} | changes.get("totals", {})
-    return Part(np.array([3, 8]), fields, totals, changes.get("sizes", np.array([1, 2])))
+    return batches.Part(np.array([3, 8]), fields, totals, changes.get("sizes", np.array([1, 2])))
 
 
 def test_a_batch_holds_the_messages_of_its_sites():
-    batch = joined([f"s{i}" for i in range(9)], [part()])
+    batch = batches.joined([f"s{i}" for i in range(9)], [part()])
     assert list(batch) == ["s3", "s8"]
     assert batch["s8"]["centroids"].tolist() == [[2.0, 3.0], [4.0, 5.0]]
     assert batch["s8"]["inertia"] == 1.0
@@ -257,13 +257,13 @@ def test_a_bad_reply_of_a_part_is_refused_and_the_others_stay(changes, kept):
 
 def test_a_part_with_more_entries_than_there_can_be_is_refused():
     with pytest.raises(BadMessage, match="axis k has from 1 to 2 entries"):
-        check_part(SCHEMA, part(), {}, {"k": 1})
+        batches.check_part(SCHEMA, part(), {}, {"k": 1})
     with pytest.raises(BadMessage, match="axis d"):
-        check_part(SCHEMA, part(), {"d": 3}, {"k": 2})
+        batches.check_part(SCHEMA, part(), {"d": 3}, {"k": 2})
 
 
 def test_an_empty_batch_has_nobody():
-    assert not Batch([], {}, {}, np.zeros(1, np.int64))
+    assert not batches.Batch([], {}, {}, np.zeros(1, np.int64))
 
 
 @pytest.mark.parametrize("name", ["lloyd", "fkm"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust.evaluation.criteria import KSelection
+from flareclust.evaluation import criteria
 
 NAN = float("nan")
 
@@ -15,7 +15,7 @@ def selection_with(**columns):
     arrays |= {name: np.array(values, dtype=float) for name, values in columns.items()}
     k = np.array([2, 3, 4, 5])
     pairs = np.repeat(k, k * (k - 1) // 2)
-    return KSelection(k=k, ratios=np.linspace(0.1, 1.0, len(pairs)), ratios_of=pairs, **arrays)
+    return criteria.KSelection(k=k, ratios=np.linspace(0.1, 1.0, len(pairs)), ratios_of=pairs, **arrays)
 
 
 def sites(k=4, m=4, n=40, d=3, seed=0):

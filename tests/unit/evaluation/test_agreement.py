@@ -7,7 +7,7 @@ import pytest
 
 import flareclust
 from flareclust.core.scaling import KnownSpread, rounded_spread
-from flareclust.evaluation.agreement import own_oddities, unit_warnings
+from flareclust.evaluation import agreement
 from tests.paths import ROOT
 
 COLUMNS = ("age", "crp", "tumour")
@@ -29,7 +29,7 @@ def hospitals(seed):
 def said_of(sites):
     means, deviations = (np.array([f(X, axis=0) for X in sites.values()]) for f in (np.nanmean, np.nanstd))
     cells = np.array([(~np.isnan(X)).sum(axis=0) for X in sites.values()])
-    return unit_warnings(list(sites), cells, means, deviations, COLUMNS)
+    return agreement.unit_warnings(list(sites), cells, means, deviations, COLUMNS)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -53,11 +53,11 @@ def spread_of(X):
 def test_a_site_finds_its_own_column_odd_unless_it_is_another_site_that_has_the_other_unit(factor):
     own, *others = np.random.default_rng(0).normal(60, 10, (4, 300, 1))
     alike = spread_of(np.concatenate([own, *others]))
-    assert own_oddities(alike, spread_of(own), 10) == [None]
-    (odd,) = own_oddities(spread_of(np.concatenate([factor * own, *others])), spread_of(factor * own), 10)
+    assert agreement.own_oddities(alike, spread_of(own), 10) == [None]
+    (odd,) = agreement.own_oddities(spread_of(np.concatenate([factor * own, *others])), spread_of(factor * own), 10)
     assert odd is not None
     one_larger = np.concatenate([own, others[0], 1e3 * others[1], others[2]])
-    assert own_oddities(spread_of(one_larger), spread_of(own), 10) == [None]
+    assert agreement.own_oddities(spread_of(one_larger), spread_of(own), 10) == [None]
 
 
 @pytest.mark.parametrize("factor", [25.4, 2.54, 1 / 0.45359237, 365.25, 1e6])
@@ -85,7 +85,7 @@ def compared(sites):
     spreads = [rounded_spread(X) for X in sites.values()]
     cells = np.array([np.full(X.shape[1], len(X)) for X in sites.values()])
     means, deviations = (np.array([getattr(one, name) for one in spreads]) for name in ("mean", "deviation"))
-    return unit_warnings(list(sites), cells, means, deviations, [f"x{j}" for j in range(means.shape[1])])
+    return agreement.unit_warnings(list(sites), cells, means, deviations, [f"x{j}" for j in range(means.shape[1])])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_columns_that_are_odd_in_the_same_way_are_one_sentence():
 def test_dates_are_said_as_dates():
     cells, deviations = np.full((3, 1), 100), np.full((3, 1), 9.0)
     means = np.array([[19_700.0], [19_700.0], [12_000.0]])
-    [text] = unit_warnings(["a", "b", "c"], cells, means, deviations, ["seen"], dates=["seen"])
+    [text] = agreement.unit_warnings(["a", "b", "c"], cells, means, deviations, ["seen"], dates=["seen"])
     assert "(mean 2002-11-09, elsewhere 2023-12-09)" in text
 
 

@@ -7,7 +7,7 @@ from sklearn.metrics import calinski_harabasz_score
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.evaluation.criteria import _elbow_depths, _variance_ratios, choose, measured, score_candidates
+from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import stack
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment
@@ -37,14 +37,14 @@ from tests.unit.evaluation.choice_cases import NAN, selection_with
 )
 def test_rules_on_judgements_made_by_hand(rule, columns, k):
     found = selection_with(**columns)
-    assert found.k[choose(found, rule)] == k
+    assert found.k[criteria.choose(found, rule)] == k
 
 
 def test_elbow_depths_by_hand():
     """Over k = 2, 4, 6, 10 the line runs 1, .75, .5, 0; the inertia, scaled, is 1, .25, .125, 0."""
-    depths = _elbow_depths(np.array([2, 4, 6, 10]), np.array([90.0, 30.0, 20.0, 10.0]))
+    depths = criteria._elbow_depths(np.array([2, 4, 6, 10]), np.array([90.0, 30.0, 20.0, 10.0]))
     np.testing.assert_allclose(depths, [0.0, 0.5, 0.375, 0.0], atol=1e-12)
-    assert _elbow_depths(np.array([2, 3]), np.array([9.0, 1.0])).tolist() == [0, 0]
+    assert criteria._elbow_depths(np.array([2, 3]), np.array([9.0, 1.0])).tolist() == [0, 0]
 
 
 def test_a_judgement_by_hand():
@@ -58,7 +58,7 @@ def test_a_judgement_by_hand():
         "counts": np.array([4, 0, 2, 2]),
         "scatter": np.array([20.0, 0.0, 2.0, 2.0]),
     }
-    found = score_candidates(task, total)
+    found = criteria.score_candidates(task, total)
     assert np.isnan(found.calinski_harabasz).all()  # without the sum of squares about the mean
     assert found.k.tolist() == [2, 2]
     assert found.inertia.tolist() == [104.0, 4.0]
@@ -79,21 +79,21 @@ def test_the_variance_ratio_is_scikit_learns(seed):
     models = [KMeans(k, n_init=3, random_state=seed).fit(X) for k in (2, 4, 7)]
     inertias = [((X - X.mean(axis=0)) ** 2).sum(), *(model.inertia_ for model in models)]
     task = stack([X.mean(axis=0)[None], *(model.cluster_centers_ for model in models)])
-    found = score_candidates(task, {"rows": np.array(90), "sse": np.array(inertias)}, mean=True)
+    found = criteria.score_candidates(task, {"rows": np.array(90), "sse": np.array(inertias)}, mean=True)
     assert found.k.tolist() == [2, 4, 7]
     expected = [calinski_harabasz_score(X, model.labels_) for model in models]
     np.testing.assert_allclose(found.calinski_harabasz, expected, rtol=1e-6)
-    assert measured(found) == ["calinski-harabasz", "elbow"]
+    assert criteria.measured(found) == ["calinski-harabasz", "elbow"]
 
 
 def test_the_variance_ratio_where_there_is_little_to_divide():
     """Rows 0, 0, 4, 4, 8, 8: a perfect solution is the best, the smaller of two; n clusters of n rows have none."""
-    ratios = _variance_ratios(np.array([2, 3, 4, 6]), np.array([16.0, 0.0, 0.0, 0.0]), 64.0, 6)
+    ratios = criteria._variance_ratios(np.array([2, 3, 4, 6]), np.array([16.0, 0.0, 0.0, 0.0]), 64.0, 6)
     assert ratios[0] == pytest.approx((64 - 16) / (16 / 4))
     assert np.isfinite(ratios[:3]).all()
     assert ratios[1] > ratios[2] > ratios[0]
     assert np.isnan(ratios[3])
-    assert np.isnan(_variance_ratios(np.array([2, 3]), np.zeros(2), 0.0, 6)).all()  # rows that do not differ
+    assert np.isnan(criteria._variance_ratios(np.array([2, 3]), np.zeros(2), 0.0, 6)).all()  # rows that do not differ
 
 
 def test_the_name_of_a_rule_may_be_written_as_in_scikit_learn():

@@ -7,8 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from flareclust.cli.main import main
+from flareclust.evaluation import criteria
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.criteria import KSelection
 from flareclust.plotting.selection import choice_picture
 from flareclust.plotting.style import save
 from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
@@ -115,7 +115,7 @@ def test_the_picture_shows_only_what_is_known():
 
 
 def test_pictures_of_odd_judgements_can_be_drawn(tmp_path):
-    one = KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2, NAN)))
+    one = criteria.KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2, NAN)))
     unsure = selection_with(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
     for known in (one, unsure):
         assert save(choice_picture(known), tmp_path / "choice.png").stat().st_size > 1000

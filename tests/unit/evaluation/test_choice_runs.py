@@ -10,8 +10,8 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.evaluation import criteria
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.criteria import RULES
 from flareclust.experiment.config import make_experiment
 from flareclust.protocol.registry import get
 from tests.unit.evaluation.choice_cases import sites
@@ -24,10 +24,10 @@ def known_by(rule):
         "silhouette": ["silhouette", "elbow"],
         "elbow": ["elbow"],
     }
-    return few.get(rule, list(RULES))
+    return few.get(rule, list(criteria.RULES))
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", criteria.RULES)
 @pytest.mark.parametrize("algorithm", ["pooled", "kfed"])
 def test_clear_clusters_are_counted_by_every_rule(algorithm, rule):
     result = flareclust.run(algorithm, sites(), k="2..7", criterion=rule)

@@ -5,7 +5,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed
-from flareclust.evaluation.criteria import decides, nearly_tied, tied
+from flareclust.evaluation import criteria
 from flareclust.evaluation.selection import at_end, summary, tie
 from flareclust.experiment.reports.page import report_page
 from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
@@ -25,12 +25,12 @@ from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
     ],
 )
 def test_a_rule_decides_where_its_values_differ(rule, columns, expected):
-    assert decides(selection_with(**columns), rule) is expected
+    assert criteria.decides(selection_with(**columns), rule) is expected
 
 
 def test_the_best_are_named_with_their_numbers_of_clusters():
     known = selection_with(separated=[0.2, 0.5, 0.5, 0.1])
-    assert tied(known, "separation") == [3, 4]
+    assert criteria.tied(known, "separation") == [3, 4]
     arrays = {f"choice_{name}": value for name, value in known._asdict().items()}
     assert tie(arrays, "separation").startswith("separation likes k=3 and 4 equally")
     assert tie({**arrays, "choice_separated": np.array([0.2, 0.5, 0.4, 0.1])}, "separation") == ""
@@ -76,7 +76,7 @@ def test_a_choice_at_the_end_of_the_range_is_named(values, expected):
 
 def test_the_smallest_index_of_davies_and_bouldin_is_the_best():
     known = selection_with(davies_bouldin=[0.503, 0.5, 0.9, 0.506])
-    assert nearly_tied(known, "davies-bouldin") == [2]
+    assert criteria.nearly_tied(known, "davies-bouldin") == [2]
 
 
 def test_a_near_tie_is_among_the_warnings_and_in_the_report():

@@ -238,10 +238,10 @@ def test_inputs_are_left_as_they_were():
 
 
 def test_rows_are_counted_once_for_all_measures_of_their_labels(monkeypatch):
-    from flareclust.evaluation.metrics import labels as module
+    from flareclust.evaluation import metrics
 
-    counted, count = [], module._contingency
-    monkeypatch.setattr(module, "_contingency", lambda *given: counted.append(count(*given)) or counted[-1])
+    counted, count = [], metrics.labels._contingency
+    monkeypatch.setattr(metrics.labels, "_contingency", lambda *given: counted.append(count(*given)) or counted[-1])
     found = metrics.truth_metrics([[0.0]], [0, 0, 1, 2], y=["a", "b", "b", "b"])
     assert len(counted) == 1
     measures = (metrics.ari, metrics.nmi, metrics.purity, metrics.accuracy)

@@ -2,8 +2,8 @@
 
 import re
 
-from flareclust.experiment.sweeps.sweep import Sweep
-from flareclust.experiment.sweeps.trials import Trial, TrialResult
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
@@ -14,8 +14,8 @@ IRIS = {"name": "try", "data": "iris", "algorithms": ["kfed"], "seeds": 2, "n_si
 
 
 def sweep(**settings):
-    return Sweep(**IRIS | settings)
+    return sweep_settings.Sweep(**IRIS | settings)
 
 
-def trial(name="a", seed=0, partition="iid", measure=lambda: TrialResult({"l2": 1.0}), **params):
-    return Trial({"algorithm": name, "partition": partition}, seed, params, measure)
+def trial(name="a", seed=0, partition="iid", measure=lambda: study_trials.TrialResult({"l2": 1.0}), **params):
+    return study_trials.Trial({"algorithm": name, "partition": partition}, seed, params, measure)

@@ -11,7 +11,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import load
-from flareclust.evaluation.metrics import ari
+from flareclust.evaluation import metrics
 from tests.patience import PATIENCE
 from tests.unit.experiment.api_cases import POINTS, by_position, nearest, rows
 
@@ -23,7 +23,7 @@ def test_a_name_brings_its_rows_its_k_and_its_truth():
     assert (result.algorithm, result.engine, result.seed, result.k, result.n_sites) == ("feca", "inprocess", 0, 3, 3)
     assert result.columns == load("iris").columns
     assert {"ari", "nmi", "purity", "accuracy"} <= set(result.metrics)
-    assert result.metrics["ari"] == pytest.approx(ari(result.labels, load("iris").y))
+    assert result.metrics["ari"] == pytest.approx(metrics.ari(result.labels, load("iris").y))
     assert result.centroids.shape == (result.centroids_found, 4)
     assert (result.centroids_file, result.run_id, result.warnings) == (None, None, [])
 
@@ -86,7 +86,7 @@ def test_owners_may_be_the_sites(algorithm, shared_data):
     for number in range(5):
         np.testing.assert_array_equal(result.sites[f"site-{number + 1}"], data.X[data.owners == number])
     np.testing.assert_array_equal(result.labels, nearest(data.X, result.centroids))
-    assert result.metrics["ari"] == pytest.approx(ari(result.labels, data.y))
+    assert result.metrics["ari"] == pytest.approx(metrics.ari(result.labels, data.y))
 
 
 @pytest.mark.parametrize("algorithm", ["feca", "kfed", "central"])
@@ -105,7 +105,7 @@ def test_rows_that_belong_to_no_site_have_no_label_and_count_nowhere(algorithm, 
     assert result.labels.shape == data.y.shape
     np.testing.assert_array_equal(result.labels[used], nearest(data.X[used], result.centroids))
     assert (result.labels[~used] == -1).all()
-    assert result.metrics["ari"] == pytest.approx(ari(result.labels[used], data.y[used]))
+    assert result.metrics["ari"] == pytest.approx(metrics.ari(result.labels[used], data.y[used]))
     gaps = ((data.X[used] - result.centroids[result.labels[used]]) ** 2).sum()
     assert result.metrics["inertia"] == pytest.approx(gaps, rel=1e-9)
     assert len((tmp_path / "out" / "labels.csv").read_text().splitlines()) == 1 + used.sum()

@@ -6,7 +6,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.sweeps.trials import TrialResult
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.flows.study import StudyRunner
 from tests.unit.experiment.sweep_cases import trial
 
@@ -79,10 +79,10 @@ def test_a_folder_that_is_full_is_refused_before_the_work(state, tmp_path, monke
 def test_trials_go_to_the_state_folder_where_their_file_cannot_be_written_any_more(state, tmp_path):
     file = tmp_path / "study" / "trials.jsonl"
 
-    def blocks() -> TrialResult:
+    def blocks() -> study_trials.TrialResult:
         file.unlink()
         file.mkdir()
-        return TrialResult({"l2": 2.0})
+        return study_trials.TrialResult({"l2": 2.0})
 
     todo = [trial(seed=0), trial(seed=1, measure=blocks), trial(seed=2)]
     run = StudyRunner("s", file=file, track=False, workers=1)

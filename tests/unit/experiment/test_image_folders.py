@@ -10,7 +10,7 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
 from flareclust.engines.poc import kits
-from flareclust.evaluation.metrics import truth_metrics
+from flareclust.evaluation import metrics
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.tables.site_rows import site_files
@@ -109,7 +109,7 @@ def test_one_command_clusters_a_folder_of_images(tmp_path, monkeypatch, capsys):
     assert (printed["n_sites"], printed["warnings"]) == (3, [])
     result = flareclust.load_result("out")
     assert result.labels.shape == (120,)
-    assert truth_metrics(result.centroids, result.labels, y=kinds)["ari"] > 0.9
+    assert metrics.truth_metrics(result.centroids, result.labels, y=kinds)["ari"] > 0.9
     assert (tmp_path / "out" / "picture.png").read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "out" / "labels.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import app
-from flareclust.evaluation.profile_words import branches
+from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.results.matching import renumbered
@@ -64,8 +64,12 @@ def test_profiles_sites_and_tree_have_the_new_numbers(result, other):
     means = pd.concat([night(0)[site] for site in sorted(night(0))]).groupby(other.labels).mean()
     found = other.profiles().pivot(index="cluster", columns="column", values="mean")
     np.testing.assert_allclose(found[["age", "crp"]], means)
-    leaves = {(one.text, ORDER[one.cluster]) for one in branches(profiles_of(other.arrays, other.columns))}
-    assert leaves == {(one.text, one.cluster) for one in branches(profiles_of(result.arrays, result.columns))}
+    leaves = {
+        (one.text, ORDER[one.cluster]) for one in profile_words.branches(profiles_of(other.arrays, other.columns))
+    }
+    assert leaves == {
+        (one.text, one.cluster) for one in profile_words.branches(profiles_of(result.arrays, result.columns))
+    }
 
 
 def test_saved_files_agree(other, tmp_path):

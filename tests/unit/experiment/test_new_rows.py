@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import flareclust
 from flareclust.cli.main import app
-from flareclust.evaluation.profile_words import branches, sentence
+from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.tables.late_rows import columns_unlike_those_of
@@ -82,10 +82,10 @@ def test_dates_are_dates_in_words_tree_and_report(tmp_path):
         "lloyd", str(tmp_path / "data"), partition="none", schema=str(tmp_path / "schema.yaml"), k=2, seed=0
     )
     profiles = profiles_of(result.arrays, result.columns)
-    words = " | ".join(sentence(profiles, c) for c in range(2))
+    words = " | ".join(profile_words.sentence(profiles, c) for c in range(2))
     assert "seen higher: 2022-10-" in words
     assert "(all 2021-" in words
-    tree = " | ".join(one.text for one in branches(profiles))
+    tree = " | ".join(one.text for one in profile_words.branches(profiles))
     assert "seen > 202" in tree or "crp" in tree
     page = report_page(result)
     assert "2022-10-" in page

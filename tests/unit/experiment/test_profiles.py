@@ -11,7 +11,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.profile_words import branches, sentence, telling
+from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.command import command_of
@@ -253,19 +253,19 @@ def test_the_words_name_what_differs(result):
     profiles = profiles_of(result.arrays, result.columns)
     assert profiles is not None
     inflamed = int(np.nanargmax(profiles.mean[:, 1]))
-    assert telling(profiles, inflamed)[0].text.startswith("crp much higher: 6")
+    assert profile_words.telling(profiles, inflamed)[0].text.startswith("crp much higher: 6")
     young = int(np.nanargmin(profiles.mean[:, 0]))
-    assert "age much lower: 4" in sentence(profiles, young)
-    assert "sex f: 76 %" in sentence(profiles, young)
-    assert "sex m" not in sentence(profiles, young)
-    assert {one.cluster for one in branches(profiles)} == {0, 1, 2}
+    assert "age much lower: 4" in profile_words.sentence(profiles, young)
+    assert "sex f: 76 %" in profile_words.sentence(profiles, young)
+    assert "sex m" not in profile_words.sentence(profiles, young)
+    assert {one.cluster for one in profile_words.branches(profiles)} == {0, 1, 2}
     lines = [line for line in profile_lines(result) if isinstance(line, str)]
     assert "crp" in "".join(lines)
 
 
 def test_a_cluster_that_is_not_described_says_so(result):
     arrays = {**result.arrays, "profile_rows": result.arrays["profile_rows"] * np.array([1, 1, 0])}
-    assert "too few rows" in sentence(Profiles(tuple(COLUMNS), arrays), 2)
+    assert "too few rows" in profile_words.sentence(Profiles(tuple(COLUMNS), arrays), 2)
 
 
 def test_names_from_files_are_escaped_on_the_page():

@@ -8,14 +8,13 @@ import flareclust
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
-from flareclust.evaluation.profile_words import sentence
+from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.context import SiteContext, SiteRows
-from flareclust.protocol import registry
-from flareclust.protocol.cluster_arrays import CELLS, MEANS, ROWS
+from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import PROFILED_KNOWN, StepName, Task
 from tests.unit.experiment.test_profiles import COLUMNS, patients
@@ -78,7 +77,7 @@ def test_without_gaps_the_arrays_are_those_of_a_job_that_takes_none(missing):
 
 def test_the_tree_has_every_row_in_one_leaf(result):
     tree = profiles_of(result.arrays, result.columns).tree
-    np.testing.assert_array_equal(tree.rows[tree.leaves()].sum(axis=0), result.arrays[ROWS])
+    np.testing.assert_array_equal(tree.rows[tree.leaves()].sum(axis=0), result.arrays[cluster_arrays.ROWS])
     assert tree.accuracy > 0.8
 
 
@@ -94,17 +93,17 @@ def test_a_site_with_a_policy_says_nothing_of_its_missing_cells():
         "lloyd", gappy(), k=3, missing="mean", scale="standard", policy={"min_count": 10, "round_counts": 5}
     )
     assert (found.arrays["profile_bins"] % 5 == 0).all()
-    assert found.arrays[ROWS].sum() > 300
-    assert CELLS not in found.arrays
+    assert found.arrays[cluster_arrays.ROWS].sum() > 300
+    assert cluster_arrays.CELLS not in found.arrays
 
 
 def test_a_column_that_no_site_describes_in_a_cluster_says_nothing(result):
-    cells, means = result.arrays[CELLS].copy(), result.arrays[MEANS].copy()
+    cells, means = result.arrays[cluster_arrays.CELLS].copy(), result.arrays[cluster_arrays.MEANS].copy()
     cells[1, 1], means[1, 1] = 0, 0.0
-    profiles = profiles_of({**result.arrays, CELLS: cells, MEANS: means}, result.columns)
+    profiles = profiles_of({**result.arrays, cluster_arrays.CELLS: cells, cluster_arrays.MEANS: means}, result.columns)
     assert np.isnan(profiles.mean[1, 1])
     assert np.isnan(profiles.z[1, 1])
-    assert "crp" not in sentence(profiles, 1)
+    assert "crp" not in profile_words.sentence(profiles, 1)
 
 
 def asked(frames: dict[str, pd.DataFrame], params: dict[str, object]) -> list[tuple[str, str, dict[str, np.ndarray]]]:

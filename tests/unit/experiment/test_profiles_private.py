@@ -10,8 +10,8 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.evaluation import profile_words
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles, noisy_profiles_of
-from flareclust.evaluation.profile_words import sentence, telling
 from flareclust.experiment.reports.columns import heat_tables
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.terminal import profile_lines
@@ -81,7 +81,9 @@ def test_terminal_report_and_description_show_it(result):
     profiles = noisy_profiles_of(result.arrays, result.centroids, result.columns)
     assert all(f"{rows:,} rows" in page for rows in profiles.rows)
     inflamed = int(profiles.mean[:, 1].argmax())
-    assert "crp higher: " in sentence(profiles, inflamed) or "crp much higher: " in sentence(profiles, inflamed)
+    assert "crp higher: " in profile_words.sentence(
+        profiles, inflamed
+    ) or "crp much higher: " in profile_words.sentence(profiles, inflamed)
     assert "what is special about it" in describe(result, experiment_of(result))
 
 
@@ -159,8 +161,8 @@ def test_clusters_that_noise_could_have_made_are_named_and_nothing_is_said_of_th
         profiles.unclear()
         == "cluster 1 cannot be distinguished from noise, which moves a centroid by more than half a radius there"
     )
-    assert sentence(profiles, 1) == "cannot be distinguished from noise"
-    assert telling(profiles, 1) == []
+    assert profile_words.sentence(profiles, 1) == "cannot be distinguished from noise"
+    assert profile_words.telling(profiles, 1) == []
     assert noisy([1.0, 0.0], [[20.0, 10.0], [60.0, 12.0]]).unclear().startswith("clusters 0 and 1 cannot")
     assert noisy([2.0, 2.0], [[20.0, 10.0], [60.0, 12.0]]).unclear() == ""
 
@@ -169,12 +171,12 @@ def test_differences_are_parts_of_the_declared_range_and_none_within_noise():
     profiles = noisy([50.0, 50.0], [[20.0, 10.0], [60.0, 12.0]])
     np.testing.assert_allclose(profiles.center, [50.0, 11.5])
     np.testing.assert_allclose(profiles.of_range, [[-0.3, -0.0075], [0.1, 0.0025]])
-    assert [one.text for one in telling(profiles, 0)] == ["age much lower: 20.0 (all 50.0)"]
-    assert [one.text for one in telling(profiles, 1)] == ["age higher: 60.0 (all 50.0)"]
+    assert [one.text for one in profile_words.telling(profiles, 0)] == ["age much lower: 20.0 (all 50.0)"]
+    assert [one.text for one in profile_words.telling(profiles, 1)] == ["age higher: 60.0 (all 50.0)"]
     # 20 radii from one centroid to the next: noise of 20 / 2.5 / sqrt(2) hides 10, not 30.
     close = noisy([2.5, 2.5], [[20.0, 10.0], [60.0, 12.0]])
-    assert [one.text for one in telling(close, 0)] == ["age much lower: 20.0 (all 50.0)"]
-    assert sentence(close, 1) == "near the mean of all clusters in every column, or within noise"
+    assert [one.text for one in profile_words.telling(close, 0)] == ["age much lower: 20.0 (all 50.0)"]
+    assert profile_words.sentence(close, 1) == "near the mean of all clusters in every column, or within noise"
 
 
 def test_a_result_of_an_older_version_has_none():

@@ -9,8 +9,8 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data import datasets
-from flareclust.experiment.sweeps.sweep import Sweep, read_sweep, trials
-from flareclust.experiment.sweeps.trials import attempt_any
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 from tests.paths import ROOT
 from tests.unit.data.image_cases import grey, write
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE, sweep
@@ -18,7 +18,7 @@ from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE, sweep
 
 def test_the_example_of_the_documentation_makes_the_trials_that_it_says(tmp_path):
     (tmp_path / "grid16.toml").write_text(EXAMPLE)
-    made = trials(read_sweep(tmp_path / "grid16.toml"))
+    made = sweep_settings.trials(sweep_settings.read_sweep(tmp_path / "grid16.toml"))
     assert len(made) == 40
     labels = ["feca", "kfed k_local=4", "kfed k_local=8", "pooled rows"]
     cells = [{"algorithm": label, "partition": p} for p in ("iid", "dirichlet:0.3") for label in labels]
@@ -29,9 +29,9 @@ def test_the_example_of_the_documentation_makes_the_trials_that_it_says(tmp_path
 
 def test_the_documentation_lists_all_keys_with_their_defaults():
     rows = re.findall(r"^\| `(\w+)` \|(.*?)\| .* \|$", PAGE.split("## Output")[0], flags=re.MULTILINE)
-    assert [name for name, _ in sorted(rows)] == sorted(Sweep.model_fields)
+    assert [name for name, _ in sorted(rows)] == sorted(sweep_settings.Sweep.model_fields)
     for name, default in rows:
-        field = Sweep.model_fields[name]
+        field = sweep_settings.Sweep.model_fields[name]
         if "`" in default:
             assert json.loads(default.strip(" `")) == field.get_default(call_default_factory=True)
         else:
@@ -39,32 +39,36 @@ def test_the_documentation_lists_all_keys_with_their_defaults():
 
 
 def test_the_sweep_of_the_benchmark_has_240_trials_of_eight_algorithms(shared_data):
-    made = trials(read_sweep(ROOT / "benchmarks" / "s1_sweep.toml"))
+    made = sweep_settings.trials(sweep_settings.read_sweep(ROOT / "benchmarks" / "s1_sweep.toml"))
     assert len(made) == 240
     assert len({one.params["algorithm"] for one in made}) == 8
     assert len({one.key("s") for one in made}) == 240
 
 
 def test_cells_name_data_and_k_only_where_they_vary():
-    assert trials(sweep(data=["iris", "wine"], k=[3, 4]))[-1].name == "kfed/iid/wine/4/s1"
-    assert trials(sweep(k=3))[0].name == "kfed/iid/s0"
+    assert sweep_settings.trials(sweep(data=["iris", "wine"], k=[3, 4]))[-1].name == "kfed/iid/wine/4/s1"
+    assert sweep_settings.trials(sweep(k=3))[0].name == "kfed/iid/s0"
 
 
 def test_all_values_of_settings_are_combined():
-    made = trials(sweep(seeds=1, algorithms=[{"name": "kfed", "label": "K", "k_local": [2, 3], "min_count": [1, 2]}]))
+    made = sweep_settings.trials(
+        sweep(seeds=1, algorithms=[{"name": "kfed", "label": "K", "k_local": [2, 3], "min_count": [1, 2]}])
+    )
     assert [(one.cell["algorithm"], one.params["params"]) for one in made] == [
         (f"K k_local={k} min_count={c}", {"k_local": k, "min_count": c}) for k in (2, 3) for c in (1, 2)
     ]
 
 
 def test_a_setting_that_is_a_list_takes_a_list_of_lists():
-    made = trials(sweep(seeds=1, algorithms=[{"name": "portfolio", "members": [["feca", "kfed"], ["feca", "pooled"]]}]))
+    made = sweep_settings.trials(
+        sweep(seeds=1, algorithms=[{"name": "portfolio", "members": [["feca", "kfed"], ["feca", "pooled"]]}])
+    )
     assert [one.params["params"]["members"] for one in made] == [["feca", "kfed"], ["feca", "pooled"]]
     assert [one.cell["algorithm"] for one in made] == ["portfolio members=feca+kfed", "portfolio members=feca+pooled"]
 
 
 def test_a_trial_measures_what_a_run_measures():
-    (one,) = trials(sweep(seeds=[4], algorithms=[{"name": "kfed", "k_local": 2}]))
+    (one,) = sweep_settings.trials(sweep(seeds=[4], algorithms=[{"name": "kfed", "k_local": 2}]))
     measured = one.measure()
     result = flareclust.run("kfed", data="iris", n_sites=3, seed=4, k_local=2, profile=False)
     assert {name: measured.final[name] for name in result.metrics} == result.metrics
@@ -74,7 +78,7 @@ def test_a_trial_measures_what_a_run_measures():
 
 
 def test_yardsticks_run_in_process_beside_the_simulator():
-    made = trials(sweep(engine="simulator", algorithms=["kfed", "central"], seeds=1))
+    made = sweep_settings.trials(sweep(engine="simulator", algorithms=["kfed", "central"], seeds=1))
     assert [one.params["engine"] for one in made] == ["simulator", "inprocess"]
 
 
@@ -82,7 +86,7 @@ def test_data_are_loaded_once(monkeypatch):
     loaded = []
     load = datasets.load
     monkeypatch.setattr(datasets, "load", lambda name, gaps: loaded.append(name) or load(name))
-    made = trials(sweep(data=["iris", "wine"], partitions=["iid", "dirichlet:1"], seeds=5))
+    made = sweep_settings.trials(sweep(data=["iris", "wine"], partitions=["iid", "dirichlet:1"], seeds=5))
     for one in made[:4]:
         one.measure()
     assert loaded == ["iris", "wine"]
@@ -93,7 +97,7 @@ def test_a_trial_is_the_same_wherever_its_file_is_and_another_when_the_data_chan
         folder.mkdir(exist_ok=True)
         np.save(folder / "rows.npy", X)
         (folder / "s.toml").write_text('name="s"\ndata="rows.npy"\nk=2\nn_sites=2\nseeds=2\nalgorithms=["kfed"]')
-        return [one.key("s") for one in trials(read_sweep(folder / "s.toml"))]
+        return [one.key("s") for one in sweep_settings.trials(sweep_settings.read_sweep(folder / "s.toml"))]
 
     X = np.random.default_rng(0).normal(size=(40, 2))
     first = keys(tmp_path / "a", X)
@@ -105,15 +109,17 @@ def test_sites_with_files_of_their_own_are_swept_too(tmp_path):
     for site in ("north", "south"):
         (tmp_path / "sites").mkdir(exist_ok=True)
         np.save(tmp_path / "sites" / f"{site}.npy", np.random.default_rng(len(site)).normal(size=(30, 2)))
-    made = trials(sweep(data=str(tmp_path / "sites"), partitions="none", k=2, min_sites=2))
+    made = sweep_settings.trials(sweep(data=str(tmp_path / "sites"), partitions="none", k=2, min_sites=2))
     assert made[0].name == "kfed/none/s0"
     assert made[0].params["data"] == "sites"
-    assert attempt_any(made[0]).measured.final["inertia"] > 0
+    assert study_trials.attempt_any(made[0]).measured.final["inertia"] > 0
 
 
 def test_a_changed_image_makes_other_trials(tmp_path):
     def keys():
-        made = trials(sweep(data=str(tmp_path), partitions="none", k=2, min_sites=2, algorithms=["deepfeca"]))
+        made = sweep_settings.trials(
+            sweep(data=str(tmp_path), partitions="none", k=2, min_sites=2, algorithms=["deepfeca"])
+        )
         return {one.key("s") for one in made}
 
     for site in ("north", "south"):
@@ -131,10 +137,10 @@ def test_algorithms_that_fill_gaps_and_those_that_refuse_them_load_the_data_by_t
     values[4, 1] = ""
     table.write_text("a,b\n" + "".join(f"{a},{b}\n" for a, b in values))
     filling = {"name": "lloyd", "missing": "mean", "label": "filled"}
-    (made,) = trials(sweep(data=str(table), k=2, algorithms=[filling], seeds=1))
-    assert attempt_any(made).measured.final["inertia"] > 0
+    (made,) = sweep_settings.trials(sweep(data=str(table), k=2, algorithms=[filling], seeds=1))
+    assert study_trials.attempt_any(made).measured.final["inertia"] > 0
     with pytest.raises(UserError, match=r"^kfed/iid: .* missing"):
-        trials(sweep(data=str(table), k=2, algorithms=[filling, "kfed"]))
+        sweep_settings.trials(sweep(data=str(table), k=2, algorithms=[filling, "kfed"]))
 
 
 @pytest.mark.parametrize(
@@ -184,24 +190,24 @@ def test_algorithms_that_fill_gaps_and_those_that_refuse_them_load_the_data_by_t
 )
 def test_a_bad_sweep_is_refused_in_one_line_before_anything_runs(settings, words):
     with pytest.raises(UserError, match=words) as caught:
-        trials(sweep(**settings))
+        sweep_settings.trials(sweep(**settings))
     assert "\n" not in str(caught.value)
 
 
 def test_data_without_known_k_ask_for_it(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((9, 2)))
     with pytest.raises(UserError, match="kfed/iid: k is not known"):
-        trials(sweep(data=str(tmp_path / "rows.npy")))
+        sweep_settings.trials(sweep(data=str(tmp_path / "rows.npy")))
     with pytest.raises(UserError, match='is a folder; for one file per site say partitions = "none"'):
-        trials(sweep(data=str(tmp_path)))
+        sweep_settings.trials(sweep(data=str(tmp_path)))
 
 
 def test_files_that_are_no_sweeps_are_refused_by_name(tmp_path):
     with pytest.raises(UserError, match=r"absent\.toml cannot be read: No such file"):
-        read_sweep(tmp_path / "absent.toml")
+        sweep_settings.read_sweep(tmp_path / "absent.toml")
     (tmp_path / "s.toml").write_text("name = ")
     with pytest.raises(UserError, match=r"s\.toml is not a TOML file"):
-        read_sweep(tmp_path / "s.toml")
+        sweep_settings.read_sweep(tmp_path / "s.toml")
     (tmp_path / "s.toml").write_text('name = "x"')
     with pytest.raises(UserError, match=r"s\.toml: the setting 'data' is missing; the setting 'algorithms' is missing"):
-        read_sweep(tmp_path / "s.toml")
+        sweep_settings.read_sweep(tmp_path / "s.toml")

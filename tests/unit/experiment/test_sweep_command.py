@@ -10,7 +10,7 @@ import pytest
 from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.entry import QUIET
 from flareclust.cli.main import main
-from flareclust.experiment.sweeps.trials import TrialResult, TrialRun
+from flareclust.experiment.sweeps import trials as study_trials
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
 
 
@@ -106,7 +106,9 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
 
     def attempt(trial):
         calls.append(trial)
-        return TrialRun(trial, *((TrialResult({}), None) if len(calls) == 1 else (None, "no quorum")))
+        return study_trials.TrialRun(
+            trial, *((study_trials.TrialResult({}), None) if len(calls) == 1 else (None, "no quorum"))
+        )
 
     def interrupt(run, numbers, workers):
         for number in range(3):

@@ -8,17 +8,19 @@ import numpy as np
 
 import flareclust
 from flareclust.data.datasets import load
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
 from flareclust.experiment.sweeps.compare import compare_page
 from flareclust.experiment.sweeps.report import StudySummary
-from flareclust.experiment.sweeps.sweep import Sweep, trials
-from flareclust.experiment.sweeps.trials import Trial, TrialResult, TrialRun
 from flareclust.flows.study import StudyRunner
 
 
 def run(cell, seed, params=None, error=None, **final):
-    trial = Trial(cell, seed, {"algorithm": "kfed", "params": params or {}}, measure=lambda: TrialResult(final))
-    return TrialRun(trial, None if error else TrialResult(final), error)
+    trial = study_trials.Trial(
+        cell, seed, {"algorithm": "kfed", "params": params or {}}, measure=lambda: study_trials.TrialResult(final)
+    )
+    return study_trials.TrialRun(trial, None if error else study_trials.TrialResult(final), error)
 
 
 def cell(algorithm, partition="iid", **more):
@@ -146,8 +148,8 @@ def test_a_split_is_said_and_what_has_no_partner_is_none():
 
 
 def test_a_trial_keeps_the_means_of_its_rows_and_its_file_has_them(tmp_path):
-    sweep = Sweep(name="s", data="iris", algorithms=["lloyd"], seeds=1, n_sites=3)
-    (done,) = StudyRunner("s", file=tmp_path / "trials.jsonl", track=False)(trials(sweep))
+    sweep = sweep_settings.Sweep(name="s", data="iris", algorithms=["lloyd"], seeds=1, n_sites=3)
+    (done,) = StudyRunner("s", file=tmp_path / "trials.jsonl", track=False)(sweep_settings.trials(sweep))
     found = done.measured.clusters
     result = flareclust.run("lloyd", "iris", n_sites=3)
     X = load("iris").X
@@ -158,6 +160,6 @@ def test_a_trial_keeps_the_means_of_its_rows_and_its_file_has_them(tmp_path):
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
     expected = [np.sqrt((scaled[result.labels == r].var(axis=0)).sum()) for r in range(3)]
     np.testing.assert_allclose(found.spread, expected, rtol=1e-5)
-    (again,) = StudyRunner("s", file=tmp_path / "trials.jsonl", track=False)(trials(sweep))
+    (again,) = StudyRunner("s", file=tmp_path / "trials.jsonl", track=False)(sweep_settings.trials(sweep))
     assert again.resumed
     assert again.measured.clusters == found

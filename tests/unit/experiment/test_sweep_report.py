@@ -7,15 +7,19 @@ import pytest
 from matplotlib.colors import to_hex
 
 from flareclust.experiment.sweeps import report as sweep_report
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.figure import sweep_figure
-from flareclust.experiment.sweeps.trials import Cell, TrialResult, TrialRun
 from flareclust.plotting.style import PALETTE, save
 from tests.unit.experiment.sweep_cases import trial
 
 CELLS = [
-    Cell({"algorithm": "feca", "partition": "iid"}, {"l2": 2.0, "ari": 0.5}, {"l2": 0.25, "ari": 0.0}, 4, 0),
-    Cell({"algorithm": "a|b", "partition": "iid"}, {"l2": 100.0, "extra": 1 / 3}, {"l2": 3.0, "extra": 0.0}, 3, 1),
-    Cell({"algorithm": "feca", "partition": "beta:1"}, {}, {}, 0, 4),
+    study_trials.Cell(
+        {"algorithm": "feca", "partition": "iid"}, {"l2": 2.0, "ari": 0.5}, {"l2": 0.25, "ari": 0.0}, 4, 0
+    ),
+    study_trials.Cell(
+        {"algorithm": "a|b", "partition": "iid"}, {"l2": 100.0, "extra": 1 / 3}, {"l2": 3.0, "extra": 0.0}, 3, 1
+    ),
+    study_trials.Cell({"algorithm": "feca", "partition": "beta:1"}, {}, {}, 0, 4),
 ]
 
 
@@ -42,14 +46,17 @@ def test_the_csv_table_has_full_precision():
 
 
 def test_cells_with_other_axes_share_a_table():
-    cells = [Cell({"m": "2"}, {"x": 1.0}, {"x": 0.0}, 1, 0), Cell({"k": "3"}, {"x": 2.0}, {"x": 0.0}, 1, 0)]
+    cells = [
+        study_trials.Cell({"m": "2"}, {"x": 1.0}, {"x": 0.0}, 1, 0),
+        study_trials.Cell({"k": "3"}, {"x": 2.0}, {"x": 0.0}, 1, 0),
+    ]
     rows = [line.split(" | ") for line in summary(cells).markdown().splitlines()]
     assert rows[0][:2] == ["| m", "k"]
     assert [row[:2] for row in rows[2:]] == [["| 2", ""], ["| ", "3"]]
 
 
 def test_no_two_of_a_hundred_series_look_alike():
-    cells = [Cell({"algorithm": str(i)}, {"l2": 1.0}, {"l2": 0.0}, 1, 0) for i in range(100)]
+    cells = [study_trials.Cell({"algorithm": str(i)}, {"l2": 1.0}, {"l2": 0.0}, 1, 0) for i in range(100)]
     lines = [bar.lines[0] for bar in sweep_figure(cells).axes[0].containers]
     assert len({(line.get_marker(), line.get_color()) for line in lines}) == 100
 
@@ -70,19 +77,25 @@ def test_no_two_of_a_hundred_series_look_alike():
     ],
 )
 def test_means_have_as_many_digits_as_their_deviation_bears(mean, std, text):
-    assert sweep_report.spread(Cell({}, {"x": mean}, {"x": std}, 3, 0), "x") == text
+    assert sweep_report.spread(study_trials.Cell({}, {"x": mean}, {"x": std}, 3, 0), "x") == text
 
 
 def test_each_reason_is_reported_once():
     errors = ["few rows", "no quorum", "few rows", None]
-    done = [TrialRun(trial(seed=i), None if error else TrialResult({}), error) for i, error in enumerate(errors)]
+    done = [
+        study_trials.TrialRun(trial(seed=i), None if error else study_trials.TrialResult({}), error)
+        for i, error in enumerate(errors)
+    ]
     found = sweep_report.StudySummary.of(done)
     assert found.reasons == [("few rows", 2, "a/iid/s0"), ("no quorum", 1, "a/iid/s1")]
     assert found.to_json()["failed"] == 3
 
 
 def test_reasons_and_places_have_lines_of_their_own(capsys):
-    fine, bad = TrialRun(trial(seed=0), TrialResult({"l2": 1.0})), TrialRun(trial(seed=1), None, "few rows")
+    fine, bad = (
+        study_trials.TrialRun(trial(seed=0), study_trials.TrialResult({"l2": 1.0})),
+        study_trials.TrialRun(trial(seed=1), None, "few rows"),
+    )
     sweep_report.print_sweep([fine, bad], ["files: here"])
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "1 of 2 trials failed:",
@@ -97,7 +110,12 @@ def test_without_a_terminal_every_tenth_is_one_line(capsys):
     with sweep_report.sweep_progress(25) as on_done:
         for i in range(25):
             on_done(
-                TrialRun(trial(seed=i), None if i == 24 else TrialResult({}), "bad" if i == 24 else None, resumed=i < 5)
+                study_trials.TrialRun(
+                    trial(seed=i),
+                    None if i == 24 else study_trials.TrialResult({}),
+                    "bad" if i == 24 else None,
+                    resumed=i < 5,
+                )
             )
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" trials")[0] for line in lines] == [f"{n} of 25" for n in (3, 5, 8, 10, 13, 15, 18, 20, 23, 25)]
@@ -118,7 +136,7 @@ def marks(axes):
 
 def test_the_figure_has_a_group_per_partition_and_a_mark_per_algorithm():
     cells = [
-        Cell({"algorithm": a, "partition": p}, {"ari": m, "l2": 10 * m}, {"ari": 0.0, "l2": 1.5}, 5, 0)
+        study_trials.Cell({"algorithm": a, "partition": p}, {"ari": m, "l2": 10 * m}, {"ari": 0.0, "l2": 1.5}, 5, 0)
         for a, p, m in [("x", "iid", 1.0), ("y", "iid", 2.0), ("x", "beta:1", 3.0)]
     ]
     figure = sweep_figure(cells, title="T")
@@ -140,7 +158,7 @@ def test_the_figure_has_a_group_per_partition_and_a_mark_per_algorithm():
 
 def test_means_far_apart_are_drawn_on_a_logarithmic_axis_with_bars_that_stay_above_nought():
     cells = [
-        Cell({"algorithm": a, "partition": "iid"}, {"l2": m}, {"l2": s}, 5, 0)
+        study_trials.Cell({"algorithm": a, "partition": "iid"}, {"l2": m}, {"l2": s}, 5, 0)
         for a, m, s in [("x", 1, 5), ("y", 99, 1)]
     ]
     (axes,) = sweep_figure(cells).axes
@@ -151,7 +169,9 @@ def test_means_far_apart_are_drawn_on_a_logarithmic_axis_with_bars_that_stay_abo
 
 def test_further_axes_have_panels_and_cells_without_the_quality_no_mark(tmp_path):
     cells = [
-        Cell({"algorithm": "$a_b$", "partition": "iid", "k": k}, mean, dict.fromkeys(mean, 0.1), len(mean), 1)
+        study_trials.Cell(
+            {"algorithm": "$a_b$", "partition": "iid", "k": k}, mean, dict.fromkeys(mean, 0.1), len(mean), 1
+        )
         for k, mean in [("3", {"inertia": 2.0}), ("4", {"inertia": 1.0}), ("5", {})]
     ]
     figure = sweep_figure(cells)

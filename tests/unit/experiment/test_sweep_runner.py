@@ -5,28 +5,28 @@ import json
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.sweeps.sweep import RUNNERS, SweepRunner, parse_runner, trials
-from flareclust.experiment.sweeps.trials import attempt_any, attempt_elsewhere, measure_message, trial_message
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 from tests.unit.experiment.sweep_cases import sweep, trial
 
 
 def through_json(message):
     """Measure as a worker does that gets nothing but JSON."""
-    return json.loads(json.dumps(measure_message(json.loads(json.dumps(message)))))
+    return json.loads(json.dumps(study_trials.measure_message(json.loads(json.dumps(message)))))
 
 
 @pytest.mark.parametrize(
     ("text", "runner"),
     [
-        ("threads", SweepRunner()),
-        ("processes", SweepRunner("processes")),
-        ("dask", SweepRunner("dask")),
-        ("dask:tcp://10.0.0.5:8786", SweepRunner("dask", "tcp://10.0.0.5:8786")),
-        ("ray:ray://head:10001", SweepRunner("ray", "ray://head:10001")),
+        ("threads", sweep_settings.SweepRunner()),
+        ("processes", sweep_settings.SweepRunner("processes")),
+        ("dask", sweep_settings.SweepRunner("dask")),
+        ("dask:tcp://10.0.0.5:8786", sweep_settings.SweepRunner("dask", "tcp://10.0.0.5:8786")),
+        ("ray:ray://head:10001", sweep_settings.SweepRunner("ray", "ray://head:10001")),
     ],
 )
 def test_a_runner_is_a_name_and_maybe_an_address(text, runner):
-    assert parse_runner(text) == runner
+    assert sweep_settings.parse_runner(text) == runner
     assert sweep(runner=text).runner == text
     assert runner.local == (text == "threads")
 
@@ -45,7 +45,7 @@ def test_other_runners_are_refused_before_anything_runs(text, told):
         sweep(runner=text)
 
 
-@pytest.mark.parametrize("name", [name for name, extra in RUNNERS.items() if extra])
+@pytest.mark.parametrize("name", [name for name, extra in sweep_settings.RUNNERS.items() if extra])
 def test_a_missing_package_is_named_in_one_line(monkeypatch, name, tmp_path):
     from flareclust.studies.sweeps import sweep as run
 
@@ -53,17 +53,17 @@ def test_a_missing_package_is_named_in_one_line(monkeypatch, name, tmp_path):
     study = {"name": "a", "data": "iris", "algorithms": ["kfed"], "seeds": 1}
     with pytest.raises(UserError) as told:
         run(study, runner=name, out=tmp_path / "out")
-    assert f"flareclust[{RUNNERS[name]}]" in str(told.value)
+    assert f"flareclust[{sweep_settings.RUNNERS[name]}]" in str(told.value)
     assert f"the runner '{name}' needs prefect" in str(told.value)
     assert "\n" not in str(told.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_worker_measures_what_a_thread_does_bit_for_bit():
-    for one in trials(
+    for one in sweep_settings.trials(
         sweep(algorithms=["kfed", {"name": "lloyd", "start": "spectral"}], partitions=["iid", "dirichlet:0.5"], seeds=1)
     ):
-        here, there = attempt_any(one), attempt_elsewhere(one, through_json)
+        here, there = study_trials.attempt_any(one), study_trials.attempt_elsewhere(one, through_json)
         assert there.error is None
         assert there.trial is one
         assert there.measured.final == here.measured.final
@@ -75,8 +75,8 @@ def test_files_are_sent_as_absolute_paths_and_must_be_the_same_at_the_worker(tmp
     monkeypatch.chdir(tmp_path)
     rows = "x,y\n" + "\n".join(f"{i % 7},{i % 5}" for i in range(60)) + "\n"
     (tmp_path / "rows.csv").write_text(rows)
-    (one,) = trials(sweep(data="rows.csv", k=2, seeds=1))
-    message = trial_message(one)
+    (one,) = sweep_settings.trials(sweep(data="rows.csv", k=2, seeds=1))
+    message = study_trials.trial_message(one)
     assert message["experiment"]["data"] == str(tmp_path / "rows.csv")
     monkeypatch.chdir("/")
     assert "error" not in through_json(message)
@@ -85,14 +85,17 @@ def test_files_are_sent_as_absolute_paths_and_must_be_the_same_at_the_worker(tmp
 
 
 def test_a_failure_at_the_worker_and_a_lost_worker_cost_their_trial():
-    (one,) = trials(sweep(seeds=1))
-    assert attempt_elsewhere(one, lambda message: {"error": "no quorum"}).error == "no quorum"
+    (one,) = sweep_settings.trials(sweep(seeds=1))
+    assert study_trials.attempt_elsewhere(one, lambda message: {"error": "no quorum"}).error == "no quorum"
 
     def lost(message):
         raise ConnectionError("the worker is gone")
 
-    assert attempt_elsewhere(one, lost).error == "its worker did not finish it: ConnectionError: the worker is gone"
+    assert (
+        study_trials.attempt_elsewhere(one, lost).error
+        == "its worker did not finish it: ConnectionError: the worker is gone"
+    )
 
 
 def test_only_trials_of_a_sweep_can_be_sent():
-    assert "only the trials of a sweep can run" in attempt_elsewhere(trial(), through_json).error
+    assert "only the trials of a sweep can run" in study_trials.attempt_elsewhere(trial(), through_json).error

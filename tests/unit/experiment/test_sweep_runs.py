@@ -10,8 +10,8 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.sweeps import folder
-from flareclust.experiment.sweeps.sweep import trials
-from flareclust.experiment.sweeps.trials import TrialResult, attempt_any, by_cell
+from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.flows.study import StudyRunner
 from tests.unit.experiment.sweep_cases import sweep, trial
 
@@ -22,12 +22,12 @@ class Counting:
     def __init__(self, value: float = 1.0, broken: Exception | None = None) -> None:
         self.value, self.broken, self.calls = value, broken, 0
 
-    def __call__(self) -> TrialResult:
+    def __call__(self) -> study_trials.TrialResult:
         self.calls += 1
         if self.broken is not None:
             raise self.broken
         rounds = [{"round": 0.0, "moved": self.value / 3}, {"round": 1.0, "moved": 1e-17}]
-        return TrialResult({"l2": self.value, "ari": None}, {"seconds": 0.1}, rounds)
+        return study_trials.TrialResult({"l2": self.value, "ari": None}, {"seconds": 0.1}, rounds)
 
 
 def test_finished_trials_are_not_run_again_and_are_the_same_to_the_last_bit(tmp_path):
@@ -89,12 +89,12 @@ def test_an_interrupt_lets_running_trials_end_and_starts_no_other(tmp_path, monk
 
     monkeypatch.setattr(folder, "ThreadPoolExecutor", Pool)
 
-    def interrupted() -> TrialResult:
+    def interrupted() -> study_trials.TrialResult:
         ended = False
         while not ended:  # a signal just before the main thread starts to wait is only seen with the next one
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             ended = cancelled.wait(5)
-        return TrialResult({"l2": 2.0})
+        return study_trials.TrialResult({"l2": 2.0})
 
     last = Counting()
     todo = [trial(seed=0), trial(seed=1, measure=interrupted), *(trial(seed=i, measure=last) for i in (2, 3))]
@@ -121,14 +121,20 @@ def test_the_trials_of_another_study_are_never_mixed_in(tmp_path):
 
 
 def test_numbers_that_are_not_finite_are_stored_as_none_or_left_out():
-    done = attempt_any(
-        trial(measure=lambda: TrialResult({"a": math.nan, "b": math.inf, "c": 1}, {"x": math.nan}, [{"round": 0}]))
+    done = study_trials.attempt_any(
+        trial(
+            measure=lambda: study_trials.TrialResult(
+                {"a": math.nan, "b": math.inf, "c": 1}, {"x": math.nan}, [{"round": 0}]
+            )
+        )
     )
-    assert done.measured == TrialResult({"a": None, "b": None, "c": 1.0}, {}, [{"round": 0.0}])
+    assert done.measured == study_trials.TrialResult({"a": None, "b": None, "c": 1.0}, {}, [{"round": 0.0}])
 
 
 def test_more_workers_come_to_the_same(tmp_path):
-    todo = trials(sweep(algorithms=["kfed", "feca", "central"], partitions=["iid", "dirichlet:0.5"], seeds=3))
+    todo = sweep_settings.trials(
+        sweep(algorithms=["kfed", "feca", "central"], partitions=["iid", "dirichlet:0.5"], seeds=3)
+    )
     alone = StudyRunner("s", file=tmp_path / "1.jsonl", track=False, workers=1)(todo)
     beside = StudyRunner("s", file=tmp_path / "4.jsonl", track=False, workers=4)(todo)
     assert [one.measured.final for one in alone] == [one.measured.final for one in beside]
@@ -138,8 +144,10 @@ def test_more_workers_come_to_the_same(tmp_path):
 
 
 def test_cells_of_the_table_are_those_of_the_trials():
-    done = [attempt_any(trial(name, seed, measure=Counting(seed + 1.0))) for name in "ab" for seed in (0, 1)]
-    assert [(cell.cell["algorithm"], cell.mean["l2"], cell.std["l2"]) for cell in by_cell(done)] == [
+    done = [
+        study_trials.attempt_any(trial(name, seed, measure=Counting(seed + 1.0))) for name in "ab" for seed in (0, 1)
+    ]
+    assert [(cell.cell["algorithm"], cell.mean["l2"], cell.std["l2"]) for cell in study_trials.by_cell(done)] == [
         ("a", 1.5, 0.5),
         ("b", 1.5, 0.5),
     ]

@@ -6,7 +6,7 @@ import flareclust
 from flareclust import estimators
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.sweeps.sweep import Sweep
+from flareclust.experiment.sweeps import sweep as sweep_settings
 
 RUN = {
     "n_clusters": "k",
@@ -39,7 +39,7 @@ def test_estimators_and_sweeps_do_so_too():
     with pytest.raises(TypeError, match=r"did you mean 'n_clusters'\?"):
         estimators.FeCA(k=3)
     with pytest.raises(UserError, match=r"did you mean 'n_sites'\?"):
-        Sweep(name="s", data="iris", algorithms=["feca"], num_clients=3)
+        sweep_settings.Sweep(name="s", data="iris", algorithms=["feca"], num_clients=3)
 
 
 @pytest.mark.parametrize(

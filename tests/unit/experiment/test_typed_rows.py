@@ -134,14 +134,14 @@ def test_a_schema_is_for_files(hospitals):
 
 
 def test_a_sweep_over_hospitals(hospitals):
-    from flareclust.experiment.sweeps.sweep import read_sweep, trials
-    from flareclust.experiment.sweeps.trials import run_plain
+    from flareclust.experiment.sweeps import sweep as sweep_settings
+    from flareclust.experiment.sweeps import trials as study_trials
 
     (hospitals / "sweep.toml").write_text(
         'name = "h"\ndata = "data"\npartitions = "none"\nschema = "schema.yaml"\ntruth = "diagnosis"\nseeds = 1\n'
         'algorithms = ["pooled", "feca"]\n'
     )
-    done = run_plain(trials(read_sweep(hospitals / "sweep.toml")))
+    done = study_trials.run_plain(sweep_settings.trials(sweep_settings.read_sweep(hospitals / "sweep.toml")))
     assert [one.measured.final["ari"] for one in done] == [1.0, 1.0]
 
 

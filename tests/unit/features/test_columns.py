@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust.data.tables import Table
-from flareclust.features.alignment import DESCRIPTION, codes_of, describe, own_view, places
+from flareclust.features import alignment
 from flareclust.features.columns import Columns, by_site, common, gather, in_common, restored, sharing
 from flareclust.protocol.schema import Schema
 from tests.examples import examples
@@ -19,7 +19,9 @@ def table(names: str, n: int = 5, seed: int = 0, **more) -> Table:
 
 
 def replies(sites: dict[str, Table], *, sums: bool = False, min_count: int = 2) -> dict:
-    return {s: DESCRIPTION.pack(describe(t, sums=sums, min_count=min_count)) for s, t in sites.items()}
+    return {
+        s: alignment.DESCRIPTION.pack(alignment.describe(t, sums=sums, min_count=min_count)) for s, t in sites.items()
+    }
 
 
 def test_the_union_keeps_the_order_of_the_sites_and_knows_who_has_what():
@@ -36,11 +38,11 @@ def test_the_union_keeps_the_order_of_the_sites_and_knows_who_has_what():
 
 
 def test_only_names_and_the_number_of_rows_leave_a_site_unless_sums_are_asked_for():
-    sent = describe(table("age crp", n=7), sums=False, min_count=2)
+    sent = alignment.describe(table("age crp", n=7), sums=False, min_count=2)
     assert sent["rows"] == 7
     assert not sent["mean"].size
     assert not sent["m2"].size
-    assert set(sent) == set(DESCRIPTION.fields)
+    assert set(sent) == set(alignment.DESCRIPTION.fields)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -64,7 +66,7 @@ def test_a_constant_column_is_centred_and_not_divided_by_zero():
     rows = np.column_stack([np.full(6, 4.0), np.arange(6.0)])
     columns = gather(replies({"s": Table(rows, ("same", "other"))}, sums=True), sums=True)
     assert columns.deviation[0] == 1.0
-    X, _ = own_view(Table(rows, ("same", "other")), columns.sent())
+    X, _ = alignment.own_view(Table(rows, ("same", "other")), columns.sent())
     assert not X[:, 0].any()
     assert X[:, 1].std() == pytest.approx(1.0)
 
@@ -75,7 +77,7 @@ def test_a_constant_column_is_centred_and_not_divided_by_zero():
     ids=["two rows", "one row repeated", "the mean is a row"],
 )
 def test_sums_that_would_tell_a_row_stay_at_the_site(rows):
-    sent = describe(Table(np.array(rows), ("a", "b")), sums=True, min_count=1)
+    sent = alignment.describe(Table(np.array(rows), ("a", "b")), sums=True, min_count=1)
     assert not sent["mean"].size
     assert not sent["m2"].size
 
@@ -137,7 +139,7 @@ def test_two_codes_never_have_the_same_name():
 
 def test_codes_depend_on_the_salt():
     plain, salted, other = table("crp"), table("crp", salt="one"), table("crp", salt="two")
-    assert len({int(codes_of(t)[0]) for t in (plain, salted, other)}) == 3
+    assert len({int(alignment.codes_of(t)[0]) for t in (plain, salted, other)}) == 3
 
 
 def test_sites_with_different_salts_are_informed():
@@ -162,7 +164,7 @@ def test_sites_without_names_match_only_with_as_many_columns():
 def test_a_site_sees_its_own_columns_in_the_order_of_the_federation():
     columns = gather(replies({"a": table("x y z"), "b": table("z w x", seed=1)}), sums=False)
     mine = table("z w x", seed=1)
-    X, has = own_view(mine, columns.sent())
+    X, has = alignment.own_view(mine, columns.sent())
     assert [columns.names[j] for j in has] == ["x", "z", "w"]
     np.testing.assert_array_equal(X, mine.X[:, [2, 0, 1]])
     np.testing.assert_array_equal(columns.spread("b", X)[:, columns.mask("b")], X)
@@ -171,15 +173,15 @@ def test_a_site_sees_its_own_columns_in_the_order_of_the_federation():
 
 def test_a_column_that_the_federation_does_not_know_is_left_out_and_none_at_all_refuses():
     columns = gather(replies({"a": table("x y")}), sums=False)
-    X, has = own_view(table("new y"), columns.sent())
+    X, has = alignment.own_view(table("new y"), columns.sent())
     assert has.tolist() == [1]
     assert X.shape == (5, 1)
     with pytest.raises(Refusal, match="shares no column with the federation"):
-        own_view(table("new other"), columns.sent())
+        alignment.own_view(table("new other"), columns.sent())
 
 
 def test_places_says_where_each_column_is_and_minus_one_for_none():
-    assert places(np.array([7, 8, 9]), np.array([9, 7])).tolist() == [1, -1, 0]
+    assert alignment.places(np.array([7, 8, 9]), np.array([9, 7])).tolist() == [1, -1, 0]
 
 
 def test_what_is_sent_and_kept_is_the_columns_again():
@@ -230,7 +232,7 @@ def packed(text: bytes) -> np.ndarray:
 def test_a_malformed_description_is_refused_before_anything_is_made_of_it(change, words):
     good = replies({"s": table("x y")})["s"]
     with pytest.raises(BadMessage, match=words):
-        DESCRIPTION.check(good | change)
+        alignment.DESCRIPTION.check(good | change)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -241,6 +243,6 @@ def test_any_printable_names_travel(names):
 
 
 def test_the_description_has_no_axis_as_long_as_the_data():
-    assert isinstance(DESCRIPTION, Schema)
-    few, many = (describe(table("x y", n=n), sums=True, min_count=2) for n in (10, 1000))
+    assert isinstance(alignment.DESCRIPTION, Schema)
+    few, many = (alignment.describe(table("x y", n=n), sums=True, min_count=2) for n in (10, 1000))
     assert {k: v.shape for k, v in few.items()} == {k: v.shape for k, v in many.items()}

@@ -8,7 +8,7 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Table, read_table
 from flareclust.engines.late_sites import place
-from flareclust.evaluation.metrics import ari
+from flareclust.evaluation import metrics
 from flareclust.experiment.tables import late_rows
 from flareclust.experiment.tables.late_rows import place_file
 from flareclust.features.result import place_rows
@@ -61,7 +61,7 @@ def test_a_site_that_comes_late_with_the_rows_of_another_gets_its_labels(name, s
     result = flareclust.run(name, folder, k=4, partition="none", scale=scale, out=tmp_path / "out")
     placed = place_file(tmp_path / "out", folder / "south.csv", "late")[0]
     if name == "proxy":  # whose labels are those of the merged local clusters
-        assert ari(placed, result.site_labels["south"]) > 0.98
+        assert metrics.ari(placed, result.site_labels["south"]) > 0.98
     else:
         np.testing.assert_array_equal(placed, result.site_labels["south"])
     with pytest.raises(UserError, match="south took part"):
@@ -87,7 +87,7 @@ def test_a_late_site_with_a_new_column_is_placed_by_the_columns_that_are_known(n
     late.to_csv(tmp_path / "late.csv", index=False)
     placed = place_file(tmp_path / "out", tmp_path / "late.csv", "late")[0]
     known = flareclust.run(name, folder, k=4, partition="none").site_labels["south"]
-    assert ari(placed, known) > 0.99
+    assert metrics.ari(placed, known) > 0.99
 
 
 def test_a_late_site_without_a_known_column_is_informed(folder, tmp_path):
@@ -117,7 +117,7 @@ def test_rows_go_by_what_several_centroids_know():
     }
     for scale in ("none", "standard"):
         result = flareclust.run("masked", sites, k=2, k_local=1, scale=scale)
-        assert ari(result.labels, np.repeat([0, 1], 100)) == 1.0
+        assert metrics.ari(result.labels, np.repeat([0, 1], 100)) == 1.0
         assert np.isnan(result.centroids).sum() == 2, "nobody knows column a of the one cluster, and c of the other"
 
 

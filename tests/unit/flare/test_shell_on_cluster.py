@@ -15,7 +15,7 @@ from nvflare.apis.event_type import EventType
 from flareclust._foundation.errors import Refusal
 from flareclust.aggregators.base import unpack
 from flareclust.core.part_kmeans import _kmeans
-from flareclust.data.file_formats import FileFingerprint
+from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.pooled import PooledExecutor
@@ -199,7 +199,7 @@ def test_site_check_describes_the_cluster(local, two_workers, capsys):
 @pytest.mark.smoke
 def test_other_versions_and_unseen_files_are_named_with_their_worker(local, on_cluster, monkeypatch, tmp_path):
     client = on_cluster.parts._client
-    missing = FileFingerprint(tmp_path / "rows" / "part.77.parquet", 1, 1)
+    missing = file_formats.FileFingerprint(tmp_path / "rows" / "part.77.parquet", 1, 1)
     with pytest.raises(site_cluster.ClusterUnusable, match=r"worker tcp://127.* does not see 1 of the 1 files"):
         site_cluster._check_workers(client, [missing])
     monkeypatch.setattr(site_cluster, "__version__", "0.0.1")

@@ -11,7 +11,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.log_streaming import LogStreamer
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.masked import MaskedExecutor
-from flareclust.features.alignment import codes_of
+from flareclust.features import alignment
 from flareclust.personal.executor import FedAvgExecutor
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.protocol.task import StepName, Task
@@ -19,7 +19,7 @@ from tests.computed import computed
 
 NAMES = ("a", "b")
 TABLE = Table(np.random.default_rng(0).normal(size=(60, 2)), NAMES)
-COLUMNS = {"columns": codes_of(TABLE)}
+COLUMNS = {"columns": alignment.codes_of(TABLE)}
 GRID = {"low": np.zeros(2), "width": np.ones(2)}
 
 

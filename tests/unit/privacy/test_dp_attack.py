@@ -8,15 +8,14 @@ import pytest
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import _SQUARE, COUNT, UNIT
 from flareclust.executors.dp_base import AXES_START, MOMENTS_START, PrivateExecutor
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.privacy.dp import mechanism
-from flareclust.privacy.dp.accounting import epsilon_of, rho_of
+from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import usual
 from flareclust.privacy.policy import DifferentialPrivacy
@@ -52,7 +51,7 @@ class Attacked(NamedTuple):
 
 
 def moments(message: Message) -> FloatArray:
-    return UNIT * np.concatenate([np.atleast_1d(message[name]) for name in ("rows", "values", "squares")])
+    return dp_sums.UNIT * np.concatenate([np.atleast_1d(message[name]) for name in ("rows", "values", "squares")])
 
 
 def second_moments(message: Message) -> FloatArray:
@@ -61,13 +60,13 @@ def second_moments(message: Message) -> FloatArray:
 
 
 def sums(message: Message) -> FloatArray:
-    scaled = (UNIT * message["shifts"], COUNT * message["rows"], _SQUARE * message["squares"])
+    scaled = (dp_sums.UNIT * message["shifts"], dp_sums.COUNT * message["rows"], dp_sums._SQUARE * message["squares"])
     return np.concatenate([part.ravel() for part in scaled])
 
 
 def job(share: float) -> float:
     """Return the epsilon of a job of which a release of this share claims EPSILON."""
-    return epsilon_of(rho_of(EPSILON, DELTA) / share, DELTA)
+    return accounting.epsilon_of(accounting.rho_of(EPSILON, DELTA) / share, DELTA)
 
 
 RELEASES = {
@@ -101,7 +100,12 @@ def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     epsilon = attacked.executor.params.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
     terms = DPSession(
-        Box(LOW[: attacked.d], HIGH[: attacked.d]), dp, "job", Free.in_memory(), rho_of(epsilon, DELTA), attacked.sites
+        Box(LOW[: attacked.d], HIGH[: attacked.d]),
+        dp,
+        "job",
+        Free.in_memory(),
+        accounting.rho_of(epsilon, DELTA),
+        attacked.sites,
     )
     task = Task(attacked.step, 0, attacked.arrays, "site-1")
     rows, rng = data[:, : attacked.d], stream(0, 0, "site-1")

@@ -9,10 +9,9 @@ from scipy.special import logsumexp
 import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.core.dp.sums import cluster_sensitivity
+from flareclust.core.dp import sums as dp_sums
 from flareclust.executors.dp_lloyd import UPDATE, DPLloydExecutor
-from flareclust.privacy.dp import mechanism
-from flareclust.privacy.dp.accounting import rho_of
+from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.dp.mechanism import SharedNoise, deviation_of_total, rho_of_sum
 from flareclust.privacy.job_sums import SecureSums
@@ -172,8 +171,8 @@ def test_a_server_that_lists_sites_of_its_own_gets_no_smaller_share(named, words
     assert not shares
     assert not ledger.spent().total
     asked_with_invented_sites(session(ledger, ("a", "b", "c")), 0)
-    rho = 0.2 * rho_of(1.0, 1e-5)
-    assert shares == [pytest.approx(mechanism.sigma(cluster_sensitivity(), rho) / math.sqrt(2))]
+    rho = 0.2 * accounting.rho_of(1.0, 1e-5)
+    assert shares == [pytest.approx(mechanism.sigma(dp_sums.cluster_sensitivity(), rho) / math.sqrt(2))]
     assert ledger.spent().total == pytest.approx(rho)
 
 
@@ -190,7 +189,7 @@ def test_a_federation_with_secure_sums_spends_what_it_asks_for_and_has_less_nois
     ledgers = []
     monkeypatch.setattr(Ledger, "in_memory", classmethod(lambda cls: ledgers.append(cls(None)) or ledgers[-1]))
     own = policy(epsilon=1.0, budget=1.0)
-    asked = rho_of(1.0, 1e-5)
+    asked = accounting.rho_of(1.0, 1e-5)
     for d, step in ((3, "grid"), (3, "axes"), (3, "spread")):
         ledgers.clear()
         rows = {f"site-{i}": data[:, :d] for i, data in enumerate(np.array_split(np.concatenate([*sites.values()]), 5))}

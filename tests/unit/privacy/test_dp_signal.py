@@ -7,7 +7,7 @@ import flareclust
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES
-from flareclust.core.dp.sums import CLEAR, signal_to_noise
+from flareclust.core.dp import sums as dp_sums
 from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.executors.dp_lloyd import BOUNDS
 from flareclust.executors.dp_oneshot import GRID_SHARE
@@ -15,7 +15,7 @@ from flareclust.experiment.reports import terminal
 from flareclust.experiment.reports.summary import budget_split
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol.cluster_arrays import REACH, SIGNAL
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
@@ -32,9 +32,9 @@ def wide(rng) -> dict[str, np.ndarray]:
 
 
 def test_the_noise_s_own_part_of_a_mean_square_is_taken_out(rng):
-    assert signal_to_noise(np.array([3.0, -4.0]), 1.0) == pytest.approx(np.sqrt(11.5))
-    assert signal_to_noise(np.array([0.5, 0.5]), 1.0) == 0
-    assert signal_to_noise(rng.normal(0, 7, size=10**5), 7.0) < 0.1
+    assert dp_sums.signal_to_noise(np.array([3.0, -4.0]), 1.0) == pytest.approx(np.sqrt(11.5))
+    assert dp_sums.signal_to_noise(np.array([0.5, 0.5]), 1.0) == 0
+    assert dp_sums.signal_to_noise(rng.normal(0, 7, size=10**5), 7.0) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_each_noisy_exchange_has_its_signal_and_its_share_of_the_budget(name, se
     rows = sites if columns == 2 else wide
     result = flareclust.run(name, rows, k=4, **settings, **LOUD)
     noisy = [record for record in result.outcome.rounds if record["step"] not in (BOUNDS, StepName.ASSESS)]
-    assert all(record["diagnostics"][SIGNAL] > 0.5 for record in noisy)
+    assert all(record["diagnostics"][cluster_arrays.SIGNAL] > 0.5 for record in noisy)
     spent = sum(record["diagnostics"][BUDGET_SHARE] for record in noisy)
     assert spent + ASSESSMENT_SHARE == pytest.approx(1)
     assert result.metrics["inertia_signal_to_noise"] >= 0  # of one noisy number, which may come out as 0
@@ -117,8 +117,12 @@ def faint(rng) -> dict[str, np.ndarray]:
 )
 def test_noise_alone_is_no_signal_whatever_the_number_of_sites(name, settings, faint):
     result = flareclust.run(name, faint, k=4, epsilon=0.02, policy=policy(epsilon=0.02), **settings)
-    signals = [record["diagnostics"][SIGNAL] for record in result.outcome.rounds if SIGNAL in record["diagnostics"]]
-    assert max(signals) < CLEAR
+    signals = [
+        record["diagnostics"][cluster_arrays.SIGNAL]
+        for record in result.outcome.rounds
+        if cluster_arrays.SIGNAL in record["diagnostics"]
+    ]
+    assert max(signals) < dp_sums.CLEAR
     assert result.metrics["inertia_signal_to_noise"] < 4  # of one normal number, cut at 0
     assert any("noise moves a centroid" in text for text in result.warnings)
 
@@ -126,7 +130,10 @@ def test_noise_alone_is_no_signal_whatever_the_number_of_sites(name, settings, f
 def test_the_signal_of_inertia_is_over_the_spread_that_it_has(sites):
     executor, server = get("dp-lloyd").build(4, 0, {"epsilon": 8.0})
     centers = np.array([[10.0, 10, -10], [-10, 10, -10], [10, -10, 10], [-10, -10, 10]])
-    round_ = Round({"centroids": centers, REACH: np.array(6.0)}, record={ALL_ROWS: np.array(960), SITES: np.array(2)})
+    round_ = Round(
+        {"centroids": centers, cluster_arrays.REACH: np.array(6.0)},
+        record={ALL_ROWS: np.array(960), SITES: np.array(2)},
+    )
     found = []
     for _ in range(300):
         replies = [answered(executor, round_, sites[site]) for site in ("site-1", "site-2")]
@@ -145,7 +152,7 @@ def test_the_signal_of_a_cluster_of_cells_is_its_rows_over_the_noise_of_their_su
     server = get("dp-oneshot").build(1, 0, {"epsilon": 8.0, "cells": 25})[1]
     reply = {"low": np.zeros(2), "high": np.ones(2), "radius": np.array(1.0), "cells": np.full(25, 1000.0)}
     merged = server.merge(server.begin(), {"a": reply}, np.random.default_rng(0))
-    assert merged.diagnostics[SIGNAL] == pytest.approx(25_000 / (5 * server.noise(1.0, GRID_SHARE, 1)))
+    assert merged.diagnostics[cluster_arrays.SIGNAL] == pytest.approx(25_000 / (5 * server.noise(1.0, GRID_SHARE, 1)))
 
 
 def test_rows_on_the_surface_of_a_ball_are_within_it(rng):

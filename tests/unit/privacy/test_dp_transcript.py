@@ -11,8 +11,7 @@ from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
 from flareclust.executors.dp_base import PrivateExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.privacy.dp import mechanism
-from flareclust.privacy.dp.accounting import rho_of
+from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
@@ -69,7 +68,9 @@ class Attack:
         self.drawn = drawn
         unit = str(settings.get("unit", "row"))
         dp = DifferentialPrivacy((-1.0, 1.0), EPSILON, DELTA, EPSILON, unit=unit)
-        self.terms = DPSession(Box(np.full(2, -1.0), np.ones(2)), dp, "job", Free.in_memory(), rho_of(EPSILON, DELTA))
+        self.terms = DPSession(
+            Box(np.full(2, -1.0), np.ones(2)), dp, "job", Free.in_memory(), accounting.rho_of(EPSILON, DELTA)
+        )
         self.tables = tables(settings)
 
     def evidence(self, present: bool, run: int) -> float:

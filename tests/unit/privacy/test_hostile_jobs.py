@@ -16,7 +16,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 from flareclust._foundation.typing import Message, never_abort
 from flareclust.aggregators.base import unpack
 from flareclust.data.tables import Table
-from flareclust.features.alignment import DESCRIPTION, describe
+from flareclust.features import alignment
 from flareclust.federation import run_federation
 from flareclust.flare.controller import ClusteringController
 from flareclust.protocol.outcome import Outcome
@@ -148,8 +148,8 @@ def test_a_site_with_another_salt_than_most_is_named_and_two_that_differ_end_the
     def described(salts):
         rows = np.random.default_rng(0).normal(size=(9, 1))
         tables = {site: Table(rows, columns=("crp",), salt=salt) for site, salt in salts.items()}
-        answers = {site: SiteReply(describe(one, sums=False, min_count=2)) for site, one in tables.items()}
-        return accept(DESCRIPTION, answers, list(answers))
+        answers = {site: SiteReply(alignment.describe(one, sums=False, min_count=2)) for site, one in tables.items()}
+        return accept(alignment.DESCRIPTION, answers, list(answers))
 
     replies, problems, _ = described({"a": "one", "b": "two", "c": "one"})
     assert list(replies) == ["a", "c"]

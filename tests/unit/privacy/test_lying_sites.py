@@ -9,11 +9,11 @@ import pytest
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.mavg import _match_average
 from flareclust.aggregators.portfolio import _MEMBERS
-from flareclust.core.clusterers import cluster_means, weighted_kmeans
+from flareclust.core import clusterers
 from flareclust.core.robust import USUAL_CAP, Rule
 from flareclust.evaluation.scores import stack, unstack
+from flareclust.executors import parameters
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.parameters import RobustParams
 from flareclust.federation import FederationOptions
 from flareclust.protocol import registry
 from flareclust.protocol.task import StepName
@@ -63,11 +63,13 @@ def test_by_default_the_merges_are_the_plain_ones_bit_for_bit(uploads):
     _, sent = uploads
     plain = {
         "mavg": lambda r, rng: _match_average([reply["centroids"] for reply in r.values()])[0],
-        "pooled": lambda r, rng: weighted_kmeans(
+        "pooled": lambda r, rng: clusterers.weighted_kmeans(
             _end_to_end(r, "centroids"), _end_to_end(r, "counts").astype(float), 4, 20, rng
         )[0],
-        "fkm": lambda r, rng: weighted_kmeans(_end_to_end(r, "centroids"), _end_to_end(r, "counts"), 4, 10, rng)[0],
-        "lloyd": lambda r, rng: cluster_means(_end_to_end(r, "centroids"), 4, "kmeans", rng)[0],
+        "fkm": lambda r, rng: clusterers.weighted_kmeans(
+            _end_to_end(r, "centroids"), _end_to_end(r, "counts"), 4, 10, rng
+        )[0],
+        "lloyd": lambda r, rng: clusterers.cluster_means(_end_to_end(r, "centroids"), 4, "kmeans", rng)[0],
     }
     for name, merge in plain.items():
         merged = _merged(name, sent[name])
@@ -160,7 +162,7 @@ HOLD = (
     [("mavg", "median"), ("pooled", "trimmed"), ("portfolio", "trimmed"), ("fkm", "median"), ("lloyd", "trimmed")],
 )
 def test_the_promises_hold_with_the_setting(name, robust, monkeypatch):
-    monkeypatch.setattr(RobustParams, "rule", property(lambda params: Rule(robust, params.trim, USUAL_CAP)))
+    monkeypatch.setattr(parameters.RobustParams, "rule", property(lambda params: Rule(robust, params.trim, USUAL_CAP)))
     algorithm = registry.get(name)
     checks = [c for c in (*ALWAYS, *(PROMISES[p] for p in algorithm.promises)) if c.__name__ in HOLD]
     assert len(checks) >= 6

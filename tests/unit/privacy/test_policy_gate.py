@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust.core.assessment import assessment_sums, without_small
+from flareclust.core import assessment
 from flareclust.core.disclosure import factor, rounded
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
@@ -89,8 +89,8 @@ def test_only_sites_with_a_policy_microaggregate_and_each_once(sites, monkeypatc
 def test_small_cells_are_in_none_of_the_sums_of_the_assessment(rng):
     X = np.concatenate([rng.normal(size=(40, 2)), 50 + rng.normal(size=(3, 2))])
     centroids = np.array([[0.0, 0.0], [50.0, 50.0]])
-    sums = without_small(assessment_sums(X, centroids)[1], 4)
-    of_large = assessment_sums(X[:40], centroids)[1]
+    sums = assessment.without_small(assessment.assessment_sums(X, centroids)[1], 4)
+    of_large = assessment.assessment_sums(X[:40], centroids)[1]
     for name, value in sums.items():
         np.testing.assert_array_equal(value, np.where([True, False], of_large[name], 0))
 

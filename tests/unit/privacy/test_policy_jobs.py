@@ -8,7 +8,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.executors.lloyd import UPDATE
-from flareclust.features.alignment import codes_of
+from flareclust.features import alignment
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
@@ -70,7 +70,7 @@ def test_answers_of_one_executor_do_not_change_with_what_the_other_has_been_aske
 
 def scaled_task(table, name, deviation, mean=0.0, step=StepName.PLACE):
     arrays = {
-        "columns": codes_of(table),
+        "columns": alignment.codes_of(table),
         "mean": np.array([mean, 0.0]),
         "deviation": np.array([deviation, 1.0]),
         "centroids": np.array([[0.0, 0.0], [1.0, 1.0]]),

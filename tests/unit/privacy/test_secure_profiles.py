@@ -17,7 +17,7 @@ from flareclust.federation.profiles import added_up
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
-from flareclust.protocol.cluster_arrays import MEANS, ROWS, SQUARES
+from flareclust.protocol import cluster_arrays
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import StepName, Task
@@ -64,8 +64,8 @@ def test_no_total_less_another_one_is_the_row_of_a_small_cluster(totals):
     rows = sites()
     result = run(rows)
     own = {step: total for step, total in totals if step in (StepName.PROFILE_TOTALS, "update")}  # the last of each
-    assert result.arrays[ROWS].tolist()[2] == 0
-    assert result.arrays[ROWS].sum() == sum(map(len, rows.values()))
+    assert result.arrays[cluster_arrays.ROWS].tolist()[2] == 0
+    assert result.arrays[cluster_arrays.ROWS].sum() == sum(map(len, rows.values()))
     # What a server has: sums of all rows by group, in the last round and in the profile. Nothing moved between them.
     np.testing.assert_allclose(everything(own[StepName.PROFILE_TOTALS]), everything(own["update"]), rtol=1e-12)
     for name in ("cluster", "counts"):
@@ -84,7 +84,7 @@ def test_all_groups_that_a_server_can_add_and_subtract_hold_more_than_the_floor(
     rows = sites()
     result = run(rows)
     pooled = np.concatenate(list(rows.values()))
-    large = np.flatnonzero(result.arrays[ROWS])
+    large = np.flatnonzero(result.arrays[cluster_arrays.ROWS])
     groups = large[assign(pooled, result.centroids[large])[0]]
     sets = np.array([groups == c for c in large], dtype=float)
     small = (assign(pooled, result.centroids)[0] == 2).astype(float)
@@ -97,14 +97,14 @@ def test_moments_are_those_of_all_rows_by_the_nearest_large_cluster(scale):
     rows = sites()
     result = run(rows, scale=scale)
     pooled = np.concatenate([rows[site] for site in sorted(rows)])
-    large = np.flatnonzero(result.arrays[ROWS])
+    large = np.flatnonzero(result.arrays[cluster_arrays.ROWS])
     unit = result.arrays.get("deviation", np.ones(2))
     labels = large[assign(pooled / unit, result.centroids[large] / unit)[0]]
     for c in large:
         own = pooled[labels == c]
-        assert result.arrays[ROWS][c] == len(own)
-        np.testing.assert_allclose(result.arrays[MEANS][c], own.mean(axis=0), rtol=1e-9)
-        np.testing.assert_allclose(result.arrays[SQUARES][c], own.var(axis=0) * len(own), rtol=1e-9)
+        assert result.arrays[cluster_arrays.ROWS][c] == len(own)
+        np.testing.assert_allclose(result.arrays[cluster_arrays.MEANS][c], own.mean(axis=0), rtol=1e-9)
+        np.testing.assert_allclose(result.arrays[cluster_arrays.SQUARES][c], own.var(axis=0) * len(own), rtol=1e-9)
     frame = result.profiles()
     assert frame.query("cluster == @large[0]")["sd"].notna().all()
     assert frame["median"].isna().all()
@@ -130,7 +130,7 @@ def test_nothing_of_a_profile_leaves_a_site_unmasked():
         StepName.PROFILE_TOTALS_COUNTS,
     }
     assert all(set(arrays) == {"masked", SECONDS} for arrays in of_profile)
-    assert outcome.arrays[ROWS].sum() == 121
+    assert outcome.arrays[cluster_arrays.ROWS].sum() == 121
 
 
 def test_a_site_that_drops_out_leaves_the_result_without_a_profile():

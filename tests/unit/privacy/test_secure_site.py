@@ -11,7 +11,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.refinement import SPREAD
-from flareclust.features.alignment import codes_of
+from flareclust.features import alignment
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.secure_aggregation.masking import (
     KeyTable,
@@ -103,7 +103,9 @@ def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> N
     assert message["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
     np.testing.assert_allclose(message["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
     executor = get("masked").build(2, 0, {"scale": "standard"})[0]
-    message = replied(executor, Task(StepName.MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), policy)
+    message = replied(
+        executor, Task(StepName.MOMENTS, 0, {"columns": alignment.codes_of(Table(rows))}, "a"), Table(rows), policy
+    )
     np.testing.assert_allclose(message["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 
 

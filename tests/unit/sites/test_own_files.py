@@ -18,8 +18,8 @@ from flareclust._foundation.own_files import write_atomically
 from flareclust.aggregators.base import Round
 from flareclust.data.ids import Ids
 from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.report import StudySummary
-from flareclust.experiment.sweeps.trials import Cell
 from flareclust.federation import checkpoint
 from flareclust.sites.kit import write_json
 from tests.command_line import call
@@ -113,7 +113,7 @@ def test_ids_and_their_heading_are_no_formulas_and_labels_are_read_as_before(tmp
 
 
 def test_tables_of_sweeps_have_no_formulas():
-    cell = Cell({"data": "=x", "n_sites": "-3"}, {"l2": -1.5}, {"l2": 0.0}, 1, 0)
+    cell = study_trials.Cell({"data": "=x", "n_sites": "-3"}, {"l2": -1.5}, {"l2": 0.0}, 1, 0)
     text = StudySummary((), [cell]).comma_separated()
     assert "'=x,-3,1,0,-1.5,0.0" in text.splitlines()[1]
 

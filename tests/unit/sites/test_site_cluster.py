@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from flareclust._foundation.errors import Refusal
-from flareclust.data.file_formats import FileFingerprint
+from flareclust.data import file_formats
 from flareclust.privacy.policy import Policy
 from flareclust.sites import cluster as site_cluster
 from flareclust.sites.check import check, local_of
@@ -180,7 +180,7 @@ def test_the_scheduler_is_looked_for_at_its_address(monkeypatch):
 
 
 def test_a_file_that_is_another_for_a_worker_is_counted(parts):
-    stamps = [FileFingerprint.of(file) for file in sorted(parts.iterdir())]
+    stamps = [file_formats.FileFingerprint.of(file) for file in sorted(parts.iterdir())]
     assert site_cluster._check_workers(Cluster({WORKER: OWN}), stamps) == 1
     (parts / "part.1.parquet").write_bytes(b"others")
     with pytest.raises(site_cluster.ClusterUnusable, match=r"does not see 1 of the 2 files"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.tracking.promotion import CENTROIDS, METRICS, SITES, Version, check_alias, decide
+from flareclust.tracking import promotion
 from flareclust.tracking.runs import ERROR_TAG, Tracker, numbers_of
 from flareclust.tracking.store import NoAnswer
 
@@ -16,12 +16,12 @@ SILHOUETTE, DAVIES_BOULDIN = "final/simplified_silhouette", "final/davies_bouldi
 
 
 def version(number, silhouette=None):
-    return Version(number, {} if silhouette is None else {SILHOUETTE: silhouette})
+    return promotion.Version(number, {} if silhouette is None else {SILHOUETTE: silhouette})
 
 
 def test_the_first_version_gets_the_alias_whatever_it_is_worth():
-    assert decide(version(1), None).takes_over
-    assert decide(version(7, -0.9), None).takes_over
+    assert promotion.decide(version(1), None).takes_over
+    assert promotion.decide(version(7, -0.9), None).takes_over
 
 
 @pytest.mark.parametrize(
@@ -38,25 +38,28 @@ def test_the_first_version_gets_the_alias_whatever_it_is_worth():
     ],
 )
 def test_the_alias_moves_to_a_version_that_is_at_least_as_good(new, old, takes_over):
-    decision = decide(version(2, new), version(1, old))
+    decision = promotion.decide(version(2, new), version(1, old))
     assert decision.takes_over is takes_over
     assert "version 1" in decision.reason
 
 
 def test_of_some_metrics_the_smaller_value_is_the_better_one():
-    small, large = Version(2, {DAVIES_BOULDIN: 0.5}), Version(1, {DAVIES_BOULDIN: 0.6})
-    assert decide(small, large, DAVIES_BOULDIN).takes_over
-    assert not decide(Version(3, large.metrics), small, DAVIES_BOULDIN).takes_over
+    small, large = promotion.Version(2, {DAVIES_BOULDIN: 0.5}), promotion.Version(1, {DAVIES_BOULDIN: 0.6})
+    assert promotion.decide(small, large, DAVIES_BOULDIN).takes_over
+    assert not promotion.decide(promotion.Version(3, large.metrics), small, DAVIES_BOULDIN).takes_over
 
 
 def test_only_the_stated_metric_counts():
-    new = Version(2, {SILHOUETTE: 0.1, DAVIES_BOULDIN: 0.1, "final/ari": 1.0})
-    old = Version(1, {SILHOUETTE: 0.2, DAVIES_BOULDIN: 0.2, "final/ari": 0.5})
-    assert [name for name in METRICS if decide(new, old, name).takes_over] == [DAVIES_BOULDIN, "final/ari"]
+    new = promotion.Version(2, {SILHOUETTE: 0.1, DAVIES_BOULDIN: 0.1, "final/ari": 1.0})
+    old = promotion.Version(1, {SILHOUETTE: 0.2, DAVIES_BOULDIN: 0.2, "final/ari": 0.5})
+    assert [name for name in promotion.METRICS if promotion.decide(new, old, name).takes_over] == [
+        DAVIES_BOULDIN,
+        "final/ari",
+    ]
 
 
 def test_a_version_keeps_its_alias_when_it_is_offered_again():
-    assert decide(version(1), version(1, 0.5)).takes_over
+    assert promotion.decide(version(1), version(1, 0.5)).takes_over
 
 
 @pytest.mark.parametrize(
@@ -71,16 +74,18 @@ def test_a_version_keeps_its_alias_when_it_is_offered_again():
     ],
 )
 def test_a_version_of_fewer_sites_does_not_take_over_however_good_it_is(silhouette, sites, takes_over):
-    holder = Version(1, {SILHOUETTE: 0.5, SITES: 3})
-    new = Version(2, {SILHOUETTE: silhouette} | ({} if sites is None else {SITES: sites}))
-    decision = decide(new, holder)
+    holder = promotion.Version(1, {SILHOUETTE: 0.5, promotion.SITES: 3})
+    new = promotion.Version(2, {SILHOUETTE: silhouette} | ({} if sites is None else {promotion.SITES: sites}))
+    decision = promotion.decide(new, holder)
     assert decision.takes_over is takes_over
     assert "version 1" in decision.reason
 
 
 def test_the_number_of_sites_counts_where_the_holder_has_no_metric_too():
-    assert not decide(Version(2, {SILHOUETTE: 0.5, SITES: 2}), Version(1, {SITES: 3})).takes_over
-    assert decide(Version(2, {SILHOUETTE: 0.5, SITES: 2}), version(1, 0.4)).takes_over
+    assert not promotion.decide(
+        promotion.Version(2, {SILHOUETTE: 0.5, promotion.SITES: 2}), promotion.Version(1, {promotion.SITES: 3})
+    ).takes_over
+    assert promotion.decide(promotion.Version(2, {SILHOUETTE: 0.5, promotion.SITES: 2}), version(1, 0.4)).takes_over
 
 
 LIKE = {"algorithm": "feca", "k": 3}
@@ -95,9 +100,9 @@ LIKE = {"algorithm": "feca", "k": 3}
     ],
 )
 def test_versions_that_are_unlike_are_not_compared_and_the_reason_says_how_to_move_the_alias(new, found, said):
-    holder = Version(1, {SILHOUETTE: 0.5, CENTROIDS: 3}, **LIKE)
-    assert decide(Version(2, {SILHOUETTE: 0.9, CENTROIDS: 3}, **LIKE), holder).takes_over
-    decision = decide(Version(2, {SILHOUETTE: 0.9, CENTROIDS: found}, **new), holder)
+    holder = promotion.Version(1, {SILHOUETTE: 0.5, promotion.CENTROIDS: 3}, **LIKE)
+    assert promotion.decide(promotion.Version(2, {SILHOUETTE: 0.9, promotion.CENTROIDS: 3}, **LIKE), holder).takes_over
+    decision = promotion.decide(promotion.Version(2, {SILHOUETTE: 0.9, promotion.CENTROIDS: found}, **new), holder)
     assert not decision.takes_over
     assert decision.reason == (
         f"{said}, so the two are not compared; version 1 keeps it until somebody moves it by hand, "
@@ -107,18 +112,18 @@ def test_versions_that_are_unlike_are_not_compared_and_the_reason_says_how_to_mo
 
 def test_metrics_that_grow_with_the_rows_are_refused():
     with pytest.raises(UserError, match="cannot be compared by 'final/inertia'; choose one of final/simplified"):
-        decide(version(2), version(1), "final/inertia")
+        promotion.decide(version(2), version(1), "final/inertia")
 
 
 @pytest.mark.parametrize("alias", ["", "latest", "Latest", "v1", "V12", "a b", "a/b", "ä", "a" * 256])
 def test_names_that_mlflow_would_refuse_after_the_job_are_refused_before_it(alias):
     with pytest.raises(UserError, match="cannot be an alias"):
-        check_alias(alias)
+        promotion.check_alias(alias)
 
 
 @pytest.mark.parametrize("alias", ["champion", "v1-final", "the_best", "latest-2"])
 def test_other_names_can_be_aliases(alias):
-    assert check_alias(alias) == alias
+    assert promotion.check_alias(alias) == alias
 
 
 # --- in a registry ---
@@ -173,16 +178,16 @@ def test_a_tracked_federation_says_how_many_sites_took_part(store, sites, tmp_pa
     from flareclust.experiment.results.artifacts import save
     from flareclust.experiment.results.evaluate import evaluate
     from flareclust.experiment.submit import submit
-    from flareclust.tracking.run_logging import log_run, start_run
+    from flareclust.tracking import run_logging
 
     few = {**sites, "small": next(iter(sites.values()))[:2]}
     experiment = Experiment(algorithm="feca", k=4, min_sites=2, engine="inprocess", tracking_uri=store, register_as="m")
     prepared, started = Prepared(4, few), time.time()
     outcome = submit(experiment, prepared)
     result = save(evaluate(experiment, prepared, outcome, 1.0), tmp_path / "out")
-    run_id = start_run(experiment, "few", {})
-    log_run(result, experiment, run_id, started)
-    assert Tracker(store)._client.get_run(run_id).data.metrics[SITES] == len(sites) == len(few) - 1
+    run_id = run_logging.start_run(experiment, "few", {})
+    run_logging.log_run(result, experiment, run_id, started)
+    assert Tracker(store)._client.get_run(run_id).data.metrics[promotion.SITES] == len(sites) == len(few) - 1
 
 
 def test_an_alias_that_an_operator_moved_back_is_what_the_next_night_is_compared_with(tracker):
@@ -221,11 +226,11 @@ def test_what_is_not_in_the_registry_is_refused_and_nothing_changes(tracker):
 )
 def test_a_run_that_was_stopped_is_killed_and_one_that_failed_is_failed(store, error, status):
     from flareclust.experiment.config import Experiment
-    from flareclust.tracking.run_logging import close_run, start_run, was_stopped
+    from flareclust.tracking import run_logging
 
     experiment = Experiment(algorithm="feca", data="iris", k=3, tracking_uri=store)
-    run_id = start_run(experiment, f"key-{status}-{type(error).__name__}", {})
-    assert close_run(experiment, run_id, "the reason", stopped=was_stopped(error))
+    run_id = run_logging.start_run(experiment, f"key-{status}-{type(error).__name__}", {})
+    assert run_logging.close_run(experiment, run_id, "the reason", stopped=run_logging.was_stopped(error))
     run = Tracker(store)._client.get_run(run_id)
     assert (run.info.status, run.data.tags[ERROR_TAG]) == (status, "the reason")
 

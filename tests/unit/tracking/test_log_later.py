@@ -7,10 +7,10 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.results.saved import read_result
-from flareclust.experiment.sweeps.folder import TrialFile
-from flareclust.experiment.sweeps.trials import Trial, TrialResult, attempt_any
+from flareclust.experiment.sweeps import folder as study_files
+from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.flows.study import StudyRunner
-from flareclust.tracking.run_logging import NotLogged, log_folder, log_result
+from flareclust.tracking import run_logging
 from flareclust.tracking.runs import ERROR_TAG, Tracker
 from flareclust.tracking.store import NoAnswer, store_errors
 from flareclust.tracking.sweep_runs import SweepTracker
@@ -61,8 +61,11 @@ def run_tracked(**more):
 
 def test_a_folder_is_logged_as_its_run_was(store, other, tmp_path, capsys):
     result = run_tracked()
-    assert (log_result(tmp_path / "out").run_id, log_result(tmp_path / "out").known) == (result.run_id, True)
-    first, again = log_result(tmp_path / "out", other), log_result(tmp_path / "out", other)
+    assert (run_logging.log_result(tmp_path / "out").run_id, run_logging.log_result(tmp_path / "out").known) == (
+        result.run_id,
+        True,
+    )
+    first, again = run_logging.log_result(tmp_path / "out", other), run_logging.log_result(tmp_path / "out", other)
     assert (first.known, again.known, first.run_id) == (False, True, again.run_id)
     expected = contents(store, result.run_id)
     assert contents(other, first.run_id) == expected
@@ -85,8 +88,8 @@ def test_comparing_and_scaling_columns_are_no_rounds_of_a_run(store):
 @pytest.mark.parametrize("settings", [{"k": "2..3"}, {"min_sites": 2, "columns": None}])
 def test_a_folder_of_a_run_that_was_not_tracked_is_logged_too(store, tmp_path, settings):
     result = flareclust.run("feca", data="iris", n_sites=3, out="plain", **settings)
-    logged = log_result(tmp_path / "plain")
-    assert (logged.known, log_result(tmp_path / "plain").known) == (False, True)
+    logged = run_logging.log_result(tmp_path / "plain")
+    assert (logged.known, run_logging.log_result(tmp_path / "plain").known) == (False, True)
     run = Tracker(store)._client.get_run(logged.run_id)
     assert run.data.params["k"] == "3"
     assert run.data.metrics["final/inertia"] == result.metrics["inertia"]
@@ -125,9 +128,9 @@ def test_a_store_that_fails_costs_a_warning_and_the_rest_is_logged_later(
     tracker = Tracker(store)
     before = tracker.find(read_result(tmp_path / "out").tracking["key"])
     assert (before.info.status, before.data.tags[ERROR_TAG]) == ("FAILED", warning)
-    logged = log_result(tmp_path / "out")
+    logged = run_logging.log_result(tmp_path / "out")
     assert (logged.run_id, logged.known) == (before.info.run_id, False)
-    assert contents(store, logged.run_id) == contents(other, log_result(tmp_path / "out", other).run_id)
+    assert contents(store, logged.run_id) == contents(other, run_logging.log_result(tmp_path / "out", other).run_id)
     versions = tracker._client.search_model_versions(f"run_id = '{logged.run_id}'")
     assert [version.name for version in versions] == ["m"]
 
@@ -158,23 +161,23 @@ def test_an_alias_is_offered_where_it_is_asked_for(store, tmp_path):
 
     experiment = Experiment(algorithm="kfed", data="iris", n_sites=3, engine="inprocess", register_as="late")
     run_experiment(experiment, track=False, out=tmp_path / "out")
-    logged = log_result(tmp_path / "out", alias="champion")
+    logged = run_logging.log_result(tmp_path / "out", alias="champion")
     assert logged.decision == "version 1 of late has the alias champion: it is the first to have it"
-    assert "has it already" in log_result(tmp_path / "out", alias="champion").decision
+    assert "has it already" in run_logging.log_result(tmp_path / "out", alias="champion").decision
     run_tracked()
     with pytest.raises(UserError, match="--metric decides about an alias"):
-        log_result(tmp_path / "out", metric="final/ari")
+        run_logging.log_result(tmp_path / "out", metric="final/ari")
 
 
 def test_what_cannot_be_logged_is_refused(store, tmp_path):
     with pytest.raises(UserError, match="holds no complete result"):
-        log_folder(tmp_path)
+        run_logging.log_folder(tmp_path)
     run_tracked()
     with pytest.raises(UserError, match="registers no model"):
-        log_folder(tmp_path / "out", alias="champion")
+        run_logging.log_folder(tmp_path / "out", alias="champion")
     StudyRunner("s", file=tmp_path / "sweep" / "trials.jsonl", track=False)(trials(2))
     with pytest.raises(UserError, match="is of a sweep"):
-        log_folder(tmp_path / "sweep", alias="champion")
+        run_logging.log_folder(tmp_path / "sweep", alias="champion")
 
 
 # --- sweeps ---
@@ -184,19 +187,24 @@ def trials(n, broken=None):
     def measure(i):
         if i == broken:
             raise JobFailed("no quorum")
-        return TrialResult({"l2": 1 / (i + 3), "ari": None}, {"bytes_up": 8.0}, [{"round": 0.0, "moved": 0.1}])
+        return study_trials.TrialResult(
+            {"l2": 1 / (i + 3), "ari": None}, {"bytes_up": 8.0}, [{"round": 0.0, "moved": 0.1}]
+        )
 
     cells = [{"algorithm": "ab"[i % 2], "partition": "iid"} for i in range(n)]
-    return [Trial(cells[i], i // 2, {"k": 3, "params": {"n_init": 2}}, lambda i=i: measure(i)) for i in range(n)]
+    return [
+        study_trials.Trial(cells[i], i // 2, {"k": 3, "params": {"n_init": 2}}, lambda i=i: measure(i))
+        for i in range(n)
+    ]
 
 
 def tracked(name, todo, uri, file):
     """Run a study as its flow does; return its file and its tracker."""
-    kept, tracker = TrialFile(file, name, todo, "flareclust"), SweepTracker(name, todo, uri)
+    kept, tracker = study_files.TrialFile(file, name, todo, "flareclust"), SweepTracker(name, todo, uri)
     kept.results = tracker.finished(kept.results) | kept.results
     for done in kept.done:
         tracker.add(done)
-    kept.run(tracker.follow(attempt_any), 1, tracker.add)
+    kept.run(tracker.follow(study_trials.attempt_any), 1, tracker.add)
     tracker.complete(kept.done)
     return kept, tracker
 
@@ -214,8 +222,8 @@ def test_a_sweep_is_logged_from_its_folder_as_its_flow_would_have(store, other, 
     name, todo = f"sweep {broken}", trials(4, broken)
     _, tracker = tracked(name, todo, other, tmp_path / "other.jsonl")
     StudyRunner(name, file=tmp_path / "s" / "trials.jsonl", track=False)(todo)
-    (logged,) = log_folder(tmp_path / "s").values()
-    (again,) = log_folder(tmp_path / "s").values()
+    (logged,) = run_logging.log_folder(tmp_path / "s").values()
+    (again,) = run_logging.log_folder(tmp_path / "s").values()
     assert (logged.known, again.known, logged.run_id) == (False, True, again.run_id)
     assert family(store, logged.run_id) == family(other, tracker.parent)
     assert len(family(store, logged.run_id)[1]) == 4
@@ -228,14 +236,14 @@ def test_settings_of_a_trial_are_parameters_of_its_run_and_those_of_the_algorith
 
 
 def test_a_part_of_a_sweep_is_not_logged_as_the_whole(store, tmp_path):
-    file = TrialFile(tmp_path / "trials.jsonl", "part", trials(4), "flareclust")
+    file = study_files.TrialFile(tmp_path / "trials.jsonl", "part", trials(4), "flareclust")
     file.add(0, StudyRunner("part", file=tmp_path / "one.jsonl", track=False)(trials(1))[0])
     with pytest.raises(UserError, match="has 1 trials and not all of its study; the same command runs the others"):
-        log_folder(tmp_path)
+        run_logging.log_folder(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     (tmp_path / "trials.jsonl").write_text("".join(json.dumps({**line, "study": None}) + "\n" for line in lines))
     with pytest.raises(UserError, match="is not a file of trials"):
-        log_folder(tmp_path)
+        run_logging.log_folder(tmp_path)
 
 
 class Failing:
@@ -273,7 +281,7 @@ def test_trials_that_the_file_has_are_logged_and_not_run_again(store, other, tmp
     assert [one.error for one in kept.done] == [None] * 3
     assert tracker.unlogged == 2
     assert str(tracker.lost) == "the MLflow store failed: the disk is full"
-    never = [Trial(one.cell, one.seed, one.params, None) for one in todo]
+    never = [study_trials.Trial(one.cell, one.seed, one.params, None) for one in todo]
     kept, tracker = tracked("again", never, store, tmp_path / "t.jsonl")
     assert (tracker.lost, [one.resumed for one in kept.done]) == (None, [True] * 3)
     _, whole = tracked("again", todo, other, tmp_path / "other.jsonl")
@@ -284,5 +292,5 @@ def test_errors_of_drivers_become_one_line(stores):
     with pytest.raises(NoAnswer) as raised, store_errors(stores[0]):
         raise ValueError("first line\nsecond")
     assert str(raised.value) == "the MLflow store failed: first line"
-    with pytest.raises(NotLogged), store_errors(stores[0]):
-        raise NotLogged("as it is")
+    with pytest.raises(run_logging.NotLogged), store_errors(stores[0]):
+        raise run_logging.NotLogged("as it is")

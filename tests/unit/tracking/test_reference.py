@@ -8,7 +8,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
-from flareclust.tracking.load import champion_of, reference_of, with_numbers_of
+from flareclust.tracking import load as tracked_results
 
 SETTINGS = {"data": "iris", "k": 3, "n_sites": 3, "engine": "inprocess"}
 
@@ -70,20 +70,23 @@ def test_a_tracked_run_keeps_the_numbers_and_logs_what_became_of_the_clusters(re
 
 
 def test_the_first_night_has_no_champion(here):
-    assert champion_of(Experiment(**SETTINGS, algorithm="feca", register_as="nobody_yet"), "champion") is None
+    assert (
+        tracked_results.champion_of(Experiment(**SETTINGS, algorithm="feca", register_as="nobody_yet"), "champion")
+        is None
+    )
 
 
 def test_a_champion_whose_run_is_gone_is_a_warning_and_no_failure(registered, client):
     result, name = registered
     asked = Experiment(**SETTINGS, algorithm="feca", register_as=name)
-    assert champion_of(asked, "champion").name == f"version 1 of {name}"
+    assert tracked_results.champion_of(asked, "champion").name == f"version 1 of {name}"
     client.delete_run(result.run_id)
     for file in ("result.npz", "result.json"):
         artifacts = client.get_run(result.run_id).info.artifact_uri.removeprefix("file://")
         (Path(artifacts) / file).unlink()
-    reference = champion_of(asked, "champion")
-    new = with_numbers_of(reference, result)
+    reference = tracked_results.champion_of(asked, "champion")
+    new = tracked_results.with_numbers_of(reference, result)
     assert new.matched_to is None
     assert f"the clusters cannot be matched to those of version 1 of {name}: " in new.warnings[-1]
     with pytest.raises(UserError, match=r"match_to \(--match-to\)"):
-        reference_of(asked.model_copy(update={"match_to": f"models:/{name}/1"}))
+        tracked_results.reference_of(asked.model_copy(update={"match_to": f"models:/{name}/1"}))

@@ -8,9 +8,9 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed
 from flareclust.experiment.config import OWN_ROWS, make_experiment
+from flareclust.tracking import run_logging
 from flareclust.tracking.note import NOTE_TAG, describe, escape, in_units
 from flareclust.tracking.origin import NOT_HERE, data_input, source_tags
-from flareclust.tracking.run_logging import run_params
 from flareclust.tracking.runs import Tracker, pages_of
 from flareclust.tracking.store import KIND_TAG, run_page, runs_page
 
@@ -142,9 +142,9 @@ def test_names_tell_scaled_lengths_from_those_in_the_units_of_the_data():
 
 def test_options_that_were_set_are_parameters():
     experiment = make_experiment(algorithm="kfed", data="iris", k=3, engine="inprocess", min_sites=2, task_timeout=5)
-    params = run_params(experiment)
+    params = run_logging.run_params(experiment)
     assert (params["min_sites"], params["task_timeout"]) == (2, 5)
-    assert "n_sites" not in run_params(make_experiment(algorithm="kfed", data="x", k=3, partition="none"))
+    assert "n_sites" not in run_logging.run_params(make_experiment(algorithm="kfed", data="x", k=3, partition="none"))
 
 
 def test_texts_of_others_are_no_markup_in_the_description():
