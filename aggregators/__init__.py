@@ -3,7 +3,6 @@
 __all__ = [
     "base",
     "controller",
-    "cosine",
     "deepfeca",
     "described",
     "dkmpp",
@@ -13,7 +12,6 @@ __all__ = [
     "feca",
     "ffcm",
     "fkm",
-    "fkm_partial",
     "kfed",
     "kprototypes",
     "linear_evaluation",

@@ -19,17 +19,21 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
+from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import fkm
+from flareclust.executors.described import View
+from flareclust.features.columns import Columns
 from flareclust.protocol.replies import gathered
 
 
@@ -98,3 +102,25 @@ class FKMAggregator(ScaledAggregator):
 def _objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:
     """Return equation 1: the squared distances of the means (c, d) to their nearest centroid, times their rows (c,)."""
     return float((sizes * assign(means, centroids)[1]).sum())
+
+
+class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
+    """The server of FKM on the columns that all sites have; a job without such a column fails."""
+
+    params: fkm.FKMPartialParams  # type: ignore[assignment]  # FKM's, without those of robust
+
+    steps = fkm.FKMCommonExecutor.steps
+    view: ClassVar[View] = fkm.FKMCommonExecutor.view
+
+    def merge_described(
+        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round:
+        """Merge as FKM does."""
+        return FKMAggregator.merge(self, round_, replies, rng)
+
+
+class FKMImputedAggregator(FKMCommonAggregator):
+    """The server of FKM on all columns, with means in the place of those that a site lacks; the arguments are the same."""
+
+    steps = fkm.FKMImputedExecutor.steps
+    view: ClassVar[View] = fkm.FKMImputedExecutor.view

@@ -12,7 +12,6 @@ __all__ = [
     "feca",
     "ffcm",
     "fkm",
-    "fkm_partial",
     "gaps",
     "kfed",
     "kprototypes",

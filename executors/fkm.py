@@ -16,9 +16,12 @@ Readings where the paper is open, and deviations from it:
 5. A site that has nothing it may send at the start refuses. One that has nothing in a later round sits it out, with an
    empty reply: other centroids may give it larger clusters, and a refusal would end its part.
 6. A row belongs to the nearest centroid of the last round.
+
+For sites with different columns FKM runs, unchanged, on the columns that all have (`FKMCommonExecutor`) or on all columns, with the
+federation's mean of a column where a site lacks it (`FKMImputedExecutor`): the baselines of `masked` and `proxy`.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -30,7 +33,8 @@ from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_eac
 from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
-from flareclust.executors.parameters import CappedParams, SeedsParams
+from flareclust.executors.described import DescribedExecutor, View
+from flareclust.executors.parameters import CappedParams, ColumnsParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site
@@ -124,3 +128,26 @@ def local_update(
             break
         centroids = moved
     return lloyd_update(data, centroids, min_count)
+
+
+class FKMPartialParams(ColumnsParams, FKMRounds):
+    """Parameters of FKM for different columns."""
+
+
+class FKMCommonExecutor(DescribedExecutor, FKMExecutor):
+    """A site of FKM on the columns that all sites have."""
+
+    params: FKMPartialParams  # type: ignore[assignment]  # FKM's, without those of robust
+
+    view: ClassVar[View] = "common"
+
+    def clusters(self, task: Task, rows: SiteRows) -> Sendable:
+        """Return the clusters of FKM, without those that would give away rows kept back."""
+        clusters = super().clusters(task, rows)
+        return self.guarded(clusters, rows.X, rows.context, may_be_empty=True)
+
+
+class FKMImputedExecutor(FKMCommonExecutor):
+    """A site of FKM on all columns, with means in the place of those that it lacks; the arguments are the same."""
+
+    view: ClassVar[View] = "imputed"

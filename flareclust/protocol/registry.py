@@ -272,8 +272,8 @@ BUILT_IN = (
     Algorithm(
         "fkm-common",
         "FKM on the columns that all sites have: a baseline for masked and proxy",
-        "flareclust.executors.fkm_partial.FKMCommonExecutor",
-        "flareclust.aggregators.fkm_partial.FKMCommonAggregator",
+        "flareclust.executors.fkm.FKMCommonExecutor",
+        "flareclust.aggregators.fkm.FKMCommonAggregator",
         frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Garst and Reinders 2024, Algorithm 1, on common columns",
         when="baseline for `masked` and `proxy`",
@@ -281,8 +281,8 @@ BUILT_IN = (
     Algorithm(
         "fkm-imputed",
         "FKM with means in place of the columns that a site lacks: a baseline for masked and proxy",
-        "flareclust.executors.fkm_partial.FKMImputedExecutor",
-        "flareclust.aggregators.fkm_partial.FKMImputedAggregator",
+        "flareclust.executors.fkm.FKMImputedExecutor",
+        "flareclust.aggregators.fkm.FKMImputedAggregator",
         frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Garst and Reinders 2024, Algorithm 1, after imputation of means",
         when="baseline for `masked` and `proxy`",

@@ -74,10 +74,11 @@ def _code(kind: type) -> set[str]:
 
 
 def check_arguments_survive(algorithm: Algorithm) -> None:
-    """Constructor arguments are attributes of the same name, and none has a name that NVFlare takes for its own."""
+    """Constructor arguments are in `params`, and where NVFlare finds them; none has a name that it takes for its own."""
     for side in algorithm.build(3):
         for name in signature(type(side)).parameters:
-            ensure(hasattr(side, name), algorithm, f"{type(side).__name__} does not keep its argument {name!r}")
+            kept = hasattr(side.params, name) and f"_{name}" in vars(side)
+            ensure(kept, algorithm, f"{type(side).__name__} does not keep its argument {name!r}")
             ensure(name not in ("name", "path", "class_path"), algorithm, f"an argument may not be called {name!r}")
 
 

@@ -21,6 +21,7 @@ from benchmarks.papers.base import Study, Value, run_entry
 from benchmarks.papers.masked_setups import Method, experiment, masked_as_printed, proxy_as_printed
 from benchmarks.papers.masked_values import SetUp, dim, har, qmnist, set_ups
 from benchmarks.papers.report import to_json
+from flareclust.evaluation import metrics
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.submit import submit
 from flareclust.experiment.sweeps import trials as study_trials
@@ -121,7 +122,7 @@ def test_table1_tests_the_split_that_the_algorithms_get(monkeypatch):
         seen.update(rows=rows, columns=columns, triplets=triplets)
         return 0.5
 
-    monkeypatch.setattr(masked_tables, "assumption_8_rate", rate)
+    monkeypatch.setattr(metrics, "assumption_8_rate", rate)
     one, dataset = har("1"), STAND_INS["har"]
     assert masked_tables._rate(one, dataset, 3).measure().final == {"rate": 0.5}
     prepared = prepare(experiment(one, masked_as_printed(one), dataset, 3), OneTable(dataset))

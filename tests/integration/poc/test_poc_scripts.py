@@ -14,6 +14,7 @@ from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
+from flareclust.flare import job_monitor
 from tests.command_line import call
 from tests.integration.poc.poc_cases import until
 from tests.living import naming
@@ -54,7 +55,7 @@ def connected(monkeypatch):
         monkeypatch.setattr(module, "open_session", session)
         monkeypatch.setattr(module, "connected_sites", lambda session: list(names))
     monkeypatch.setattr(set_up, "answers", lambda host, port: True)
-    monkeypatch.setattr(poc, "lost_jobs", lambda session: ["a-lost-job"])
+    monkeypatch.setattr(job_monitor, "lost_jobs", lambda session: ["a-lost-job"])
     return names
 
 

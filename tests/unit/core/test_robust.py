@@ -268,4 +268,4 @@ def test_judging_sites_comes_with_a_cap_unless_one_is_set():
     assert rule(robust="median").cap == 1.0
     assert rule(robust="median", cap=5).cap == 5.0
     assert rule(cap=5).cap == 5.0
-    assert registry.get("fkm").build(3, 0, {"robust": "median"})[1].cap is None  # as it was given
+    assert registry.get("fkm").build(3, 0, {"robust": "median"})[1].params.cap is None  # as it was given

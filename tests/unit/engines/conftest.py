@@ -33,7 +33,6 @@ def outcome(sites):
 @pytest.fixture
 def serve(monkeypatch, kit):
     """Let the engine meet a server; the returned function runs a FeCA job on it."""
-    monkeypatch.setattr(production, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(production, "CONNECT_SECONDS", 0.05)
     monkeypatch.setattr(watched, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watched, "ROUNDS_SECONDS", 0.0)

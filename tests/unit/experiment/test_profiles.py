@@ -193,14 +193,13 @@ def test_a_site_with_a_policy_answers_profiles_after_the_assessment_only_and_fiv
 
 
 def test_a_profile_that_fails_is_a_warning(monkeypatch):
-    lloyd = registry.get("lloyd").executor_class()
     expected = flareclust.run("lloyd", patients(), k=3, profile=False)
     refuse = Refusal("does not say")
 
     def no(*_):
         raise refuse
 
-    monkeypatch.setattr(lloyd, "profile", no)
+    monkeypatch.setattr(ClusterProfiles, "profile", no)
     found = flareclust.run("lloyd", patients(), k=3)
     np.testing.assert_array_equal(found.centroids, expected.centroids)
     assert [one for one in found.warnings if "no profile" in one and "does not say" in one]
@@ -210,12 +209,10 @@ def test_a_profile_that_fails_is_a_warning(monkeypatch):
 
 
 def test_sites_that_fail_later_leave_the_means(monkeypatch):
-    lloyd = registry.get("lloyd").executor_class()
-
     def no(*_):
         raise Refusal("stops here")
 
-    monkeypatch.setattr(lloyd, "profile_bins", no)
+    monkeypatch.setattr(ClusterProfiles, "profile_bins", no)
     found = flareclust.run("lloyd", patients(), k=3)
     frame = found.profiles()
     assert frame["mean"].notna().all()

@@ -19,7 +19,7 @@ STEPS = sorted(
 
 
 def test_wrappers_and_counting_steps_are_among_the_steps():
-    assert {"names", "finer_bins", "feca_known_scales", "update_counts", "place"} <= set(STEPS)
+    assert {"names", "finer_bins", "feca_cluster", "update_counts", "place"} <= set(STEPS)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -115,7 +115,7 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
             run(number)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("flareclust.flows.study.attempt_any", attempt)
+    monkeypatch.setattr("flareclust.experiment.sweeps.trials.attempt_any", attempt)
     monkeypatch.setattr(folder, "run_in_threads", interrupt)
     _, _, err = command("s.toml", "--no-track", "--out", "o")
     assert err.splitlines()[-1] == (

@@ -9,6 +9,7 @@ import flareclust
 from flareclust.cli.main import main
 from flareclust.personal.run import prepare_devices
 from flareclust.personal.settings import PersonalSettings
+from flareclust.tracking import run_logging
 
 FAST = {"model": "linear", "rounds": 3, "devices": 4}
 FILES = {"curve.png", "model-0.npz", "model-1.npz", "result.json", "rounds.jsonl"}
@@ -239,7 +240,7 @@ def test_the_flow_trains_saves_and_logs_in_this_order(tmp_path, monkeypatch):
         return lambda function: function
 
     monkeypatch.setattr(steps, "task", task)
-    monkeypatch.setattr(module, "log_personal", lambda result, name: result)
+    monkeypatch.setattr(run_logging, "log_personal", lambda result, name: result)
     settings = PersonalSettings(data="iris", k=2, model="linear", rounds=2, devices=4)
     result = module.personalise_flow.fn(settings, str(tmp_path / "out"))
     assert names == ["train", "save", "log to MLflow"]
