@@ -25,6 +25,7 @@ __all__ = [
     "odd_columns",
     "parameters",
     "partwise",
+    "phases",
     "pooled",
     "portfolio",
     "profiles",

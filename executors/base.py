@@ -344,8 +344,8 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     @classmethod
     def own_steps(cls) -> dict[str, Step]:
         """Return the steps up to the end of the rounds, without those of all algorithms (keys, assessment, late rows, profiles)."""
-        parts = {name: cls.part_class(name) for name in cls.steps if name not in _OF_ALL}
-        return {name: cls.steps[name] for name, part in parts.items() if part is not ClusterProfiles}
+        common = {*_OF_ALL, *with_counts(ClusterProfiles.steps)}
+        return {name: step for name, step in cls.steps.items() if name not in common}
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""

@@ -46,7 +46,7 @@ from flareclust.protocol.task import StepName, Task
 WEIGHTED = "weighted"
 
 
-class FKMRounds(SeedsParams):
+class _FKMRounds(SeedsParams):
     """Parameters of FKM that its forms for different columns share."""
 
     local_iter: int = site(1, "Lloyd updates in each round.", ge=1, le=MOST_ITERATIONS)
@@ -65,7 +65,7 @@ class FKMRounds(SeedsParams):
         return robust.PLAIN
 
 
-class FKMParams(CappedParams, FKMRounds):
+class FKMParams(CappedParams, _FKMRounds):
     """Parameters of FKM."""
 
 
@@ -130,7 +130,7 @@ def local_update(
     return lloyd_update(data, centroids, min_count)
 
 
-class FKMPartialParams(ColumnsParams, FKMRounds):
+class FKMPartialParams(ColumnsParams, _FKMRounds):
     """Parameters of FKM for different columns."""
 
 

@@ -13,7 +13,6 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.missing.gaps import complete_alone
-from flareclust.data.tables import Table
 from flareclust.executors.parameters import MISSING, PARTIAL, ScaledParams
 from flareclust.features.scaling import FILL
 from flareclust.privacy.context import SiteRows
@@ -48,12 +47,6 @@ def complete_site(task: Task, rows: SiteRows, k: int) -> SiteRows:
     """Return the rows (n, d) completed by the site's own k clusters."""
     fill, least = task.arrays[FILL], rows.context.min_count
     return rows.of(*complete_alone(rows.X, fill, k, rows.rng, n_init=_STARTS, least=least, aborted=rows.aborted))
-
-
-def check_repeats(table: Table) -> None:
-    """Raise Refusal for rows with weights: floors of cells would be of copies."""
-    if table.repeats > 1:
-        raise Refusal("has rows with weights (a column of type weight), which do not go with missing=partial")
 
 
 def check_known(data: FloatArray) -> None:

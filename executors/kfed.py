@@ -66,7 +66,7 @@ class KFedParams(SmallClustersParams):
     @field_validator("k_local", mode="before")
     @classmethod
     def _k_local(cls, value: Any, known: ValidationInfo) -> Any:
-        return check_k_local(value, known.data["k"]) if "k" in known.data else value
+        return _check_k_local(value, known.data["k"]) if "k" in known.data else value
 
 
 class KFedExecutor(ScaledExecutor):
@@ -114,7 +114,7 @@ class KFedExecutor(ScaledExecutor):
             _log.warning(
                 "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), mask.sum()
             )
-        return induced_labels(
+        return _induced_labels(
             clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0], tau
         )
 
@@ -143,7 +143,7 @@ class KFedExecutor(ScaledExecutor):
         return ceil(sqrt(self.params.k)) if setting == "auto" else int(setting)
 
 
-def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
+def _check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
     """Return k_local if it is "auto", a number in 1..k, or such numbers by site name; else raise UserError."""
     if isinstance(k_local, dict):
         return {str(site): _check_one(f"k_local of {site}", value, k) for site, value in k_local.items()}
@@ -161,7 +161,7 @@ def _check_one(name: str, value: object, k: int) -> int:
     return number
 
 
-def induced_labels(local: IntArray, tau: IntArray) -> IntArray:
+def _induced_labels(local: IntArray, tau: IntArray) -> IntArray:
     """Return the cluster of each row (n,) from its local center (n,) and that center's cluster, tau (k(z),) (Definition 3.3)."""
     return tau[local]
 

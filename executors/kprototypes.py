@@ -55,7 +55,7 @@ class KPrototypesParams(UpdatesParams):
     )
 
 
-class CategorySpreads(ColumnSpreads):
+class _CategorySpreads(ColumnSpreads):
     """The same, after a check of the columns of categories."""
 
     site: "KPrototypesExecutor"
@@ -85,7 +85,7 @@ class KPrototypesExecutor(UpdatesExecutor):
 
     params: KPrototypesParams
 
-    phases: ClassVar[tuple[type[Phase], ...]] = (ClusterProfiles, ColumnNames, CategorySpreads)
+    phases: ClassVar[tuple[type[Phase], ...]] = (ClusterProfiles, ColumnNames, _CategorySpreads)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the rows in units of the distance, and in the task what 1 is in these."""

@@ -22,7 +22,7 @@ EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
 _COMPARE = ("none", "names", "spread")
 
 
-class TableParams(Params):
+class _TableParams(Params):
     """Parameters of every algorithm with sites."""
 
     table_schema: str | None = site(
@@ -30,7 +30,7 @@ class TableParams(Params):
     )
 
 
-class NamesParams(TableParams):
+class NamesParams(_TableParams):
     """Parameters of algorithms that can compare the names of columns."""
 
     compare: Annotated[str, OneOf(_COMPARE[:2])] = server(
@@ -38,7 +38,7 @@ class NamesParams(TableParams):
     )
 
 
-class ClusteringParams(TableParams):
+class ClusteringParams(_TableParams):
     """Parameters of every algorithm that is not differentially private."""
 
     min_count: int = site(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
@@ -61,7 +61,7 @@ PARTIAL = "partial"
 BY_BINS = ("robust", "range")
 
 
-class ScaleParams(ClusteringParams):
+class _ScaleParams(ClusteringParams):
     """The parameter of algorithms that can scale columns."""
 
     scale: Annotated[str, OneOf(SCALE)] = both(
@@ -70,7 +70,7 @@ class ScaleParams(ClusteringParams):
     )
 
 
-class ScaledParams(ScaleParams):
+class ScaledParams(_ScaleParams):
     """Parameters of algorithms that can scale columns, for sites with the same ones."""
 
     missing: Annotated[str, OneOf(MISSING)] = both(
@@ -158,7 +158,7 @@ class CappedParams(RobustParams):
         return rule if self.cap is None else rule._replace(cap=self.cap)
 
 
-class ColumnsParams(ScaleParams):
+class ColumnsParams(_ScaleParams):
     """Parameters of algorithms for sites with different columns."""
 
     instead: ClassVar[Mapping[str, str]] = MappingProxyType(

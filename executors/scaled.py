@@ -147,8 +147,8 @@ class ScaledExecutor(ClusteringExecutor):
 
         Where gaps stay open, what they are filled with is in scaled units.
         """
-        if self.open_gaps:
-            gap_rules.check_repeats(table)
+        if self.open_gaps and table.repeats > 1:  # floors of cells would be of copies
+            raise Refusal("has rows with weights (a column of type weight), which do not go with missing=partial")
         if task.step in _BEFORE_SCALING:
             return task, table
         X, d = table.X, table.X.shape[1]

@@ -48,8 +48,8 @@ app.command()(stability)
 app.command()(personalise)
 
 
-@app.command()
-def log(
+@app.command("log")
+def _log(
     folder: Annotated[Path, typer.Argument(help="Folder of a run or of a sweep.")],
     uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
     alias: Annotated[
@@ -68,8 +68,8 @@ def log(
             typer.echo(logged.decision)
 
 
-@app.command()
-def doctor(
+@app.command("doctor")
+def _doctor(
     kit: Annotated[Path | None, typer.Option(help="A kit whose allow-list and rights are checked, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,8 +91,8 @@ def doctor(
 app.command()(init)
 
 
-@app.command()
-def export(
+@app.command("export")
+def _export(
     result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
     to: Annotated[Path, typer.Option(help="The file to write: NAME.skops for scikit-learn, NAME.onnx for ONNX.")],
 ) -> None:
@@ -103,7 +103,7 @@ def export(
 
 
 @app.command("list")
-def list_algorithms(
+def _list_algorithms(
     name: Annotated[str | None, typer.Argument(help="One algorithm, to see what its parameters do.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -125,7 +125,7 @@ def list_algorithms(
 
 
 @_data_app.command("list")
-def data_list() -> None:
+def _data_list() -> None:
     """List the data sets."""
     from flareclust.data import datasets
     from flareclust.experiment.reports import terminal
@@ -134,7 +134,7 @@ def data_list() -> None:
 
 
 @_data_app.command("get")
-def data_get(
+def _data_get(
     name: Annotated[str, typer.Argument(help="A name from `flareclust data list`.")],
     folder: Annotated[Path | None, typer.Option(help="Where to put it; $FLARECLUST_DATA by default.")] = None,
 ) -> None:
@@ -170,9 +170,9 @@ def jobs_export(
     say(path)
 
 
-@app.command()
+@app.command("assign")
 @takes("assign")
-def assign(
+def _assign(
     *,
     result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
     data: Path | None,
@@ -217,8 +217,8 @@ def assign(
     terminal.print_placement(labels, out, notes_on(result, table))
 
 
-@app.command()
-def ui(
+@app.command("ui")
+def _ui(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
     in_experiment: InExperiment = None,
@@ -247,7 +247,7 @@ def ui(
 
 
 @app.callback(invoke_without_command=True)
-def options(
+def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what NVFlare, Prefect and MLflow log.")

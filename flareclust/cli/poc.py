@@ -18,7 +18,7 @@ _Folder = Annotated[Path, typer.Option("--dir", help="The POC's folder.")]
 
 
 @poc_app.command("up")
-def poc_up(
+def _poc_up(
     sites: Annotated[int, typer.Option("--n-sites", "--sites", help="Number of sites, at least 2.")] = 3,
     data: Annotated[str, typer.Option(help="As for `flareclust run`: a name, a file, a folder.")] = "digits",
     partition: Annotated[str, typer.Option(help="As for `flareclust run`: how the rows are assigned.")] = "iid",
@@ -43,7 +43,7 @@ def poc_up(
 
 
 @poc_app.command("status")
-def poc_status(
+def _poc_status(
     folder: _Folder = poc_state.DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -81,7 +81,7 @@ def poc_status(
 
 
 @poc_app.command("down")
-def poc_down(
+def _poc_down(
     folder: _Folder = poc_state.DEFAULT,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the folder, too.")] = False,
 ) -> None:

@@ -26,10 +26,10 @@ WEIGHTS, TRAINING = "weights", "training"
 Among = tuple[Sequence[int], int]
 
 #: Rows of several devices, as a learner keeps them.
-D = TypeVar("D")
+_D = TypeVar("_D")
 
 
-class Learner(ABC, Generic[D]):
+class Learner(ABC, Generic[_D]):
     """One kind of model. Weights are stacked: of p parts (p, ...), of k models (k, ...)."""
 
     @abstractmethod
@@ -37,11 +37,11 @@ class Learner(ABC, Generic[D]):
         """Return the weights of `count` different models before any training."""
 
     @abstractmethod
-    def hold(self, rows: Sequence[Labelled]) -> D:
+    def hold(self, rows: Sequence[Labelled]) -> _D:
         """Return the rows of several parts as the other methods take them; a part may be empty."""
 
     @abstractmethod
-    def train(self, weights: Weights, data: D, rng: np.random.Generator, among: Among | None = None) -> Weights:
+    def train(self, weights: Weights, data: _D, rng: np.random.Generator, among: Among | None = None) -> Weights:
         """Return the weights of each part (p, ...) after its local updates.
 
         Random numbers are drawn for all parts of a run together; `among` says which of these the p parts are, None for all.
@@ -51,7 +51,7 @@ class Learner(ABC, Generic[D]):
         self,
         models: Weights,
         group: IntArray,
-        data: D,
+        data: _D,
         rows: IntArray,
         rng: np.random.Generator,
         among: Among | None = None,
@@ -63,15 +63,15 @@ class Learner(ABC, Generic[D]):
         return _averaged(models, self.train(picked(models, group), data, rng, among), group, rows)
 
     @abstractmethod
-    def losses(self, models: Weights, data: D) -> FloatArray:
+    def losses(self, models: Weights, data: _D) -> FloatArray:
         """Return the mean loss of each of k models on the rows of each of p parts, (k, p)."""
 
     @abstractmethod
-    def correct(self, models: Weights, group: IntArray, data: D) -> IntArray:
+    def correct(self, models: Weights, group: IntArray, data: _D) -> IntArray:
         """Return how many rows of each part get their class from the model `group[p]`, (p,)."""
 
     @abstractmethod
-    def full_gradient(self) -> "Learner[D]":
+    def full_gradient(self) -> "Learner[_D]":
         """Return a learner whose `train` is a single update by all rows of a part.
 
         Raises:
@@ -89,7 +89,7 @@ def flat(models: Weights, j: int) -> FloatArray:
     return np.concatenate([value[j].ravel() for value in models.values()]).astype(np.float64)
 
 
-def shaped(weights: FloatArray, like: Weights) -> Weights:
+def _shaped(weights: FloatArray, like: Weights) -> Weights:
     """Return the model whose weights `flat` gave, stacked (1, ...), with the names and types of `like`."""
     ends = np.cumsum([value[0].size for value in like.values()])
     parts = np.split(weights, ends[:-1])
@@ -101,7 +101,7 @@ def shaped(weights: FloatArray, like: Weights) -> Weights:
 
 def stacked_models(weights: FloatArray, like: Weights, k: int) -> Weights:
     """Return the k models whose weights `flat` gave, one after the other in one array, stacked (k, ...)."""
-    models = [shaped(part, like) for part in np.split(weights, k)]
+    models = [_shaped(part, like) for part in np.split(weights, k)]
     return {name: np.concatenate([model[name] for model in models]) for name in like}
 
 

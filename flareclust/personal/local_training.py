@@ -24,10 +24,10 @@ from flareclust._foundation.typing import Array
 from flareclust._foundation.validation import check_int
 
 #: Rows that the losses of are computed at once, which bounds the memory for what the layers put out.
-ROWS_AT_ONCE = 16_384
+_ROWS_AT_ONCE = 16_384
 
 #: Weights that are trained at once, which keeps those of an update near the processor: twice as fast as all at once.
-WEIGHTS_AT_ONCE = 3_000_000
+_WEIGHTS_AT_ONCE = 3_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,7 @@ def train(
         rows = _draw_rows(devices.counts, updates, check_int("batch", batch, minimum=1), generator, among)
     trained = {name: value.detach().clone() for name, value in weights.items()}
     size = sum(value[0].numel() for value in trained.values())
-    together = max(WEIGHTS_AT_ONCE // max(size, 1), 1)
+    together = max(_WEIGHTS_AT_ONCE // max(size, 1), 1)
     for first in range(0, len(devices), together):
         some = slice(first, first + together)
         own = {name: value[some] for name, value in trained.items()}  # views, changed in place
@@ -241,8 +241,8 @@ def _sums(
         return (measure(functional_call(network, own, (X,)), y) * mask).sum()
 
     longest = devices.y.shape[1]
-    columns = max(min(longest, ROWS_AT_ONCE), 1)
-    together = max(ROWS_AT_ONCE // columns, 1)
+    columns = max(min(longest, _ROWS_AT_ONCE), 1)
+    together = max(_ROWS_AT_ONCE // columns, 1)
     sums = torch.zeros(len(devices))
     mask = devices.mask.float()
     with torch.no_grad():

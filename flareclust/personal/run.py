@@ -34,7 +34,7 @@ from flareclust.personal.rows import CLASS_COLUMN, Labelled, Split, hold_out, nu
 from flareclust.personal.settings import PersonalSettings
 
 #: Rows with their classes: (X (n, d), y (n,)).
-Pair = tuple[Any, Any]
+_Pair = tuple[Any, Any]
 
 #: What the readers of tables advise that personalised models have no setting for, and what to do instead; pairs first.
 _ADVICE = (
@@ -52,7 +52,7 @@ _ADVICE = (
 
 def run_personal(
     settings: PersonalSettings,
-    given: Pair | Mapping[str, Pair] | None = None,
+    given: _Pair | Mapping[str, _Pair] | None = None,
     on_round: OnRound = lambda index, accuracy, up, down: None,
 ) -> PersonalResult:
     """Train the models of the settings' method.
@@ -135,7 +135,7 @@ def _warnings(settings: PersonalSettings, course: Course) -> list[str]:
 
 
 def prepare_devices(
-    settings: PersonalSettings, given: Pair | Mapping[str, Pair] | None = None
+    settings: PersonalSettings, given: _Pair | Mapping[str, _Pair] | None = None
 ) -> tuple[Split, list[object]]:
     """Return the devices' rows, some of them held out, and the classes in the order of their numbers.
 
@@ -170,7 +170,7 @@ def prepare_devices(
     return hold_out(rows, settings.test_share, settings.seed), classes
 
 
-def _check_given(settings: PersonalSettings, given: Mapping[str, Pair]) -> None:
+def _check_given(settings: PersonalSettings, given: Mapping[str, _Pair]) -> None:
     """Raise UserError where the rows of devices come with how to assign rows to devices."""
     fields = PersonalSettings.model_fields
     if settings.partition != fields["partition"].default:

@@ -36,7 +36,7 @@ _LOOKED_AT = 64 << 20
 
 
 @dataclass(frozen=True)
-class Column:
+class _Column:
     """One column of a site's rows.
 
     Attributes:
@@ -92,7 +92,7 @@ class Rows:
 
     file: Path
     number: int
-    columns: Sequence[Column]
+    columns: Sequence[_Column]
 
 
 def local_of(kit: Path) -> Path:
@@ -268,7 +268,7 @@ def _odd_ids(ids: Ids | None, *, weighted: bool) -> list[str]:
     return [f"{again} rows have the id of an earlier row"] if again else []
 
 
-def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
+def _odd(table: Table, columns: Sequence[_Column]) -> list[str]:
     """Return what is odd about the columns, a sentence each."""
     hints: list[str] = []
     if not columns:
@@ -332,7 +332,7 @@ class _Different:
         return len(self._seen)
 
 
-def columns_of(X: FloatArray, names: Sequence[str]) -> list[Column]:
+def columns_of(X: FloatArray, names: Sequence[str]) -> list[_Column]:
     """Return a summary of each column of rows (n, d), which may be a map of a file; of the known cells where some are NaN."""
     if np.isnan(X.min()):
         return [_of_known(x[~np.isnan(x)], name) for x, name in zip(X.T, names, strict=True)]
@@ -343,7 +343,7 @@ def columns_of(X: FloatArray, names: Sequence[str]) -> list[Column]:
     minimum, mean, largest = X.min(axis=0), X.mean(axis=0), X.max(axis=0)
     deviation = np.where(largest > minimum, np.sqrt(variances(X)), 0.0)
     return [
-        Column(
+        _Column(
             name, c.count, float(minimum[j]), float(mean[j]), float(largest[j]), float(deviation[j]), c.more,
             c.whole and c.all_differ,
         )
@@ -351,7 +351,7 @@ def columns_of(X: FloatArray, names: Sequence[str]) -> list[Column]:
     ]  # fmt: skip
 
 
-def _of_known(cells: FloatArray, name: str) -> Column:
+def _of_known(cells: FloatArray, name: str) -> _Column:
     if len(cells):
         return columns_of(cells[:, None], [name])[0]
-    return Column(name, 0, 0.0, 0.0, 0.0, 0.0, more=False, numbers_rows=False)
+    return _Column(name, 0, 0.0, 0.0, 0.0, 0.0, more=False, numbers_rows=False)

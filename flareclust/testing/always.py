@@ -73,7 +73,7 @@ def _code(kind: type) -> set[str]:
     }
 
 
-def check_arguments_survive(algorithm: Algorithm) -> None:
+def _check_arguments_survive(algorithm: Algorithm) -> None:
     """Constructor arguments are in `params`, and where NVFlare finds them; none has a name that it takes for its own."""
     for side in algorithm.build(3):
         for name in signature(type(side)).parameters:
@@ -82,7 +82,7 @@ def check_arguments_survive(algorithm: Algorithm) -> None:
             ensure(name not in ("name", "path", "class_path"), algorithm, f"an argument may not be called {name!r}")
 
 
-def check_both_sides_agree(algorithm: Algorithm) -> None:
+def _check_both_sides_agree(algorithm: Algorithm) -> None:
     """Both sides use the same schemas, and what a site sends in every step fits them."""
     executor, aggregator = algorithm.build(4)
     ensure(executor.steps == aggregator.steps, algorithm, "executor and aggregator have different schemas")
@@ -103,7 +103,7 @@ def check_same_seed_same_centroids(algorithm: Algorithm) -> None:
     ensure(np.array_equal(first.centroids, again.centroids), algorithm, "the order of the sites changed the result")
 
 
-def check_result_is_finite_and_at_most_k(algorithm: Algorithm) -> None:
+def _check_result_is_finite_and_at_most_k(algorithm: Algorithm) -> None:
     """There are 1 to k finite centroids with the data's columns."""
     sites, _ = iid_sites()
     for k in (1, 2, 4, 7):
@@ -171,7 +171,7 @@ def check_size_does_not_grow_with_rows(algorithm: Algorithm) -> None:
     ensure(many <= 2 * few, algorithm, f"100 rows sent {few} bytes, 1000 rows {many}")
 
 
-def check_bad_site_is_left_out(algorithm: Algorithm) -> None:
+def _check_bad_site_is_left_out(algorithm: Algorithm) -> None:
     """A site with NaN is named and changes nothing for the others."""
     sites, _ = iid_sites(m=5)
     without = run(algorithm, {site: rows for site, rows in sites.items() if site != "site-3"}, k=4)
@@ -183,7 +183,7 @@ def check_bad_site_is_left_out(algorithm: Algorithm) -> None:
     ensure(same, algorithm, "a refused site changed the others' result")
 
 
-def check_bad_replies_are_named(algorithm: Algorithm) -> None:
+def _check_bad_replies_are_named(algorithm: Algorithm) -> None:
     """A reply with missing, extra, mistyped, misshapen or infinite arrays is refused by the site's name, in every step."""
     sites, _ = iid_sites(m=2)
     sent = exchanges(algorithm, sites, k=4)
@@ -213,7 +213,7 @@ def _mutants(good: Message) -> Iterator[tuple[str, Any]]:
         yield name, good | {name: np.full(value.shape, 1e200)}
 
 
-def check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
+def _check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
     """Every axis of a reply is bounded, and a reply of more entries is refused by the site's name."""
     sites, _ = iid_sites(m=2)
     _, aggregator = algorithm.build(4)
@@ -241,7 +241,7 @@ def _longer(value: Array, axes: Sequence[bool], size: int) -> Array:
     return np.zeros(shape, value.dtype)
 
 
-def check_degenerate_sites(algorithm: Algorithm) -> None:
+def _check_degenerate_sites(algorithm: Algorithm) -> None:
     """One row, repeated rows, a constant column, fewer rows than k: a defined reply or a refusal, and never NaN."""
     rng = np.random.default_rng(4)
     sites, _ = iid_sites(m=4)
@@ -281,7 +281,7 @@ def check_abort_stops(algorithm: Algorithm) -> None:
     raise ContractViolation(f"{algorithm.name}: local() went on to the end although aborted() was true")
 
 
-def check_no_equations_for_a_row(algorithm: Algorithm) -> None:
+def _check_no_equations_for_a_row(algorithm: Algorithm) -> None:
     """Scores come from sites only whose rows have more values than the job's exchanges of scores and sums hold numbers."""
     rng = np.random.default_rng(5)
     sites = {"site-1": rng.normal(size=(200, 2)), "site-2": rng.normal(size=(4, 2))}
@@ -291,7 +291,7 @@ def check_no_equations_for_a_row(algorithm: Algorithm) -> None:
             ensure(not disclosed, algorithm, f"a site of four rows sent the scores {disclosed}")
 
 
-def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
+def _check_assessment_equals_pooled(algorithm: Algorithm) -> None:
     """Inertia, simplified silhouette and Davies-Bouldin equal those of the pooled rows to 1e-9."""
     sites, _ = iid_sites()
     outcome = run(algorithm, sites, k=4)
@@ -304,23 +304,23 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
 
 
 ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
-    check_arguments_survive,
+    _check_arguments_survive,
     check_constructors_do_nothing,
     check_nvflare_calls_ours,
-    check_both_sides_agree,
+    _check_both_sides_agree,
     check_same_seed_same_centroids,
     check_local_is_pure,
-    check_result_is_finite_and_at_most_k,
+    _check_result_is_finite_and_at_most_k,
     check_nothing_sent_is_a_row,
     check_small_clusters_stay,
     check_size_does_not_grow_with_rows,
-    check_bad_site_is_left_out,
-    check_bad_replies_are_named,
-    check_too_many_entries_are_refused,
-    check_degenerate_sites,
+    _check_bad_site_is_left_out,
+    _check_bad_replies_are_named,
+    _check_too_many_entries_are_refused,
+    _check_degenerate_sites,
     check_abort_stops,
-    check_no_equations_for_a_row,
-    check_assessment_equals_pooled,
+    _check_no_equations_for_a_row,
+    _check_assessment_equals_pooled,
     check_policies_hold,
     check_answers_follow_the_groups,
 )
@@ -333,7 +333,7 @@ NOT_OF_PRIVATE = (
     check_local_is_pure,
     check_nothing_sent_is_a_row,
     check_small_clusters_stay,
-    check_bad_site_is_left_out,
-    check_assessment_equals_pooled,
+    _check_bad_site_is_left_out,
+    _check_assessment_equals_pooled,
     check_answers_follow_the_groups,
 )

@@ -37,7 +37,7 @@ def overlapping_sites(seed: int = 0) -> tuple[dict[str, Table], FloatArray]:
     return sites, centers
 
 
-def check_partial_features(algorithm: Algorithm) -> None:
+def _check_partial_features(algorithm: Algorithm) -> None:
     """Sites with different columns work together by the names of these; no site sends a row or another's column."""
     sites, _ = overlapping_sites()
     outcome = run(algorithm, sites, k=4)
@@ -72,7 +72,7 @@ def check_partial_features(algorithm: Algorithm) -> None:
         raise ContractViolation(f"{algorithm.name}: a site that shares no column with any other was taken")
 
 
-def check_recovers_partial(algorithm: Algorithm) -> None:
+def _check_recovers_partial(algorithm: Algorithm) -> None:
     """Separated clusters are found in all columns, though no site has them all."""
     for seed in range(5):
         sites, centers = overlapping_sites(seed)
@@ -122,7 +122,7 @@ def _ensure_no_row(algorithm: Algorithm, arrays: dict[str, FloatArray], rows: Fl
             ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")
 
 
-def check_one_shot(algorithm: Algorithm) -> None:
+def _check_one_shot(algorithm: Algorithm) -> None:
     """One exchange is enough."""
     sites, _ = iid_sites()
     rounds = run(algorithm, sites, k=4).n_rounds
@@ -136,7 +136,7 @@ def check_recovers_iid(algorithm: Algorithm) -> None:
         _ensure_found(algorithm, run(algorithm, sites, k=5, seed=seed).centroids, centers)
 
 
-def check_recovers_non_iid(algorithm: Algorithm) -> None:
+def _check_recovers_non_iid(algorithm: Algorithm) -> None:
     """Separated clusters are found where no site sees more than two of six."""
     for seed in range(5):
         rows, centers = blobs(6, 3, 120, np.random.default_rng(seed))
@@ -151,7 +151,7 @@ def _few(algorithm: Algorithm, k_local: int) -> dict[str, int]:
     return {"k_local": k_local} if "k_local" in algorithm.parameters() else {}
 
 
-def check_uneven_k(algorithm: Algorithm) -> None:
+def _check_uneven_k(algorithm: Algorithm) -> None:
     """Sites may look for different numbers of clusters, given by name in the setting `k_local`."""
     rows, centers = blobs(4, 3, 100, np.random.default_rng(0))
     sites = {"a": rows[:100], "b": rows[100:400], "c": rows[:200]}
@@ -159,7 +159,7 @@ def check_uneven_k(algorithm: Algorithm) -> None:
     _ensure_found(algorithm, outcome.centroids, centers)
 
 
-def check_small_sites(algorithm: Algorithm) -> None:
+def _check_small_sites(algorithm: Algorithm) -> None:
     """A site with fewer rows than k takes part."""
     sites, _ = iid_sites(m=4)
     small = np.random.default_rng(0).normal(size=(6, 3))
@@ -176,7 +176,7 @@ def check_translation(algorithm: Algorithm) -> None:
     ensure(bool(np.allclose(there - shift, here, atol=1e-9)), algorithm, "the centroids did not move with the rows")
 
 
-def check_iterative(algorithm: Algorithm) -> None:
+def _check_iterative(algorithm: Algorithm) -> None:
     """`rounds` bounds the exchanges, 0 is refused, and the centroids of every round are kept under `history`."""
     try:
         algorithm.build(4, 0, {"rounds": 0})
@@ -198,7 +198,7 @@ def check_iterative(algorithm: Algorithm) -> None:
     ensure(same, algorithm, "the first rounds of a longer run differ from those of a shorter one")
 
 
-def check_embeds(algorithm: Algorithm) -> None:
+def _check_embeds(algorithm: Algorithm) -> None:
     """The result has what rows are embedded with: the label of each is the centroid nearest to its embedding."""
     sites, _ = iid_sites()
     outcome = run(algorithm, sites, k=4)
@@ -209,7 +209,7 @@ def check_embeds(algorithm: Algorithm) -> None:
         ensure(same, algorithm, "labels are not those of the nearest centroids of the embedded rows")
 
 
-def check_equals_central(algorithm: Algorithm) -> None:
+def _check_equals_central(algorithm: Algorithm) -> None:
     """From the same start, the centroids of every round are those of Lloyd's algorithm on the pooled rows, to 1e-10."""
     rng = np.random.default_rng(1)
     sites = {f"site-{i}": rng.normal(size=(100, 3)) for i in range(3)}
@@ -224,7 +224,7 @@ def check_equals_central(algorithm: Algorithm) -> None:
         ensure(gap < 1e-10, algorithm, f"a round is {gap:.1e} away from Lloyd's algorithm on the pooled rows")
 
 
-def check_never_worse(algorithm: Algorithm) -> None:
+def _check_never_worse(algorithm: Algorithm) -> None:
     """The inertia is at most that of every candidate that was compared, also after polishing."""
     for seed, polish in product(range(3), (0, 2)):
         rng = np.random.default_rng(seed)
@@ -246,17 +246,17 @@ def _ensure_found(algorithm: Algorithm, centroids: FloatArray, centers: FloatArr
 
 
 PROMISES: Mapping[str, Callable[[Algorithm], None]] = {
-    "one-shot": check_one_shot,
+    "one-shot": _check_one_shot,
     "recovers-iid": check_recovers_iid,
-    "recovers-non-iid": check_recovers_non_iid,
-    "uneven-k": check_uneven_k,
-    "small-sites": check_small_sites,
+    "recovers-non-iid": _check_recovers_non_iid,
+    "uneven-k": _check_uneven_k,
+    "small-sites": _check_small_sites,
     "translation": check_translation,
-    "iterative": check_iterative,
-    "embeds": check_embeds,
-    "equals-central": check_equals_central,
-    "never-worse": check_never_worse,
-    "partial-features": check_partial_features,
-    "recovers-partial": check_recovers_partial,
+    "iterative": _check_iterative,
+    "embeds": _check_embeds,
+    "equals-central": _check_equals_central,
+    "never-worse": _check_never_worse,
+    "partial-features": _check_partial_features,
+    "recovers-partial": _check_recovers_partial,
     "differentially-private": check_differentially_private,
 }

@@ -35,7 +35,7 @@ RUN_KEY_TAG = "flareclust.run_key"
 ERROR_TAG = "flareclust.error"
 
 #: Name of a metric, value and step.
-Number: TypeAlias = tuple[str, float, int]
+_Number: TypeAlias = tuple[str, float, int]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -115,7 +115,7 @@ class Tracker:
     def log(
         self,
         run_id: str,
-        numbers: Sequence[Number],
+        numbers: Sequence[_Number],
         started_ms: int | None = None,
         *,
         known: Mapping[str, float] | None = None,
@@ -304,7 +304,7 @@ def numbers_of(
     final: Mapping[str, float | None] = _NOTHING,
     cost: Mapping[str, float | None] = _NOTHING,
     rounds: Iterable[Mapping[str, float | None]] = (),
-) -> list[Number]:
+) -> list[_Number]:
     """Return quality, cost and rounds as names `final/...`, `cost/...` and `round/...`, values and steps.
 
     None and values that are not finite are left out: MLflow keeps infinity as the largest float. The step of a round is its `round`.

@@ -15,11 +15,11 @@ from flareclust.engines.poc.state import DEFAULT, SERVER, Poc
 from flareclust.flare import job_monitor
 from flareclust.flare.session import connected_sites, open_session
 
-__all__ = ["DEFAULT", "Participant", "Poc", "down", "find", "lost", "status"]
+__all__ = ["DEFAULT", "Poc", "down", "find", "lost", "status"]
 
 
 @dataclass(frozen=True)
-class Participant:
+class _Participant:
     """How the server or a site of a POC is.
 
     Attributes:
@@ -54,7 +54,7 @@ def find(folder: Path = DEFAULT) -> Poc:
     return poc
 
 
-def status(folder: Path = DEFAULT) -> list[Participant]:
+def status(folder: Path = DEFAULT) -> list[_Participant]:
     """Return how the server and the sites are.
 
     Raises:
@@ -68,7 +68,7 @@ def status(folder: Path = DEFAULT) -> list[Participant]:
         with suppress(JobFailed), open_session(poc.admin_kit, timeout=5) as session:
             connected = {SERVER, *connected_sites(session)}
     return [
-        Participant(
+        _Participant(
             name,
             runs,
             runs and name in connected,  # the server takes a while to see that a site is gone
