@@ -112,7 +112,7 @@ def partitions() -> str:
 
 def promises() -> str:
     """Return a line per promise, with the words of its check."""
-    rows = [["all", check.__name__.removeprefix("check_").replace("_", " "), check.__doc__ or ""] for check in ALWAYS]
+    rows = [["all", check.__name__.partition("check_")[2].replace("_", " "), check.__doc__ or ""] for check in ALWAYS]
     for name, check in PROMISES.items():
         makers = ", ".join(f"`{algorithm.name}`" for algorithm in BUILT_IN if name in algorithm.promises)
         rows.append([makers, name, check.__doc__ or ""])

@@ -42,7 +42,7 @@ def checks_for(algorithm: Algorithm) -> Iterator[tuple[str, Callable[[Algorithm]
     if not algorithm.federated:
         return
     left_out = NOT_OF_PRIVATE if algorithm.executor_class().private else ()
-    yield from ((check.__name__.removeprefix("check_"), check) for check in ALWAYS if check not in left_out)
+    yield from ((check.__name__.partition("check_")[2], check) for check in ALWAYS if check not in left_out)
     for promise in sorted(algorithm.promises):
         if promise not in PROMISES:
             raise ContractViolation(f"{algorithm.name} promises {promise!r}, which no check knows: {sorted(PROMISES)}")

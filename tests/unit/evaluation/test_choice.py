@@ -99,7 +99,7 @@ def test_the_variance_ratio_where_there_is_little_to_divide():
 def test_the_name_of_a_rule_may_be_written_as_in_scikit_learn():
     assert make_experiment(algorithm="pooled", k="2..4", criterion="calinski_harabasz").criterion == "calinski-harabasz"
     line = get("pooled").build(4, 0, {"k_min": 2, "criterion": "davies_bouldin"})
-    assert line[1].criterion == "davies-bouldin"
+    assert line[1].params.criterion == "davies-bouldin"
 
 
 # ---- what users type ----

@@ -64,7 +64,7 @@ def test_federated_averaging_of_one_device_is_plain_training():
 
 @pytest.mark.parametrize(("batch", "at_once"), [(None, 10**6), (2, 10**6), (None, 1), (2, 110)])
 def test_devices_side_by_side_are_trained_as_each_alone(monkeypatch, batch, at_once):
-    monkeypatch.setattr("flareclust.personal.local_training.WEIGHTS_AT_ONCE", at_once)
+    monkeypatch.setattr("flareclust.personal.local_training._WEIGHTS_AT_ONCE", at_once)
     devices, net = some_devices(), network()
     together = train(net, shared(net, 3), devices, updates=4, lr=0.2, batch=batch, generator=generator())
     rows = _draw_rows(devices.counts, 4, batch or 1, generator())
@@ -94,7 +94,7 @@ def test_padded_rows_count_nowhere():
 
 @pytest.mark.parametrize("at_once", [2, 20, 10_000])
 def test_losses_and_correct_are_those_of_each_device_whatever_is_computed_at_once(monkeypatch, at_once):
-    monkeypatch.setattr("flareclust.personal.local_training.ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("flareclust.personal.local_training._ROWS_AT_ONCE", at_once)
     devices, net = some_devices(), network()
     weights = {name: value.clone() for name, value in shared(net, 3).items()}
     weights["0.bias"] += torch.arange(3)[:, None]

@@ -188,14 +188,14 @@ from flareclust.protocol.schema import Schema
 from flareclust.protocol.registry import Algorithm
 
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import StepName
 
 class MeanParams(ClusteringParams):
     shift: float = site(0.0, "Added to the mean.")
 
 class MeanExecutor(ClusteringExecutor):
     params: MeanParams
-    steps = {CLUSTER: Step(Schema(centroids="k d"))}
+    steps = {StepName.CLUSTER: Step(Schema(centroids="k d"))}
 
     def local(self, task, rows):
         return {"centroids": rows.X.mean(axis=0, keepdims=True) + self.params.shift}
