@@ -107,3 +107,10 @@ def test_radii_settle_on_the_distance_of_rows_from_their_centroids():
     shifted = sums._replace(shifts=np.full((2, d), rows * math.sqrt(0.01 / d)))
     np.testing.assert_allclose(axes.settled_radii(np.ones(2), shifted, 0.0, ball(d)), 1.3 * math.sqrt(0.03))
     assert (axes.settled_radii(np.ones(2), sums._replace(rows=np.zeros(2)), 1.0, ball(d)) == 1).all()
+
+
+def test_cells_are_counted_from_the_middle_that_was_asked_for():
+    rows = np.array([[0.5], [1.5], [2.5], [3.5], [9.0]])
+    box, middle = Box(np.array([0.0]), np.array([10.0])), np.array([2.0])
+    counts = axes.axis_cell_counts(rows, box, middle, np.array([[1.0]]), np.array([2.0]), (4,), never_abort)
+    assert counts.tolist() == [1, 1, 1, 2]  # rows beyond the grid are in its last cell

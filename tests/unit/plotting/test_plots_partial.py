@@ -187,6 +187,11 @@ def test_another_exponent_gives_other_distances() -> None:
     np.testing.assert_allclose([bracket[1, 0] for bracket in brackets(figure)], [4**-0.25, 1, 2])
 
 
+def test_mergings_without_a_common_column_stand_right_of_all_others() -> None:
+    figure = tree_picture(**{**SMALL, "force": np.array([1 / 16, 1 / 64, NAN])})  # type: ignore[arg-type]
+    np.testing.assert_allclose([bracket[1, 0] for bracket in brackets(figure)], [4, 8, 1.15 * 8])
+
+
 def test_the_axis_begins_near_the_mergings_where_all_distances_are_alike() -> None:
     figure = tree_picture(**{**SMALL, "force": np.array([1 / 100, 1 / 121, 1 / 400])})  # type: ignore[arg-type]
     left, right = figure.axes[0].get_xlim()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import BadMessage
-from flareclust.protocol.schema import SECONDS, Field, Schema, counts, nbytes, real
+from flareclust.protocol.schema import SECONDS, Field, Schema, counts, nbytes, real, whole
 from tests.patience import PATIENCE
 
 SCHEMA = Schema(centroids="k d", radii=real("k", minimum=0), counts=counts("k"))
@@ -38,6 +38,13 @@ def test_a_field_cannot_be_an_object_or_complex():
 def test_bounds_of_truth_values_are_refused_and_not_ignored(bound):
     with pytest.raises(ValueError, match="a field of bool has no minimum"):
         Field(("k",), "bool", **bound)
+
+
+def test_numbers_that_count_nothing_may_be_0_and_not_below():
+    schema = Schema(codes=whole("k"))
+    assert schema.check({"codes": np.array([0, 3])}) == {"k": 2}
+    with pytest.raises(BadMessage, match="below 0"):
+        schema.check({"codes": np.array([-1, 3])})
 
 
 def test_seconds_is_reserved():
