@@ -41,13 +41,11 @@ _CENTROIDS = Schema(centroids="k d")
 
 #: What sites are asked for whatever the algorithm; a key is made without it.
 _OF_ALL = MappingProxyType(
-    with_counts(
-        {
-            StepName.KEYS: Step(KEY, method=""),
-            StepName.PLACE: Step(PLACED, "place"),
-            StepName.ASSESS: Step(ASSESSMENT, "assess", summed=True),
-        }
-    )
+    {
+        StepName.KEYS: Step(KEY, method=""),
+        StepName.PLACE: Step(PLACED, "place"),
+        StepName.ASSESS: Step(ASSESSMENT, "assess", summed=True),
+    }
 )
 
 
@@ -89,11 +87,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         parts = {name: phase for phase in phases for name in with_counts(phase.steps) if name not in own}
         cls._part_classes = MappingProxyType(parts)
         if not cls.totals_only:
-            known = {
-                name: step
-                for name, step in known.items()
-                if name not in (StepName.PROFILE_TOTALS, StepName.PROFILE_TOTALS_COUNTS)
-            }
+            known.pop(StepName.PROFILE_TOTALS, None)
         parameters = cls.params_class().model_fields
         steps = with_counts({name: step for name, step in known.items() if step.parameter in (None, *parameters)})
         for name, step in steps.items():

@@ -19,7 +19,6 @@ from typing import Annotated
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Message
 from flareclust.core import clusterers
-from flareclust.core.local import seed_cells
 from flareclust.executors.parameters import ScaledParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteRows
@@ -45,14 +44,5 @@ class DKMPPExecutor(ScaledExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        n_candidates = None if self.params.greedy else 1
-        cells = seed_cells(
-            rows.X,
-            self.params.k,
-            rows.rng,
-            seeds=self.params.seeds,
-            min_count=rows.context.min_count,
-            aborted=rows.aborted,
-            n_candidates=n_candidates,
-        )
+        cells = self.draw_seeds(rows, self.params.seeds, n_candidates=None if self.params.greedy else 1)
         return {"centroids": cells.centroids, "counts": cells.counts}

@@ -32,7 +32,7 @@ from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.local import Sendable, lloyd_update, seed_cells
+from flareclust.core.local import Sendable, lloyd_update
 from flareclust.executors.described import DescribedExecutor, View
 from flareclust.executors.parameters import CappedParams, ColumnsParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
@@ -95,14 +95,7 @@ class FKMExecutor(ScaledExecutor):
         """Return the clusters of this round that are sent."""
         check_enough(rows.X, rows.context.min_count)
         if "centroids" not in task.arrays:
-            return seed_cells(
-                rows.X,
-                self.params.k,
-                rows.rng,
-                seeds=self.params.seeds,
-                min_count=rows.context.min_count,
-                aborted=rows.aborted,
-            )
+            return self.draw_seeds(rows, self.params.seeds)
         return local_update(
             rows.X, task.arrays["centroids"], self.params.local_iter, rows.context.min_count, rows.aborted
         )

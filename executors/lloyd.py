@@ -29,7 +29,7 @@ from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.disclosure import factor
 from flareclust.core.lloyd import member_statistics
-from flareclust.core.local import lloyd_update, seed_cells
+from flareclust.core.local import lloyd_update
 from flareclust.core.rounds import check_start
 from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricParams
@@ -103,17 +103,8 @@ class UpdatesExecutor(RefinedExecutor):
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds; rows with gaps are completed before."""
         rows = self.completed_alone(task, rows)
-        cells = seed_cells(
-            self.trimmed_alone(rows, 10),
-            self.params.k,
-            rows.rng,
-            seeds=self.params.seeds,
-            min_count=rows.context.min_count,
-            ones=rows.context.ones,
-            aborted=rows.aborted,
-            known=rows.known,
-        )
-        return {"centroids": cells.centroids}
+        kept = rows.of(self.trimmed_alone(rows, 10), rows.known)
+        return {"centroids": self.draw_seeds(kept, self.params.seeds).centroids}
 
     def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `local` for many sites; None for settings that are not for many."""

@@ -21,7 +21,6 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.lloyd import assign, sums_by_label
-from flareclust.core.local import seed_cells
 from flareclust.executors.parameters import ScaledParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteRows
@@ -57,16 +56,7 @@ class MiniBatchExecutor(ScaledExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds."""
-        check_enough(rows.X, rows.context.min_count)
-        cells = seed_cells(
-            rows.X,
-            self.params.k,
-            rows.rng,
-            seeds=self.params.seeds,
-            min_count=rows.context.min_count,
-            aborted=rows.aborted,
-        )
-        return {"centroids": cells.centroids}
+        return {"centroids": self.draw_seeds(rows, self.params.seeds).centroids}
 
     def sample(self, task: Task, rows: SiteRows) -> Message:
         """Draw a sample and return its means."""

@@ -14,6 +14,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import histograms
+from flareclust.core.local import Seeds, Sendable, seed_cells
 from flareclust.core.missing.gaps import Completed, complete
 from flareclust.core.scaling import known_spread, of_length_one, without_direction
 from flareclust.core.scaling import rounded_spread as spread_of
@@ -188,6 +189,20 @@ class ScaledExecutor(ClusteringExecutor):
     def completed_alone(self, task: Task, rows: SiteRows) -> SiteRows:
         """Return the rows (n, d) completed by the site's own clusters; as they are without gaps."""
         return gap_rules.complete_site(task, rows, self.params.k) if self.open_gaps else rows
+
+    def draw_seeds(self, rows: SiteRows, seeds: Seeds, n_candidates: int | None = None) -> Sendable:
+        """Return the cells of k seeds that may be sent (`flareclust.core.local.seed_cells`)."""
+        return seed_cells(
+            rows.X,
+            self.params.k,
+            rows.rng,
+            seeds=seeds,
+            min_count=rows.context.min_count,
+            ones=rows.context.ones,
+            aborted=rows.aborted,
+            n_candidates=n_candidates,
+            known=rows.known,
+        )
 
     def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
         """Return the rows (n, d) as they are compared with centroids (k, d): without gaps."""

@@ -84,7 +84,11 @@ def run_logged(
     check_out(folder, resume=kept is not None)
     steps = _FlowRun()
     result = carry_out(
-        *(experiment, prepared, folder, on_round, kept),
+        experiment,
+        prepared,
+        folder,
+        on_round,
+        kept,
         track=True,
         calls=steps,
         earlier=partial(_reference, alias=alias),

@@ -33,14 +33,7 @@ class Steps(Calls):
     lost: Exception | None = None
 
     def run(self, name: str, function: Callable[..., T], *args: Any, retries: int = 0) -> T:
-        """Call a function as a task; what it returns or raises counts, whatever Prefect makes of it.
-
-        Args:
-            name: of the task.
-            function: what to call.
-            args: its arguments.
-            retries: how often it is called again where a job ended for a reason outside of it.
-        """
+        """Call a function as a task, as `Calls.run` does; what it returns or raises counts, whatever Prefect makes of it."""
         if self.lost is not None:
             return function(*args)
         returned: list[T] = []

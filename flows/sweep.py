@@ -17,11 +17,6 @@ from prefect.client.schemas.objects import State
 from flareclust.experiment.sweeps import sweep as sweep_settings
 from flareclust.flows.study import StudyRunner
 
-__all__ = ["sweep_flow", "tracked_runner"]
-
-#: As docs/sweeps.md calls it.
-tracked_runner = StudyRunner
-
 
 @flow(name="flareclust-sweep", flow_run_name="{sweep.name}", persist_result=False)
 def sweep_flow(sweep: sweep_settings.Sweep) -> State[Any]:

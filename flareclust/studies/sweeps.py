@@ -104,7 +104,13 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     for extra in ("tracking", "flows") if track else ():
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
     study = StudyRunner(
-        *(chosen.name, chosen.mlflow_experiment, None, on_done, chosen.workers, path), runner=runner, track=track
+        study=chosen.name,
+        experiment=chosen.mlflow_experiment,
+        on_done=on_done,
+        workers=chosen.workers,
+        file=path,
+        runner=runner,
+        track=track,
     )
     done, kept = study(todo), study.kept
     assert kept is not None

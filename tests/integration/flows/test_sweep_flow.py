@@ -87,7 +87,7 @@ def flow_states(name: str) -> list[tuple[str, str | None]]:
 def test_a_study_is_a_parent_and_a_child_per_trial_with_one_batch_each(server, store, client, monkeypatch):
     from mlflow import MlflowClient
 
-    from flareclust.flows.sweep import tracked_runner
+    from flareclust.flows.study import StudyRunner
 
     batches: Counter[str] = Counter()
     log_batch = MlflowClient.log_batch
@@ -98,7 +98,7 @@ def test_a_study_is_a_parent_and_a_child_per_trial_with_one_batch_each(server, s
         monkeypatch.setattr(MlflowClient, name, None)
     trials, _ = study()
     seen = []
-    runner = tracked_runner("one", "first", store, seen.append)
+    runner = StudyRunner("one", "first", store, seen.append)
     done = runner(trials)
 
     assert [one.trial.name for one in done] == [trial.name for trial in trials]
@@ -145,14 +145,14 @@ def shown_of(name: str) -> dict[str, float]:
 
 
 def test_what_is_finished_is_read_back_to_the_last_bit_and_not_run_again(server, store, client):
-    from flareclust.flows.sweep import tracked_runner
+    from flareclust.flows.study import StudyRunner
 
     trials, measures = study()
-    first = tracked_runner("two", "resumed", store)(trials)
+    first = StudyRunner("two", "resumed", store)(trials)
     before, children = parent_and_children(client, "resumed")
     shutil.rmtree("flareclust-sweeps")  # only MLflow has them
     seen = []
-    runner = tracked_runner("two", "resumed", store, seen.append)
+    runner = StudyRunner("two", "resumed", store, seen.append)
     again = runner(trials)
     assert [measure.calls for measure in measures] == [1] * 4
     assert [one.measured for one in again] == [one.measured for one in first]
@@ -166,17 +166,17 @@ def test_what_is_finished_is_read_back_to_the_last_bit_and_not_run_again(server,
         name: run.info.end_time for name, run in children.items()
     }
     other, _ = study(2)
-    tracked_runner("two", "resumed-other", store)(other)
+    StudyRunner("two", "resumed-other", store)(other)
     with pytest.raises(UserError, match="two trials of 'two' are the same"):
-        tracked_runner("two", "resumed", store)([other[0], other[0]])
+        StudyRunner("two", "resumed", store)([other[0], other[0]])
 
 
 def test_failed_trials_are_marked_counted_and_run_again_in_their_runs(server, store, client):
-    from flareclust.flows.sweep import tracked_runner
+    from flareclust.flows.study import StudyRunner
 
     trials, measures = study()
     measures[1].broken, measures[2].broken = JobFailed("no quorum"), ZeroDivisionError("a fault")
-    runner = tracked_runner("three", "failing", store)
+    runner = StudyRunner("three", "failing", store)
     done = runner(trials)
     assert [one.error for one in done] == [None, "no quorum", "unexpected ZeroDivisionError: a fault", None]
     parent, children = parent_and_children(client, "failing")
@@ -204,7 +204,7 @@ def test_failed_trials_are_marked_counted_and_run_again_in_their_runs(server, st
 def test_a_child_that_was_cut_off_after_its_batch_has_no_second_history(server, store, client, monkeypatch):
     from mlflow import MlflowClient
 
-    from flareclust.flows.sweep import tracked_runner
+    from flareclust.flows.study import StudyRunner
 
     trials, measures = study(2)
     end = MlflowClient.set_terminated
@@ -217,7 +217,7 @@ def test_a_child_that_was_cut_off_after_its_batch_has_no_second_history(server, 
 
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "set_terminated", lost)
-        runner = tracked_runner("four", "cut", store)
+        runner = StudyRunner("four", "cut", store)
         done = runner(trials)
     assert [one.error for one in done] == [None, None]
     (warning,) = runner.warnings
@@ -229,7 +229,7 @@ def test_a_child_that_was_cut_off_after_its_batch_has_no_second_history(server, 
     _, before = parent_and_children(client, "cut")
     assert before[cut].info.status == "RUNNING"
 
-    again = tracked_runner("four", "cut", store)(trials)
+    again = StudyRunner("four", "cut", store)(trials)
     shutil.rmtree("flareclust-sweeps")
     assert [measure.calls for measure in measures] == [1, 2]
     _, children = parent_and_children(client, "cut")
@@ -237,11 +237,11 @@ def test_a_child_that_was_cut_off_after_its_batch_has_no_second_history(server, 
     assert children[cut].info.status == "FINISHED"
     history = client.get_metric_history(children[cut].info.run_id, "round/moved")
     assert [metric.step for metric in history] == [0, 1, 2]
-    assert again[1].measured == tracked_runner("four", "cut", store)(trials)[1].measured
+    assert again[1].measured == StudyRunner("four", "cut", store)(trials)[1].measured
 
 
 def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
-    from flareclust.flows.sweep import tracked_runner
+    from flareclust.flows.study import StudyRunner
 
     together = threading.Barrier(2, timeout=PATIENCE)
     running, maximum, lock = 0, 0, threading.Lock()
@@ -257,7 +257,7 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
         return study_trials.TrialResult({"l2": 1.0})
 
     trials = [study_trials.Trial({"algorithm": "a"}, seed, {}, measure) for seed in range(6)]
-    done = tracked_runner("five", "workers", store, workers=2)(trials)
+    done = StudyRunner("five", "workers", store, workers=2)(trials)
     assert [one.error for one in done] == [None] * 6
     assert maximum == 2
 
