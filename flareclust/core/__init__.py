@@ -6,7 +6,6 @@ __all__ = [
     "assessment",
     "blas",
     "categories",
-    "central",
     "chunks",
     "client_selection",
     "clusterers",

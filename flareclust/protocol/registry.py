@@ -328,7 +328,7 @@ BUILT_IN = (
         "central",
         "k-means on the pooled rows: the baseline, not federated",
         None,
-        "flareclust.core.central.central_kmeans",
+        "flareclust.engines.pooled.central_kmeans",
         source="scikit-learn KMeans",
         baseline_params="flareclust.engines.pooled.CentralParams",
         when="baseline; not federated",

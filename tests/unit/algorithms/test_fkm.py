@@ -12,11 +12,11 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.seeding import stream
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.fkm import FKMAggregator
-from flareclust.core.central import central_kmeans
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.data import datasets
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.engines.pooled import central_kmeans
 from flareclust.executors.fkm import local_update
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import StepName

@@ -10,9 +10,9 @@ from sklearn.cluster import KMeans
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.central import central_kmeans
 from flareclust.core.kpod import Fit, Observed, _improve, _majorise, kpod, move
 from flareclust.core.missing.kernels import nearest_by_known, squares_of_known, sums_of_known
+from flareclust.engines.pooled import central_kmeans
 from tests.examples import examples
 
 NAN = np.nan

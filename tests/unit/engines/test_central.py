@@ -7,7 +7,7 @@ from sklearn.cluster import KMeans
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.core.blas import one_thread
-from flareclust.core.central import _starts, central_kmeans
+from flareclust.engines.pooled import _starts, central_kmeans
 
 
 @pytest.mark.parametrize(("k", "n_init"), [(1, 10), (10, 10), (20, 10), (21, 10), (24, 12), (60, 30)])
