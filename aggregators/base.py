@@ -18,7 +18,7 @@ from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
 from flareclust.core import assessment
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.executors import parameters
+from flareclust.preparation import settings
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept, by_name
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
@@ -177,9 +177,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     def least_rows(self) -> int:
         """Return how many rows a group must have over all sites to be reported with secure sums, in steps that are `counted`."""
         return (
-            max(self.params.min_count, LEAST_ROWS)
-            if isinstance(self.params, parameters.ClusteringParams)
-            else LEAST_ROWS
+            max(self.params.min_count, LEAST_ROWS) if isinstance(self.params, settings.ClusteringParams) else LEAST_ROWS
         )
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:

@@ -22,10 +22,10 @@ from flareclust.core import categories as category_columns
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import KnownSpread, pooled_known_spread
-from flareclust.executors import parameters
 from flareclust.executors.described import View
 from flareclust.features import alignment
 from flareclust.features.columns import Columns, by_column, common, gather, restored, scaled, spreads
+from flareclust.preparation import settings
 from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol.schema import MOST_COLUMNS
 from flareclust.protocol.task import StepName
@@ -49,7 +49,7 @@ class DescribedAggregator(ClusteringAggregator):
     refuse `rows_by_site` (m,), the rows that take part; with `mean` `fill` (D,) and `missing_cells` (D,), of all sites.
     """
 
-    params: parameters.ColumnsParams
+    params: settings.ColumnsParams
 
     #: Whether means and variances come as totals.
     _totals = False
@@ -70,7 +70,7 @@ class DescribedAggregator(ClusteringAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Form the union of the columns, or merge a round of the algorithm."""
         if round_.step == StepName.DESCRIBE:
-            fills, by_bins = self.params.missing == "mean", self.params.scale in parameters.BY_BINS
+            fills, by_bins = self.params.missing == "mean", self.params.scale in settings.BY_BINS
             sums = fills or self.params.scale != "none" or self.view == "imputed"
             columns = gather(replies, sums=sums and not (fills or by_bins or self._totals))
             numbers = {
@@ -117,7 +117,7 @@ class DescribedAggregator(ClusteringAggregator):
                 record[ROWS_BY_SITE] = record[ROWS_BY_SITE] * np.isin(columns.sites, list(replies))
             record[MISSING_CELLS] = np.maximum(record[ROWS_BY_SITE] @ columns.masks - spread.counts, 0)
             columns = replace(columns, fill=columns.mean)
-        if self.params.scale in parameters.BY_BINS:
+        if self.params.scale in settings.BY_BINS:
             if self.view == "imputed":
                 columns = replace(columns, fill=columns.mean)
             carried = {name: values for name, values in columns.sent().items() if name != "columns"}

@@ -9,7 +9,8 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.executors import dp_base, parameters
+from flareclust.executors import dp_base
+from flareclust.preparation import settings
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
@@ -31,7 +32,7 @@ _SURE = 5.0
 class PrivateAggregator(ClusteringAggregator):
     """The server of an algorithm under differential privacy."""
 
-    params: parameters.PrivateParams
+    params: settings.PrivateParams
 
     def noise(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""

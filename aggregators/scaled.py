@@ -18,12 +18,12 @@ from flareclust.core import categories as category_columns
 from flareclust.core import histograms
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import divisors_of, of_length_one, pooled_known_spread, pooled_spread
-from flareclust.executors import parameters
 from flareclust.executors.cosine import by_direction
 from flareclust.executors.odd_columns import pooled_message
 from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.features.scaling import FILL, LENGTH_ONE, OPEN_GAPS
+from flareclust.preparation import settings
 from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol.task import StepName
 
@@ -40,7 +40,7 @@ _CARRIED, _KEPT = (
 class ScaledAggregator(ClusteringAggregator):
     """A server that has columns filled and scaled where the job says so."""
 
-    params: parameters.ScaledParams
+    params: settings.ScaledParams
 
     @property
     def _prepares(self) -> bool:
@@ -97,7 +97,7 @@ class ScaledAggregator(ClusteringAggregator):
         self._warn_of_columns(spread["deviation"], record)
         record = {**record, MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
         spread = {**spread, "deviation": divisors_of(spread["deviation"])}
-        if self.params.scale in parameters.BY_BINS:
+        if self.params.scale in settings.BY_BINS:
             return self._after_bins(begun(self.params.scale, self.params.table_ranges, spread, record))
         kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
         carried = {name: spread[name] for name in kept if name in spread}
@@ -181,14 +181,14 @@ class ScaledAggregator(ClusteringAggregator):
 
     def secured(self) -> Self:
         """Return this aggregator as it works with totals only; raise UserError where gaps stay open."""
-        if self.params.missing == parameters.PARTIAL:
-            raise UserError(f"missing={parameters.PARTIAL} does not go with secure_sums; take missing=mean")
+        if self.params.missing == settings.PARTIAL:
+            raise UserError(f"missing={settings.PARTIAL} does not go with secure_sums; take missing=mean")
         return super().secured()
 
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, the centroids in the data's units, and how rows were prepared."""
         arrays = super().result(round_)
-        if self.params.missing == parameters.PARTIAL:
+        if self.params.missing == settings.PARTIAL:
             arrays = arrays | {OPEN_GAPS: np.array(True)}
         if by_direction(self.params):
             arrays = arrays | {LENGTH_ONE: np.array(True)}

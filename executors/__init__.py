@@ -23,7 +23,6 @@ __all__ = [
     "minibatch",
     "nvflare_executor",
     "odd_columns",
-    "parameters",
     "partwise",
     "phases",
     "pooled",

@@ -21,10 +21,10 @@ from flareclust.data.tables import Table
 from flareclust.evaluation.scores import check_candidates, scaled, score_sums
 from flareclust.executors import partwise
 from flareclust.executors.nvflare_executor import HELD, ExecutorShell
-from flareclust.executors.parameters import ClusteringParams
 from flareclust.executors.phases import Phase
 from flareclust.executors.profiles import ClusterProfiles
 from flareclust.executors.stages import RowStage, SchemaStage
+from flareclust.preparation.settings import ClusteringParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.masking import KEY

@@ -14,7 +14,7 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.scaling import without_direction
 from flareclust.executors.gaps import GapsParams
-from flareclust.executors.parameters import COSINE, EUCLIDEAN, METRIC, PARTIAL
+from flareclust.preparation.settings import COSINE, EUCLIDEAN, METRIC, PARTIAL
 from flareclust.protocol.params import Params, both
 
 

@@ -37,9 +37,9 @@ from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.ffcm import FFCMExecutor
 from flareclust.executors.kfed import KFedExecutor
 from flareclust.executors.mavg import MAvgExecutor
-from flareclust.executors.parameters import ClusteringParams, NamesParams
 from flareclust.executors.phases import ColumnNames, Phase
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.preparation.settings import ClusteringParams, NamesParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole

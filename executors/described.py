@@ -20,11 +20,11 @@ from flareclust.core.missing import distances
 from flareclust.core.missing.assessment import masked_sums
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import BY_BINS, ColumnsParams
 from flareclust.executors.phases import Phase
 from flareclust.executors.scaled import GRID, IN_BINS, check_bins
 from flareclust.features import alignment
 from flareclust.features.columns import LEAST_DEVIATION
+from flareclust.preparation.settings import BY_BINS, ColumnsParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real

@@ -19,8 +19,8 @@ from typing import Annotated
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Message
 from flareclust.core import clusterers
-from flareclust.executors.parameters import ScaledParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import ScaledParams, SeedsParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts

@@ -20,8 +20,8 @@ from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import PrivateParams
 from flareclust.executors.phases import ColumnNames, Phase
+from flareclust.preparation.settings import PrivateParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession, misfitting

@@ -42,7 +42,7 @@ from flareclust.executors.dp_base import (
     sent_radii,
     sent_share,
 )
-from flareclust.executors.parameters import PrivateParams
+from flareclust.preparation.settings import PrivateParams
 from flareclust.privacy.context import SiteRows
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.protocol.params import MOST_ROUNDS, both, server

@@ -26,7 +26,7 @@ from flareclust.executors.dp_base import (
     start_share,
     update_share,
 )
-from flareclust.executors.parameters import PrivateParams
+from flareclust.preparation.settings import PrivateParams
 from flareclust.privacy.context import SiteRows
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.budget import DPSession

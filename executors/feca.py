@@ -37,8 +37,8 @@ from flareclust.core.lloyd import cluster_statistics, member_statistics
 from flareclust.core.local import dissolve_small, own_kmeans
 from flareclust.executors.cosine import MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.parameters import LocalKMeansParams, SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import LocalKMeansParams, SmallClustersParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real

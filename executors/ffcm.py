@@ -31,8 +31,8 @@ from flareclust.core.disclosure import check_enough, describable, nothing_to_sen
 from flareclust.core.group_kernels import rows_unlike
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
-from flareclust.executors.parameters import ScaledParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import ScaledParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, index, weights

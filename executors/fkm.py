@@ -34,8 +34,8 @@ from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Sendable, lloyd_update
 from flareclust.executors.described import DescribedExecutor, View
-from flareclust.executors.parameters import CappedParams, ColumnsParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import CappedParams, ColumnsParams, SeedsParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts

@@ -13,8 +13,8 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.missing.gaps import complete_alone
-from flareclust.executors.parameters import MISSING, PARTIAL, ScaledParams
 from flareclust.features.scaling import FILL
+from flareclust.preparation.settings import MISSING, PARTIAL, ScaledParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both
 from flareclust.protocol.task import Task

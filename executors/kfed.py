@@ -36,8 +36,8 @@ from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.core.disclosure import check_enough, describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.local import dissolve_small
-from flareclust.executors.parameters import SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import SmallClustersParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Field, Schema, counts, index

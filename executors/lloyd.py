@@ -34,8 +34,8 @@ from flareclust.core.rounds import check_start
 from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.parameters import SeedsParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
+from flareclust.preparation.settings import SeedsParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index, real

@@ -10,7 +10,7 @@ from flareclust.core import site_clusters as own_clusters
 from flareclust.core.local import Sendable
 from flareclust.core.missing import grouping
 from flareclust.executors.described import DescribedExecutor
-from flareclust.executors.parameters import ColumnsParams
+from flareclust.preparation.settings import ColumnsParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_STARTS, both, site
 

@@ -16,8 +16,8 @@ Readings and deviations:
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Message
 from flareclust.executors import partwise
-from flareclust.executors.parameters import RobustParams
 from flareclust.executors.pooled import OwnClustersExecutor, OwnClustersParams
+from flareclust.preparation.settings import RobustParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step

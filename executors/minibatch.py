@@ -21,8 +21,8 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.lloyd import assign, sums_by_label
-from flareclust.executors.parameters import ScaledParams, SeedsParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import ScaledParams, SeedsParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index

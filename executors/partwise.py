@@ -24,9 +24,9 @@ from flareclust.core.scaling import Spread, rounded
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import unstack
 from flareclust.executors.odd_columns import odd_columns as odd_columns_of
-from flareclust.executors.parameters import EUCLIDEAN, SCALE
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.features import alignment
+from flareclust.preparation.settings import EUCLIDEAN, SCALE
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.secure_aggregation.totals import check_range

@@ -23,8 +23,8 @@ from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.parameters import CappedParams, LocalKMeansParams, SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import CappedParams, LocalKMeansParams, SmallClustersParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts

@@ -28,8 +28,8 @@ from flareclust.core.local import Sendable, local_clusters, without_remainder
 from flareclust.executors.cosine import MetricParams
 from flareclust.executors.feca import coarse
 from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.parameters import LocalKMeansParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
+from flareclust.preparation.settings import LocalKMeansParams
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, real

@@ -22,8 +22,8 @@ from flareclust.core.group_kernels import squares_of_each
 from flareclust.core.local import lloyd_update
 from flareclust.evaluation.scores import unstack
 from flareclust.executors import partwise
-from flareclust.executors.parameters import CappedParams
 from flareclust.executors.scaled import ScaledExecutor
+from flareclust.preparation.settings import CappedParams
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import both

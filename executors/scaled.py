@@ -23,11 +23,11 @@ from flareclust.executors import cosine, partwise
 from flareclust.executors import gaps as gap_rules
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.odd_columns import ODD, odd_columns
-from flareclust.executors.parameters import BY_BINS, PARTIAL, ScaledParams
 from flareclust.executors.phases import ColumnNames, Phase
 from flareclust.executors.profiles import ClusterProfiles
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL, filled
+from flareclust.preparation.settings import BY_BINS, PARTIAL, ScaledParams
 from flareclust.privacy.context import SiteRows
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, counts, index, real

@@ -13,8 +13,8 @@ from nvflare.apis.shareable import make_reply
 
 from flareclust._foundation.errors import Aborted
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.executors import parameters
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.preparation import settings
 from flareclust.privacy.session import MADE_UNDER
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
@@ -46,7 +46,7 @@ LIES = {
 }
 
 
-class FaultyParams(parameters.ClusteringParams):
+class FaultyParams(settings.ClusteringParams):
     """Parameters of the faulty, and of what its subclasses open or import."""
 
     faults: dict[str, str | int] | None = site(None, "What sites do, by name.")

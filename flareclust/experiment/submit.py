@@ -17,7 +17,6 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation import selection as choice
-from flareclust.executors import parameters
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, check_directions, tables_of
 from flareclust.experiment.results.evaluate import with_round_metrics
@@ -25,6 +24,7 @@ from flareclust.experiment.results.profiled import is_profiled
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.federation.exchanges import Sampling
+from flareclust.preparation import settings
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
@@ -83,7 +83,7 @@ class _Submission:
             _check_ids(prepared, secure_sums=asked.secure_sums)
         if trouble := self._noise_beforehand():
             log.warning("%s", trouble)
-        if self._params.get("metric") == parameters.COSINE and asked.policy is None:
+        if self._params.get("metric") == settings.COSINE and asked.policy is None:
             check_directions(prepared)
 
     def run(self) -> Outcome:

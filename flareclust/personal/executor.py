@@ -29,7 +29,6 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.core.client_selection import POW_D_KFED, RANDOM
 from flareclust.data.tables import Table
-from flareclust.executors import parameters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
 from flareclust.executors.phases import Phase
@@ -49,6 +48,7 @@ from flareclust.personal.learners import (
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import CLASS_COLUMN, Labelled, drawn
 from flareclust.personal.selection import ALL, NO_ONE_LOSS, SELECTS, check_select
+from flareclust.preparation import settings
 from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.enforcement import against_classes
 from flareclust.privacy.secure_aggregation.server import of_other_width
@@ -80,7 +80,7 @@ class _Tested(Schema):
             raise BadMessage("correct: holds more rows than tested")
 
 
-class FedAvgParams(parameters.ClusteringParams):
+class FedAvgParams(settings.ClusteringParams):
     """Parameters of federated averaging; `k` is the number of models, 1."""
 
     model: Annotated[str, OneOf(MODELS)] = both("linear", "mlp, or linear, which needs no extra.")

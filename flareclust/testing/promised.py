@@ -11,7 +11,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.rounds import HISTORY
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import unstack
-from flareclust.executors import parameters
+from flareclust.preparation import settings
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing.differential_privacy import check_differentially_private
@@ -59,7 +59,7 @@ def _check_partial_features(algorithm: Algorithm) -> None:
 
     if not algorithm.federated:
         return
-    for scale in parameters.SCALE:
+    for scale in settings.SCALE:
         for task, arrays in exchanges(algorithm, sites, k=4, scale=scale):
             _ensure_no_row(algorithm, arrays, sites[task.site].X)
     _ensure_no_remainder(algorithm)

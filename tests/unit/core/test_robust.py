@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
 from flareclust.core import robust
-from flareclust.executors import parameters
+from flareclust.preparation import settings
 from flareclust.protocol import registry
 from flareclust.protocol.schema import MOST_ROWS
 
@@ -173,7 +174,7 @@ def test_sites_without_centroids_are_no_reason_to_fail():
     assert robust.filter_outliers(points[:0], np.ones(0), site[:0], 4, TRIMMED).points.shape == (0, 2)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.permutations(range(7)), st.sampled_from([TRIMMED, MEDIAN]))
 def test_who_is_believed_follows_translations_and_does_not_know_the_order(seed, order, rule):
     rng = np.random.default_rng(seed)
@@ -262,7 +263,7 @@ def test_bad_settings_are_reported(settings_, words):
 
 def test_judging_sites_comes_with_a_cap_unless_one_is_set():
     def rule(**settings_):
-        return parameters.CappedParams(k=3, **settings_).rule
+        return settings.CappedParams(k=3, **settings_).rule
 
     assert rule() == robust.PLAIN
     assert rule(robust="median").cap == 1.0

@@ -12,9 +12,9 @@ from flareclust.aggregators.portfolio import _MEMBERS
 from flareclust.core import clusterers
 from flareclust.core.robust import USUAL_CAP, Rule
 from flareclust.evaluation.scores import stack, unstack
-from flareclust.executors import parameters
 from flareclust.executors.lloyd import UPDATE
 from flareclust.federation import FederationOptions
+from flareclust.preparation import settings
 from flareclust.protocol import registry
 from flareclust.protocol.task import StepName
 from flareclust.testing import ALWAYS, PROMISES
@@ -162,7 +162,7 @@ HOLD = (
     [("mavg", "median"), ("pooled", "trimmed"), ("portfolio", "trimmed"), ("fkm", "median"), ("lloyd", "trimmed")],
 )
 def test_the_promises_hold_with_the_setting(name, robust, monkeypatch):
-    monkeypatch.setattr(parameters.RobustParams, "rule", property(lambda params: Rule(robust, params.trim, USUAL_CAP)))
+    monkeypatch.setattr(settings.RobustParams, "rule", property(lambda params: Rule(robust, params.trim, USUAL_CAP)))
     algorithm = registry.get(name)
     checks = [c for c in (*ALWAYS, *(PROMISES[p] for p in algorithm.promises)) if c.__name__.removeprefix("_") in HOLD]
     assert len(checks) >= 6

@@ -14,7 +14,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.fkm import FKMExecutor
 from flareclust.executors.masked import MaskedExecutor
-from flareclust.executors.parameters import ClusteringParams
+from flareclust.preparation.settings import ClusteringParams
 from flareclust.protocol.params import GENERAL, Params, both, server, side_of, site
 from flareclust.protocol.registry import BUILT_IN, get
 

@@ -182,7 +182,7 @@ PLUGIN = """
 import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import ClusteringParams
+from flareclust.preparation.settings import ClusteringParams
 from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.registry import Algorithm

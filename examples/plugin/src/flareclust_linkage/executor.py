@@ -8,9 +8,9 @@ import numpy as np
 from flareclust._foundation.typing import Message
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import local_clusters
-from flareclust.executors import parameters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
+from flareclust.preparation import settings
 from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts, real
@@ -18,7 +18,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
 
-class LinkageParams(parameters.ClusteringParams):
+class LinkageParams(settings.ClusteringParams):
     """Parameters of linkage."""
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
