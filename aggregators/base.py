@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -21,34 +21,11 @@ from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.preparation import settings
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept, by_name
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
-
-
-@dataclass(frozen=True)
-class Round:
-    """The state of a federation between two exchanges.
-
-    Attributes:
-        task: what is sent to the sites next, with the step below. When `done`, the result: `centroids` (k, d) and whatever the executor's
-            `labels` needs beside them.
-        done: no further clustering round is needed.
-        diagnostics: plain numbers about this round, for logs and metrics.
-        record: arrays that stay on the server and go into result.npz, e.g. the centroids as they were received.
-        step: what the sites are asked to do next: `CLUSTER`, or one of the algorithm's `steps`.
-        index: number of rounds merged so far; the description of columns is none.
-        sites: who is asked, of the sites that take part; None for all of them.
-    """
-
-    task: Message = field(default_factory=dict)
-    done: bool = False
-    diagnostics: Mapping[str, float] = field(default_factory=dict)
-    record: Message = field(default_factory=dict)
-    step: str = StepName.CLUSTER
-    index: int = 0
-    sites: tuple[str, ...] | None = None
 
 
 class ClusteringAggregator(Parametrized, Aggregator, ABC):
@@ -60,7 +37,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     side: Literal["server"] = "server"
     params: Params
 
-    #: The steps of the executor of the same algorithm.
+    #: The steps of jobs of the algorithm (`ClusteringExecutor.job_steps`).
     steps: ClassVar[Mapping[str, Step]]
 
     def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.aggregators import linear_evaluation as regression
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.ffcm import FFCMAggregator
 from flareclust.aggregators.kfed import KFedAggregator
@@ -27,6 +27,8 @@ from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca
 from flareclust.executors import linear_evaluation as linear
 from flareclust.protocol.outcome import DEVICE_GPU, DEVICE_SITE
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.schema import Schema
 
 _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
     "feca": FeCAAggregator,
@@ -51,7 +53,11 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     params: deepfeca.DeepFeCAParams
 
-    steps = deepfeca.DeepFeCAExecutor.steps
+    steps = deepfeca.DeepFeCAExecutor.job_steps()
+
+    def schema(self, step: str) -> Schema:
+        """Return what the sites send in a step, which may be one of the algorithm that finds the centroids."""
+        return super().schema(step) if step in self.steps else self._inner().schema(step)
 
     def begin(self) -> Round:
         """Ask for the shape of the images."""
@@ -86,7 +92,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
         """Merge the centroids (line 4), and send them with the network (line 5)."""
         network = {name: round_.task[name] for name in ("weights", "image")}
         rest = {name: value for name, value in round_.task.items() if name not in network}
-        before = replace(round_, task=rest, step=round_.step.partition("_")[2])
+        before = replace(round_, task=rest)
         merged, kept = self._inner().merge(before, replies, rng), _progress(round_)
         if not merged.done:
             return self._with_network(merged, network, kept, merged.diagnostics)
@@ -139,7 +145,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
             {**network, **inner.task},
             diagnostics=diagnostics,
             record=record,
-            step=deepfeca.step_name(self.params.centroids, inner.step),
+            step=inner.step,
         )
 
     def _features(self, image: IntArray) -> int:

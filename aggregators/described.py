@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from itertools import combinations
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.odd_columns import OF_SITES, log_before_rounds, odd_between_sites, of_described, of_known
 from flareclust.aggregators.scaled import MISSING_CELLS, MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
 from flareclust.core import categories as category_columns
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import KnownSpread, pooled_known_spread
-from flareclust.executors.described import View
 from flareclust.features import alignment
 from flareclust.features.columns import Columns, by_column, common, gather, restored, scaled, spreads
 from flareclust.preparation import settings
 from flareclust.privacy.secure_aggregation.server import ALL
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS
 from flareclust.protocol.task import StepName
 
@@ -54,9 +54,6 @@ class DescribedAggregator(ClusteringAggregator):
     #: Whether means and variances come as totals.
     _totals = False
 
-    #: As the executor's.
-    view: ClassVar[View] = "own"
-
     def secured(self) -> Self:
         """Return this aggregator with means and variances from totals, asked for after the columns' names."""
         secured = copy(self)
@@ -71,14 +68,14 @@ class DescribedAggregator(ClusteringAggregator):
         """Form the union of the columns, or merge a round of the algorithm."""
         if round_.step == StepName.DESCRIBE:
             fills, by_bins = self.params.missing == "mean", self.params.scale in settings.BY_BINS
-            sums = fills or self.params.scale != "none" or self.view == "imputed"
+            sums = fills or self.params.scale != "none" or self.params.shown == "imputed"
             columns = gather(replies, sums=sums and not (fills or by_bins or self._totals))
             numbers = {
                 "columns": float(len(columns.codes)),
                 "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),
                 "columns_of_one_site": float((columns.masks.sum(axis=0) == 1).sum()),
             }
-            if self.view == "common":
+            if self.params.shown == "common":
                 columns = common(columns)
             record = columns.kept()
             if self.params.missing != "refuse":
@@ -89,7 +86,7 @@ class DescribedAggregator(ClusteringAggregator):
             if sums:
                 record |= self._compared(columns, of_described(columns, replies))
             columns = self._of_one_category(columns)
-            if self.params.scale == "standard" and self.view == "own":
+            if self.params.scale == "standard" and self.params.shown == "own":
                 record[_SITE_SPREAD] = spreads(columns, replies)
             return Round(columns.sent(), diagnostics=numbers, record=record)
         columns = restored({**round_.record, **round_.task})
@@ -118,12 +115,12 @@ class DescribedAggregator(ClusteringAggregator):
             record[MISSING_CELLS] = np.maximum(record[ROWS_BY_SITE] @ columns.masks - spread.counts, 0)
             columns = replace(columns, fill=columns.mean)
         if self.params.scale in settings.BY_BINS:
-            if self.view == "imputed":
+            if self.params.shown == "imputed":
                 columns = replace(columns, fill=columns.mean)
             carried = {name: values for name, values in columns.sent().items() if name != "columns"}
             record |= {MOMENTS_MEAN: carried["mean"], MOMENTS_DEVIATION: spread.deviation}
             return self._by_bins(columns, begun(self.params.scale, self._ranges(columns), carried, record))
-        if self.params.scale == "none" and self.view != "imputed":
+        if self.params.scale == "none" and self.params.shown != "imputed":
             columns = replace(columns, mean=None, deviation=None)
         return Round(self._of_one_category(columns).sent(), record=record)
 
@@ -198,7 +195,7 @@ class DescribedAggregator(ClusteringAggregator):
         if round_.step in (*StepName.BEFORE_ROUNDS, StepName.ASSESS) or "column_masks" not in round_.record:
             return {}
         masks = round_.record["column_masks"]
-        widths = masks.sum(axis=1) if self.view == "own" else np.full(len(masks), masks.shape[1])
+        widths = masks.sum(axis=1) if self.params.shown == "own" else np.full(len(masks), masks.shape[1])
         sites = round_.record["column_sites"].tolist()
         return {site: {"d": int(d)} for site, d in zip(sites, widths, strict=True)}
 
@@ -216,7 +213,7 @@ class DescribedAggregator(ClusteringAggregator):
         """Name the sites whose own clusters describe their rows better (aggregators/described.py)."""
         record, found = round_.record, []
         # Squared distances are not what is made small then.
-        by_direction = getattr(self.params, "phi", "euclidean") != "euclidean"
+        by_direction = self.params.distance != "euclidean"
         if by_direction or _SITE_SPREAD not in record or "received_centroids" not in record:
             return []
         for i, site in enumerate(record["column_sites"].tolist()):

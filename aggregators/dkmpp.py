@@ -19,13 +19,13 @@ from scipy.spatial.distance import pdist
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers
 from flareclust.core.arrays import as_count, as_labels, as_matrix
 from flareclust.core.lloyd import assign
 from flareclust.executors import dkmpp
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 
 
 class DKMPPAggregator(ScaledAggregator):
@@ -40,7 +40,7 @@ class DKMPPAggregator(ScaledAggregator):
 
     params: dkmpp.DKMPPParams
 
-    steps = dkmpp.DKMPPExecutor.steps
+    steps = dkmpp.DKMPPExecutor.job_steps()
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run lines 5 and 6 on all users' seeds."""

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.executors import dp_base
-from flareclust.preparation import settings
 from flareclust.privacy.dp import accounting
+from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.mechanism import sigma
+from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import cluster_arrays
+from flareclust.protocol.rounds import Round
 
 #: The key of the noisy number of all rows, in the record of a round.
 ALL_ROWS = "all_rows"
@@ -32,7 +33,7 @@ _SURE = 5.0
 class PrivateAggregator(ClusteringAggregator):
     """The server of an algorithm under differential privacy."""
 
-    params: settings.PrivateParams
+    params: PrivateParams
 
     def noise(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
@@ -88,7 +89,7 @@ class PrivateAggregator(ClusteringAggregator):
         """
         rows, clipped = float(round_.record[ALL_ROWS]), float(np.sum(sums["clipped"]))
         inertia = max(0.0, float(np.sum(sums["sse"])))
-        noise = self.noise(dp_sums.quality_sensitivity(), dp_base.ASSESSMENT_SHARE, int(round_.record[SITES]))
+        noise = self.noise(dp_sums.quality_sensitivity(), dp_site.ASSESSMENT_SHARE, int(round_.record[SITES]))
         silhouette = (
             float(np.sum(sums["silhouette"])) / rows if rows >= 1 and len(round_.task["centroids"]) > 1 else None
         )

@@ -26,7 +26,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import grid as dp_grid
@@ -34,9 +33,11 @@ from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.rounds import remember
-from flareclust.executors import dp_base, dp_lloyd
+from flareclust.executors import dp_lloyd
+from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.mechanism import deviation_of_total
 from flareclust.protocol import cluster_arrays
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import StepName
 
@@ -50,7 +51,7 @@ class DPLloydAggregator(PrivateAggregator):
 
     params: dp_lloyd.DPLloydParams
 
-    steps = dp_lloyd.DPLloydExecutor.steps
+    steps = dp_lloyd.DPLloydExecutor.job_steps()
 
     shares_noise = True
 
@@ -134,30 +135,30 @@ class DPLloydAggregator(PrivateAggregator):
         if not usable:
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
         noisy = np.sum(usable, axis=0).reshape(shape)
-        noise = self._noise(round_, 1.0, dp_base.GRID_START, len(usable))
+        noise = self._noise(round_, 1.0, dp_site.GRID_START, len(usable))
         centroids, _ = dp_grid.grid_clusters(noisy, noise, dp_grid.cell_centers(box, shape), self.params.k, rng)
         started = self._started(
-            round_, centroids, dp_steps.half_way(centroids, box), float(noisy.sum()), {}, dp_base.GRID_START
+            round_, centroids, dp_steps.half_way(centroids, box), float(noisy.sum()), {}, dp_site.GRID_START
         )
-        return _reported(started, dp_base.GRID_START, noisy, noise)
+        return _reported(started, dp_site.GRID_START, noisy, noise)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
         totals = np.concatenate([np.atleast_1d(total) for total in self._totals(dp_lloyd.OUTLINE, sent)])
-        noise = self._noise(round_, dp_sums.moment_sensitivity(), dp_base.MOMENTS_START, len(sent)) / dp_sums.UNIT
+        noise = self._noise(round_, dp_sums.moment_sensitivity(), dp_site.MOMENTS_START, len(sent)) / dp_sums.UNIT
         found = dp_steps.moments(totals, box, noise)
         centroids, radii = dp_steps.spread_start(found, box, self.params.k, rng)
-        started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, dp_base.MOMENTS_START)
+        started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, dp_site.MOMENTS_START)
         # Without the number of rows, which is hardly ever small beside its noise.
-        return _reported(started, dp_base.MOMENTS_START, totals[1:], noise)
+        return _reported(started, dp_site.MOMENTS_START, totals[1:], noise)
 
     def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
         box = _box(round_)
         rows, values, products = self._totals(dp_lloyd.SECOND_MOMENTS, sent)
-        noise = self._noise(round_, dp_axes.second_moment_sensitivity(), dp_base.MOMENTS_START, len(sent))
+        noise = self._noise(round_, dp_axes.second_moment_sensitivity(), dp_site.MOMENTS_START, len(sent))
         found = dp_axes.spread_of(float(rows), values, products, noise)
-        of_cells = self._noise(round_, 1.0, dp_base.AXES_START, len(sent))
+        of_cells = self._noise(round_, 1.0, dp_site.AXES_START, len(sent))
         cells = min(self.params.cells or dp_axes.cells_for(found, of_cells, self.params.k), dp_lloyd.MOST_CELLS)
         if self.params.start == "axes" or dp_axes.is_clear(found, cells, of_cells, self.params.k):
             grid = dp_axes.grid_along(found, box, cells, self.params.k)
@@ -172,9 +173,9 @@ class DPLloydAggregator(PrivateAggregator):
             outline = found.moments(box)
             centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rng)
             following = self._started(
-                round_, centroids, radii, outline.rows, {"mean": outline.mean}, dp_base.MOMENTS_START
+                round_, centroids, radii, outline.rows, {"mean": outline.mean}, dp_site.MOMENTS_START
             )
-        return _reported(following, dp_base.MOMENTS_START, products, noise / dp_axes.SQUARE_UNIT)
+        return _reported(following, dp_site.MOMENTS_START, products, noise / dp_axes.SQUARE_UNIT)
 
     def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         task, record = round_.task, dict(round_.record)
@@ -183,15 +184,15 @@ class DPLloydAggregator(PrivateAggregator):
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
         if not usable:
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
-        noise = self._noise(round_, 1.0, dp_base.AXES_START, len(usable))
+        noise = self._noise(round_, 1.0, dp_site.AXES_START, len(usable))
         noisy = np.sum(usable, axis=0)
         centroids = _box(round_).clip(dp_axes.cluster_cells(noisy, noise, grid, self.params.k, rng))
         radii = record.pop("first_radii")[: len(centroids)]
         kept = {"main_axes": grid.axes}
         rows = float(record[ALL_ROWS])
-        spent = dp_base.MOMENTS_START + dp_base.AXES_START
+        spent = dp_site.MOMENTS_START + dp_site.AXES_START
         started = self._started(replace(round_, record=record), centroids, radii, rows, kept, spent)
-        return _reported(started, dp_base.AXES_START, noisy, noise)
+        return _reported(started, dp_site.AXES_START, noisy, noise)
 
     def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
         return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
@@ -200,10 +201,10 @@ class DPLloydAggregator(PrivateAggregator):
         self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message, spent: float
     ) -> Round:
         """Return the first update, where a share of the budget is spent; the updates share what is left."""
-        share = np.array((1 - dp_base.ASSESSMENT_SHARE - spent) / self.params.rounds)
+        share = np.array((1 - dp_site.ASSESSMENT_SHARE - spent) / self.params.rounds)
         record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.params.k)
         return Round(
-            {"centroids": centroids, "radii": radii, dp_base.SHARE: share}, record=record, step=dp_lloyd.UPDATE
+            {"centroids": centroids, "radii": radii, dp_site.SHARE: share}, record=record, step=dp_lloyd.UPDATE
         )
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
@@ -211,7 +212,7 @@ class DPLloydAggregator(PrivateAggregator):
         total = dp_sums.ClusterSums(
             *(np.sum([reply[name] for reply in sent], axis=0) for name in dp_sums.ClusterSums._fields)
         )
-        share = round_.task[dp_base.SHARE]
+        share = round_.task[dp_site.SHARE]
         noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / dp_sums.UNIT
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
@@ -238,7 +239,7 @@ class DPLloydAggregator(PrivateAggregator):
         elif "main_axes" in record:
             radii = dp_axes.settled_radii(radii, total, noise, box)
         return Round(
-            {"centroids": centroids, "radii": radii, dp_base.SHARE: share}, False, diagnostics, record, dp_lloyd.UPDATE
+            {"centroids": centroids, "radii": radii, dp_site.SHARE: share}, False, diagnostics, record, dp_lloyd.UPDATE
         )
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
 from flareclust.core import clusterers
 from flareclust.core.dp import grid as dp_grid
@@ -25,9 +24,11 @@ from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.lloyd import sums_by_label
-from flareclust.executors import dp_base, dp_lloyd, dp_oneshot
+from flareclust.executors import dp_lloyd, dp_oneshot
+from flareclust.privacy.dp import site as dp_site
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS
 
 
@@ -41,7 +42,7 @@ class DPOneShotAggregator(PrivateAggregator):
 
     params: dp_oneshot.DPOneShotParams
 
-    steps = dp_oneshot.DPOneShotExecutor.steps
+    steps = dp_oneshot.DPOneShotExecutor.job_steps()
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
@@ -81,7 +82,7 @@ class DPOneShotAggregator(PrivateAggregator):
         diagnostics = {
             "received": float(len(points)),
             "rows_needed": float(self.rows_needed(len(box.low), len(sent))),
-            BUDGET_SHARE: 1 - dp_base.ASSESSMENT_SHARE,
+            BUDGET_SHARE: 1 - dp_site.ASSESSMENT_SHARE,
             cluster_arrays.SIGNAL: float(
                 np.median(record[cluster_arrays.SIGNAL] if gridded else kept["received_signal_to_noise"])
             ),
@@ -129,5 +130,5 @@ class DPOneShotAggregator(PrivateAggregator):
 
     def _noise_of_site(self, d: int) -> float:
         """Return the deviation of the noise of a site's sum of shifts in one column, in radii."""
-        share = dp_base.update_share(self.params.k, d, self.params.cells, self.params.rounds)
+        share = dp_site.update_share(self.params.k, d, self.params.cells, self.params.rounds)
         return self.noise(dp_sums.cluster_sensitivity(), share, 1) / dp_sums.UNIT

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.radius_tree import group_around
 from flareclust.executors import feca
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 
 #: More centroids are looked for in a compiled tree, with the same result.
 _MANY = 50
@@ -28,7 +28,7 @@ class FeCAAggregator(ScaledAggregator):
 
     params: feca.FeCAParams
 
-    steps = feca.FeCAExecutor.steps
+    steps = feca.FeCAExecutor.job_steps()
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run Algorithm 5 on all sites' centroids and radii."""

@@ -22,13 +22,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers
 from flareclust.core.rounds import movement, remember
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.executors import ffcm
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 
 
 class FFCMAggregator(ScaledAggregator):
@@ -41,7 +41,7 @@ class FFCMAggregator(ScaledAggregator):
 
     params: ffcm.FFCMParams
 
-    steps = ffcm.FFCMExecutor.steps
+    steps = ffcm.FFCMExecutor.job_steps()
 
     def begin(self) -> Round:
         """Ask for cells, or, where the start is given, for fuzzy centroids at once."""

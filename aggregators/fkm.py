@@ -19,22 +19,20 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import fkm
-from flareclust.executors.described import View
 from flareclust.features.columns import Columns
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 
 
 class FKMAggregator(ScaledAggregator):
@@ -48,7 +46,7 @@ class FKMAggregator(ScaledAggregator):
 
     params: fkm.FKMParams
 
-    steps = fkm.FKMExecutor.steps
+    steps = fkm.FKMExecutor.job_steps()
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the sites' means (lines 8-10)."""
@@ -107,10 +105,9 @@ def _objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: Float
 class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
     """The server of FKM on the columns that all sites have; a job without such a column fails."""
 
-    params: fkm.FKMPartialParams  # type: ignore[assignment]  # FKM's, without those of robust
+    params: fkm.FKMCommonParams  # type: ignore[assignment]  # FKM's, without those of robust
 
-    steps = fkm.FKMCommonExecutor.steps
-    view: ClassVar[View] = fkm.FKMCommonExecutor.view
+    steps = fkm.FKMCommonExecutor.job_steps()
 
     def merge_described(
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
@@ -120,7 +117,8 @@ class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
 
 
 class FKMImputedAggregator(FKMCommonAggregator):
-    """The server of FKM on all columns, with means in the place of those that a site lacks; the arguments are the same."""
+    """The server of FKM on all columns, with means in the place of those that a site lacks."""
 
-    steps = fkm.FKMImputedExecutor.steps
-    view: ClassVar[View] = fkm.FKMImputedExecutor.view
+    params: fkm.FKMImputedParams  # type: ignore[assignment]
+
+    steps = fkm.FKMImputedExecutor.job_steps()

@@ -18,12 +18,12 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import did_you_mean
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.executors import kfed
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 
 
 class KFedAggregator(ScaledAggregator):
@@ -35,7 +35,7 @@ class KFedAggregator(ScaledAggregator):
 
     params: kfed.KFedParams
 
-    steps = kfed.KFedExecutor.steps
+    steps = kfed.KFedExecutor.job_steps()
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where `start` is none of the sites."""

@@ -15,11 +15,11 @@ Readings and deviations:
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd import UpdatesAggregator
 from flareclust.core import categories as category_columns
 from flareclust.core.rounds import HISTORY
 from flareclust.executors import kprototypes
+from flareclust.protocol.rounds import Round
 
 #: Key of what a category that differs adds to the squared distance.
 _GAMMA = "gamma"
@@ -33,7 +33,7 @@ class KPrototypesAggregator(UpdatesAggregator):
 
     params: kprototypes.KPrototypesParams
 
-    steps = kprototypes.KPrototypesExecutor.steps
+    steps = kprototypes.KPrototypesExecutor.job_steps()
 
     @property
     def _prepares(self) -> bool:

@@ -27,7 +27,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.refinement import (
     State,
     advanced,
@@ -43,8 +42,9 @@ from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.rounds import HISTORY, movement, remember
 from flareclust.evaluation.scores import stack
 from flareclust.executors import lloyd
-from flareclust.executors.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD
 from flareclust.protocol.replies import gathered, stacked
+from flareclust.protocol.rounds import Round
 
 #: Attempts to leave a local optimum after a start from totals: it splits large clusters before it parts small ones.
 _AFTER_SPLITS = 3
@@ -60,7 +60,7 @@ class UpdatesAggregator(ScaledAggregator):
 
     params: lloyd.UpdatesParams
 
-    steps = lloyd.UpdatesExecutor.steps
+    steps = lloyd.LloydExecutor.job_steps()
 
     #: Whether the start comes from totals.
     _splits = False
@@ -171,7 +171,7 @@ class LloydAggregator(UpdatesAggregator):
 
     params: lloyd.LloydParams
 
-    steps = lloyd.LloydExecutor.steps
+    steps = lloyd.LloydExecutor.job_steps()
 
     @property
     def attempts(self) -> int:

@@ -25,13 +25,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.core import overlap as overlaps
 from flareclust.core.missing import distances, grouping, selection
 from flareclust.core.rounds import remember
 from flareclust.executors import masked
 from flareclust.features.columns import Columns
+from flareclust.protocol.rounds import Round
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class MaskedAggregator(DescribedAggregator):
 
     params: masked.MaskedParams
 
-    steps = masked.MaskedExecutor.steps
+    steps = masked.MaskedExecutor.job_steps()
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have: a site updates no more centroids than there are."""

@@ -19,12 +19,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import robust
 from flareclust.core.rounds import match
 from flareclust.executors import mavg
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 
 
 class MAvgAggregator(ScaledAggregator):
@@ -37,7 +37,7 @@ class MAvgAggregator(ScaledAggregator):
 
     params: mavg.MAvgParams
 
-    steps = mavg.MAvgExecutor.steps
+    steps = mavg.MAvgExecutor.job_steps()
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Match and average."""

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import minibatch
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 
 
 class MiniBatchAggregator(ScaledAggregator):
@@ -33,7 +33,7 @@ class MiniBatchAggregator(ScaledAggregator):
 
     params: minibatch.MiniBatchParams
 
-    steps = minibatch.MiniBatchExecutor.steps
+    steps = minibatch.MiniBatchExecutor.job_steps()
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or add the sites' means to the running ones."""

@@ -11,7 +11,8 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import PLACED, StepName
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers, robust
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors import pooled
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 
 #: The key of the diagnostics for the share of the sites that scored the solutions, and below which it is a warning.
@@ -36,7 +36,7 @@ class PooledAggregator(ScaledAggregator):
 
     params: pooled.PooledParams
 
-    steps = pooled.PooledExecutor.steps
+    steps = pooled.PooledExecutor.job_steps()
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""

@@ -21,7 +21,6 @@ from typing import Self
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
@@ -41,8 +40,9 @@ from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
-from flareclust.executors.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 
 #: (uploads by site, k, restarts, rng) -> centroids (at most k, d).
@@ -68,7 +68,7 @@ class PortfolioAggregator(ScaledAggregator):
 
     params: portfolio.PortfolioParams
 
-    steps = portfolio.PortfolioExecutor.steps
+    steps = portfolio.PortfolioExecutor.job_steps()
 
     def secured(self) -> Self:
         """Return this aggregator, which works with totals; UserError with robust settings, which compare sites."""

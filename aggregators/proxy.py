@@ -32,7 +32,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.masked import overlap_of, together
 from flareclust.core import agglomeration, exponent, forces
@@ -41,6 +40,7 @@ from flareclust.core import proxies as proxy_pdfs
 from flareclust.core.missing import grouping, selection
 from flareclust.executors import kfed, proxy
 from flareclust.features.columns import Columns
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class ProxyAggregator(DescribedAggregator):
 
     params: proxy.ProxyParams
 
-    steps = proxy.ProxyExecutor.steps
+    steps = proxy.ProxyExecutor.job_steps()
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have."""

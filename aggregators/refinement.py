@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round, entries, state_in
+from flareclust.aggregators.base import entries, state_in
 from flareclust.core import robust
 from flareclust.core.group_kernels import add_means
 from flareclust.evaluation.scores import unstack
 from flareclust.protocol.replies import gathered, piecewise
+from flareclust.protocol.rounds import Round
 
 # Leaving a local optimum of k-means: one cluster is split, two others are joined, and the outcome is compared.
 #

@@ -12,19 +12,19 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.odd_columns import ODD_SITES, OF_SITES, log_before_rounds, odd_between_sites, of_sites
 from flareclust.core import categories as category_columns
 from flareclust.core import histograms
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import divisors_of, of_length_one, pooled_known_spread, pooled_spread
-from flareclust.executors.cosine import by_direction
-from flareclust.executors.odd_columns import pooled_message
-from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.features.scaling import FILL, LENGTH_ONE, OPEN_GAPS
 from flareclust.preparation import settings
+from flareclust.preparation.rows import SCALING
+from flareclust.preparation.units import pooled_message
 from flareclust.privacy.secure_aggregation.server import ALL
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 
 #: With `missing=mean`: the missing cells of each column at all sites together (d,), and the rows.
@@ -58,7 +58,7 @@ class ScaledAggregator(ClusteringAggregator):
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round; what is sent next are directions with the metric cosine."""
         after = self._advanced(round_, replies)
-        if not by_direction(self.params):
+        if not settings.by_direction(self.params):
             return after
         sent: Message = {
             name: self.directed(after.task[name]) for name in ("centroids", "candidates") if name in after.task
@@ -71,7 +71,7 @@ class ScaledAggregator(ClusteringAggregator):
         Means of rows of length 1 are shorter the more the rows differ; their directions are the centroids of spherical k-means
         (Dhillon and Modha 2001, section 3).
         """
-        return of_length_one(centroids) if by_direction(self.params) else centroids
+        return of_length_one(centroids) if settings.by_direction(self.params) else centroids
 
     def _advanced(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""
@@ -112,7 +112,7 @@ class ScaledAggregator(ClusteringAggregator):
         if (
             self.params.scale == "none"
             and not self.params.categories
-            and not by_direction(self.params)
+            and not settings.by_direction(self.params)
             and widest is not None
         ):
             found.append(decides_distances(widest, "scale=standard"))
@@ -190,7 +190,7 @@ class ScaledAggregator(ClusteringAggregator):
         arrays = super().result(round_)
         if self.params.missing == settings.PARTIAL:
             arrays = arrays | {OPEN_GAPS: np.array(True)}
-        if by_direction(self.params):
+        if settings.by_direction(self.params):
             arrays = arrays | {LENGTH_ONE: np.array(True)}
         if not self._prepares or "deviation" not in arrays:
             return arrays

@@ -16,14 +16,14 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator
 from flareclust.data.partition import partition
 from flareclust.data.tables import Table
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import ALL_SCORES, score_sums
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.privacy.context import SiteContext, SiteRows
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 
 ROWS, LEAST, MOST, MIN_COUNT = 5000, 2, 25, 2

@@ -17,7 +17,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.refinement import lloyd_merge, rows_behind
 from flareclust.core.lloyd import assign, kmeans
 from flareclust.data.datasets import Dataset, load
@@ -29,6 +29,7 @@ from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import Task
 
 SITES, PER_GROUP = 10, 5

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.dkmpp import DKMPPAggregator, covered, mse_bound, uncovered_bound
 from flareclust.data.tables import Table
 from flareclust.executors.dkmpp import DKMPPExecutor
-from flareclust.privacy.context import SiteContext, SiteRows
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 
 

@@ -16,8 +16,8 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from hashlib import blake2b
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -29,22 +29,22 @@ from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
-from flareclust.data.tables import Table
 from flareclust.deep import images as deep_images
+from flareclust.deep.embeddings import LastEmbeddings
 from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.ffcm import FFCMExecutor
 from flareclust.executors.kfed import KFedExecutor
 from flareclust.executors.mavg import MAvgExecutor
-from flareclust.executors.phases import ColumnNames, Phase
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.preparation.settings import ClusteringParams, NamesParams
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
+from flareclust.protocol.stages import SiteExchange, Stage
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import StepName, Task
+from flareclust.protocol.task import Task
 
 if TYPE_CHECKING:
     from flareclust.deep import networks as deep_networks
@@ -91,21 +91,6 @@ class _Shapes(Schema):
             for site, shape in shapes.items()
             if shape != usual
         }
-
-
-def step_name(algorithm: str, step: str) -> str:
-    """Return the name of an algorithm's step where it is one of DeepFeCA's: "feca_cluster"."""
-    return f"{algorithm}_{step}"
-
-
-def _of_centroids() -> dict[str, Step]:
-    """Return the steps of all algorithms that can find the centroids."""
-    return {
-        step_name(name, step): Step(line.schema, "centroids_of")
-        for name, executor in CENTROIDS.items()
-        for step, line in executor.own_steps().items()
-        if executor.part_class(step) is executor and step not in StepName.SCORING and line.jobs != "secure"
-    }
 
 
 class DeepFeCAParams(ClusteringParams, NamesParams):
@@ -156,13 +141,12 @@ class DeepFeCAExecutor(ClusteringExecutor):
 
     params: DeepFeCAParams
 
-    phases: ClassVar[tuple[type[Phase], ...]] = (ColumnNames,)  # no profiles: pixels say nothing
+    describes = False  # pixels say nothing
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "weights", "image")
 
     steps = {
-        SHAPE: Step(_Shapes(image=whole("a"), cuda=whole(""), classes=whole("")), "shape", named=True),
-        **_of_centroids(),
+        SHAPE: Step(_Shapes(image=whole("a"), cuda=whole(""), classes=whole("")), "shape", as_is=True),
         TRAIN: Step(Schema(weights="p", counts=counts(""), loss=real("", minimum=0)), "local", summed=True),
         **linear.STEPS,
     }
@@ -191,30 +175,29 @@ class DeepFeCAExecutor(ClusteringExecutor):
         shape = self._shape(linear.without(rows.table, self.params.class_column).X)
         return {"image": shape, "cuda": np.array(on_gpu, dtype=np.int64), "classes": np.array(classes)}
 
-    def centroids_of(self, task: Task, rows: SiteRows) -> Message:
-        """Run the client's step of the algorithm that finds the centroids on the embeddings (n, e) (line 4)."""
-        name, _, step = task.step.partition("_")
-        if name != self.params.centroids:
-            raise Refusal(f"was asked for a step of {name} where {self.params.centroids} finds the centroids")
-        settings = {"k_local": self.params.k_local} if name == "kfed" and self.params.k_local else {}
-        inner = CENTROIDS[name](self.params.k, self.params.seed, min_count=self.params.min_count, **settings)
-        method = getattr(inner, inner.step(step).method)
-        own = {name: value for name, value in task.arrays.items() if name not in ("weights", "image")}
-        reply: Message = method(Task(step, task.round, own, task.site), rows)
-        return reply
+    @property
+    def member(self) -> ClusteringExecutor:
+        """Return the algorithm that finds the centroids of the embeddings (line 4)."""
+        p = self.params
+        settings = {"k_local": p.k_local} if p.k_local else {}
+        return CENTROIDS[p.centroids](p.k, p.seed, min_count=p.min_count, **settings)
+
+    def views(self) -> list[Stage]:
+        """Show embeddings in the place of the rows."""
+        return [_Embedded(self)]
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Label the images by the nearest of the prototypes, and train the network on the labels (lines 7 and 8)."""
         from flareclust.deep import networks as deep_networks
         from flareclust.deep import training as deep_training
 
-        self.check_enough_rows(rows.X, rows.context)
+        rows.check_sums()
         if len(rows.X) < 2:
             raise Refusal("has one row, and a network is trained on two or more")
-        p, images = self.params, deep_images.as_images(rows.X, self._shape(rows.X))
-        network, device = self._network_with(task, rows.X), deep_training.device_of(p.device)
+        p, images = self.params, self.images(rows.X)
+        network, device = self.network_with(task, rows.X), deep_training.device_of(p.device)
         prototypes = self._prototypes(task)
-        labels = self.pseudo_labels(self._embedded(task, network, images), prototypes, task.site)
+        labels = self.pseudo_labels(self.embedded(task, network, images), prototypes, task.site)
         how = deep_training.Training(
             p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports)
         )
@@ -247,20 +230,12 @@ class DeepFeCAExecutor(ClusteringExecutor):
         if self.params.class_column is None or rows.context.grouped:
             raise Refusal("was asked for sums by class, which the job's settings or its policy exclude")
         data = linear.without(rows.table, self.params.class_column).X
-        self.check_enough_rows(data, rows.context)
-        network, images = self._network_with(task, data), deep_images.as_images(data, self._shape(data))
-        features = self._embedded(task, network, images, "backbone")
+        rows.check_sums()
+        network, images = self.network_with(task, data), self.images(data)
+        features = self.embedded(task, network, images, "backbone")
         return features, linear.held_out(len(data), self.params.seed, task.site, rows.context.min_count)
 
-    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
-        """Return the embeddings in the place of the rows, but where the network is trained or not known yet."""
-        table = linear.without(table, self.params.class_column)
-        if task.step == TRAIN:
-            return task, table
-        network, images = self._network_with(task, table.X), deep_images.as_images(table.X, self._shape(table.X))
-        return task, Table(self._embedded(task, network, images))
-
-    def _embedded(
+    def embedded(
         self,
         task: Task,
         network: "deep_networks.Model",
@@ -286,6 +261,10 @@ class DeepFeCAExecutor(ClusteringExecutor):
             raise BadMessage(f"prototypes: expected 1 to {self.params.k} of them")
         return task.arrays["prototypes"]
 
+    def images(self, data: FloatArray) -> FloatArray:
+        """Return the images in the rows (n, d)."""
+        return deep_images.as_images(data, self._shape(data))
+
     def _shape(self, data: FloatArray) -> IntArray:
         """Return the shape (3,) of the images in the rows (n, d)."""
         d = data.shape[1]
@@ -294,7 +273,7 @@ class DeepFeCAExecutor(ClusteringExecutor):
         except UserError as error:
             raise Refusal(f"cannot take its rows as images: {error}") from error
 
-    def _network_with(self, task: Task, data: FloatArray) -> "deep_networks.Model":
+    def network_with(self, task: Task, data: FloatArray) -> "deep_networks.Model":
         """Return the network that the task brings; it is built where its weights are used."""
         from flareclust.deep import networks as deep_networks
 
@@ -310,36 +289,17 @@ class DeepFeCAExecutor(ClusteringExecutor):
         return network
 
 
-# What a network made of a site's rows, kept while network and rows stay the same.
-#
-# The exchanges of a round share a network: its embeddings give the centroids and then the pseudo-labels, and every step of a
-# linear evaluation takes the same features.
+@dataclass(frozen=True)
+class _Embedded(Stage):
+    """Shows the algorithm what the task's network makes of the rows; the rows themselves where the network is trained."""
 
+    executor: DeepFeCAExecutor
 
-class LastEmbeddings:
-    """The last embeddings of each site; those of one that computes on two threads at once may be computed twice."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[bytes, FloatArray]] = {}
-
-    def of(
-        self, site: str, part: str, weights: FloatArray, rows: FloatArray, compute: Callable[[], FloatArray]
-    ) -> FloatArray:
-        """Return what `compute` returns, finite numbers of float32 in float64 (n, f); it is called where anything is new.
-
-        Args:
-            site: whose rows they are.
-            part: of the network, such as its backbone.
-            weights: of the network (p,).
-            rows: what goes into the network (n, ...).
-            compute: embeds the rows.
-        """
-        digest = blake2b(part.encode())
-        for array in (weights, rows):
-            digest.update(repr((array.shape, array.dtype.str)).encode())
-            digest.update(np.ascontiguousarray(array).data)
-        before = self._kept.get(site)
-        if before is None or before[0] != digest.digest():
-            before = digest.digest(), compute().astype(np.float32)  # exact, and half the memory
-            self._kept[site] = before
-        return before[1].astype(np.float64)
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Return the exchange with embeddings."""
+        X = linear.without(exchange.rows.table, self.executor.params.class_column).X
+        if exchange.task.step == TRAIN:
+            return replace(exchange, rows=exchange.rows.of(X))
+        network, images = self.executor.network_with(exchange.task, X), self.executor.images(X)
+        embeddings = self.executor.embedded(exchange.task, network, images)
+        return replace(exchange.without("weights", "image"), rows=exchange.rows.of(embeddings))

@@ -19,10 +19,10 @@ from typing import Annotated
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Message
 from flareclust.core import clusterers
-from flareclust.executors.scaled import ScaledExecutor
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams, SeedsParams
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -35,7 +35,7 @@ class DKMPPParams(SeedsParams, ScaledParams):
     clusterer: Annotated[str, OneOf(clusterers.CLUSTERERS)] = server("kmeans", "What clusters the seeds.")
 
 
-class DKMPPExecutor(ScaledExecutor):
+class DKMPPExecutor(ClusteringExecutor):
     """A user of distributed k-means++: sends k seeds, or the means of their cells, and how many rows each has."""
 
     params: DKMPPParams
@@ -44,5 +44,5 @@ class DKMPPExecutor(ScaledExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        cells = self.draw_seeds(rows, self.params.seeds, n_candidates=None if self.params.greedy else 1)
+        cells = rows.seeds(self.params.k, self.params.seeds, None if self.params.greedy else 1)
         return {"centroids": cells.centroids, "counts": cells.counts}

@@ -29,23 +29,23 @@ from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import sums as dp_sums
-from flareclust.executors.dp_base import (
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.stages import check_centroids
+from flareclust.privacy.dp.settings import PrivateParams
+from flareclust.privacy.dp.site import (
     AXES_START,
     GRID_START,
     MOMENTS_START,
     BoxSchema,
-    PrivateExecutor,
+    Noise,
     check_cells,
-    own_box,
     positive,
     sent_box,
     sent_radii,
     sent_share,
 )
-from flareclust.preparation.settings import PrivateParams
-from flareclust.privacy.context import SiteRows
-from flareclust.privacy.dp.budget import DPSession
 from flareclust.protocol.params import MOST_ROUNDS, both, server
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -89,10 +89,11 @@ class DPLloydParams(PrivateParams):
     _enough_cells = model_validator(mode="after")(check_cells)
 
 
-class DPLloydExecutor(PrivateExecutor):
+class DPLloydExecutor(ClusteringExecutor):
     """A site of DP Lloyd."""
 
     params: DPLloydParams
+    private = True
 
     steps = {
         StepName.CLUSTER: Step(Schema(cells="g"), summed=True),
@@ -105,32 +106,32 @@ class DPLloydExecutor(PrivateExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in the cells of a grid."""
-        terms = self.granted_for_sums(rows.context, rows.aborted)
+        noise = Noise.granted_for_sums(self.params, rows)
         box, shape = sent_box(task.arrays, rows.X.shape[1]), _shape(task.arrays, rows.X.shape[1])
-        counted = dp_sums.cell_counts(rows.X, own_box(terms), box, shape, rows.aborted)
-        return self._noisy_cells(terms, counted, GRID_START, "cells of a grid")
+        counted = dp_sums.cell_counts(rows.X, noise.box, box, shape, rows.aborted)
+        return _noisy_cells(noise, counted, GRID_START, "cells of a grid")
 
     def bounds(self, task: Task, rows: SiteRows) -> Message:
         """Return the bounds of the site's columns, from its policy."""
-        return own_box(self.granted_at_first(task, rows)).sent()
+        return Noise.granted_at_first(self.params, task, rows).box.sent()
 
     def outline(self, task: Task, rows: SiteRows) -> Message:
         """Return the noisy number of all rows, sums of their values and of the values' squares."""
-        terms, d = self.granted_for_sums(rows.context, rows.aborted), rows.X.shape[1]
-        sums = dp_sums.moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
-        noisy = self.noisy_sums(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / dp_sums.UNIT
+        noise, d = Noise.granted_for_sums(self.params, rows), rows.X.shape[1]
+        sums = dp_sums.moment_sums(rows.X, noise.box, sent_box(task.arrays, d), rows.aborted)
+        noisy = noise.add_to_sums(sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / dp_sums.UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
     def second_moments(self, task: Task, rows: SiteRows) -> Message:
         """Return the noisy number of all rows, sums of their values and of the products of any two."""
-        terms, d = self.granted_for_sums(rows.context, rows.aborted), rows.X.shape[1]
+        noise, d = Noise.granted_for_sums(self.params, rows), rows.X.shape[1]
         if d > dp_axes.MOST_COLUMNS:
             raise Refusal(
                 f"has {d} columns, too many for second moments ({dp_axes.MOST_COLUMNS}); submit with start=spread"
             )
-        sums = dp_axes.second_moment_sums(rows.X, own_box(terms), sent_box(task.arrays, d), rows.aborted)
+        sums = dp_axes.second_moment_sums(rows.X, noise.box, sent_box(task.arrays, d), rows.aborted)
         sensitivity = dp_axes.second_moment_sensitivity()
-        noisy = self.noisy_sums(terms, sums, sensitivity, MOMENTS_START, "second moments")
+        noisy = noise.add_to_sums(sums, sensitivity, MOMENTS_START, "second moments")
         return {
             "rows": noisy[0] / dp_axes.ROW_UNIT,
             "values": noisy[1 : 1 + d] / dp_axes.VALUE_UNIT,
@@ -139,28 +140,27 @@ class DPLloydExecutor(PrivateExecutor):
 
     def axes(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in cells along the main axes."""
-        terms = self.granted_for_sums(rows.context, rows.aborted)
+        noise = Noise.granted_for_sums(self.params, rows)
         grid = _grid(task.arrays, rows.X.shape[1])
-        counted = dp_axes.axis_cell_counts(rows.X, own_box(terms), *grid, rows.aborted)
-        return self._noisy_cells(terms, counted, AXES_START, "cells along the main axes")
-
-    def _noisy_cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:
-        """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for integers."""
-        return {
-            "cells": self.noisy_sums(terms, counted * dp_sums.UNIT, float(dp_sums.UNIT), share, what) / dp_sums.UNIT
-        }
+        counted = dp_axes.axis_cell_counts(rows.X, noise.box, *grid, rows.aborted)
+        return _noisy_cells(noise, counted, AXES_START, "cells along the main axes")
 
     def update(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy sums for each centroid."""
-        terms = self.granted_for_sums(rows.context, rows.aborted)
-        self.check_centroids(task.arrays.get("centroids"), rows.X, self.params.k)
+        noise = Noise.granted_for_sums(self.params, rows)
+        check_centroids(task.arrays.get("centroids"), rows.d, self.params.k)
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))
-        sums = dp_sums.cluster_sums(rows.X, own_box(terms), centroids, radii, rows.aborted)
+        sums = dp_sums.cluster_sums(rows.X, noise.box, centroids, radii, rows.aborted)
         share = sent_share(task.arrays)
         return dp_sums.in_units(
-            self.noisy_sums(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
+            noise.add_to_sums(sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
         )._asdict()
+
+
+def _noisy_cells(noise: Noise, counted: IntArray, share: float, what: str) -> Message:
+    """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for integers."""
+    return {"cells": noise.add_to_sums(counted * dp_sums.UNIT, float(dp_sums.UNIT), share, what) / dp_sums.UNIT}
 
 
 def _grid(arrays: Message, d: int) -> dp_axes.Grid:

@@ -13,25 +13,23 @@ Readings and deviations:
 import numpy as np
 from pydantic import model_validator
 
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
-from flareclust.executors.dp_base import (
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.privacy.dp.mechanism import sigma
+from flareclust.privacy.dp.settings import PrivateParams
+from flareclust.privacy.dp.site import (
     ASSESSMENT_SHARE,
     BoxSchema,
-    PrivateExecutor,
+    Noise,
     check_cells,
-    own_box,
     start_share,
     update_share,
 )
-from flareclust.preparation.settings import PrivateParams
-from flareclust.privacy.context import SiteRows
-from flareclust.privacy.dp import accounting
-from flareclust.privacy.dp.budget import DPSession
-from flareclust.privacy.dp.mechanism import sigma
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -50,10 +48,11 @@ class DPOneShotParams(PrivateParams):
     _enough_cells = model_validator(mode="after")(check_cells)
 
 
-class DPOneShotExecutor(PrivateExecutor):
+class DPOneShotExecutor(ClusteringExecutor):
     """A site of DP one-shot clustering."""
 
     params: DPOneShotParams
+    private = True
 
     steps = {
         StepName.CLUSTER: Step(
@@ -72,31 +71,33 @@ class DPOneShotExecutor(PrivateExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
-        terms = self.granted_at_first(task, rows)
-        box, d = own_box(terms), rows.X.shape[1]
+        noise = Noise.granted_at_first(self.params, task, rows)
+        box, d = noise.box, rows.X.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
         if dp_grid.has_grid(self.params.k, d, self.params.cells):
             shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
             counted = dp_sums.cell_counts(rows.X, box, box, shape, rows.aborted)
-            noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
+            noisy = noise.add(counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
             return {**box.sent(), "cells": noisy, **no_centroids}
-        return {**box.sent(), "cells": np.empty(0), **self._clusters(rows.X, terms, rows.rng, rows.aborted)}
+        return {**box.sent(), "cells": np.empty(0), **self._clusters(rows, noise)}
 
-    def _clusters(self, data: FloatArray, terms: DPSession, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def _clusters(self, rows: SiteRows, noise: Noise) -> Message:
         """Run DP Lloyd with the site as its own server: every sum has its noise before it is used."""
-        box, shape = own_box(terms), (self.params.k, data.shape[1], self.params.cells)
-        sums = dp_sums.moment_sums(data, box, box, aborted)
-        noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
-        deviation = (
-            sigma(self.of_unit(dp_sums.moment_sensitivity()), start_share(*shape) * accounting.WHOLE * terms.rho)
-            / dp_sums.UNIT
-        )
+        data, box, shape = rows.X, noise.box, (self.params.k, rows.X.shape[1], self.params.cells)
+        sums = dp_sums.moment_sums(data, box, box, rows.aborted)
+        noisy = noise.add(sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
+        deviation = _sigma(noise, dp_sums.moment_sensitivity(), start_share(*shape))
         outline = dp_steps.moments(noisy / dp_sums.UNIT, box, deviation)
-        centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rng)
+        centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rows.rng)
         share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
-        noise = sigma(self.of_unit(sensitivity), share * accounting.WHOLE * terms.rho) / dp_sums.UNIT
+        moves = _sigma(noise, sensitivity, share)
         for update in range(self.params.rounds):
-            exact = dp_sums.cluster_sums(data, box, centroids, radii, aborted)
-            noisy_sums = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {update} at the site"))
-            centroids, rows = dp_steps.next_centroids(centroids, radii, noisy_sums, noise, update, box, outline.mean)
-        return {"centroids": centroids, "rows": rows, "radii": dp_steps.rms_radii(radii, noisy_sums)}
+            exact = dp_sums.cluster_sums(data, box, centroids, radii, rows.aborted)
+            noisy_sums = dp_sums.in_units(noise.add(exact, sensitivity, share, f"update {update} at the site"))
+            centroids, counts = dp_steps.next_centroids(centroids, radii, noisy_sums, moves, update, box, outline.mean)
+        return {"centroids": centroids, "rows": counts, "radii": dp_steps.rms_radii(radii, noisy_sums)}
+
+
+def _sigma(noise: Noise, sensitivity: float, share: float) -> float:
+    """Return the standard deviation of the noise of sums for a share of what the job may spend, in their units."""
+    return sigma(noise.of_unit(sensitivity), noise.rho(share)) / dp_sums.UNIT

@@ -35,12 +35,16 @@ from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, member_statistics
 from flareclust.core.local import dissolve_small, own_kmeans
-from flareclust.executors.cosine import MetricParams
-from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.scaled import ScaledExecutor
-from flareclust.preparation.settings import LocalKMeansParams, SmallClustersParams
-from flareclust.privacy.context import SiteRows
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.preparation.settings import (
+    MISSING_CELLS,
+    LocalKMeansParams,
+    MetricParams,
+    Missing,
+    SmallClustersParams,
+)
 from flareclust.protocol.params import MOST_STARTS, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -69,7 +73,7 @@ class FeCAParams(LocalKMeansParams, SmallClustersParams, MetricParams):
     )
 
 
-class FeCAExecutor(ScaledExecutor):
+class FeCAExecutor(ClusteringExecutor):
     """A site of FeCA: sends the centroids it trusts, each with a radius."""
 
     params: FeCAParams
@@ -80,7 +84,7 @@ class FeCAExecutor(ScaledExecutor):
         """Run Algorithm 2 and the chosen RadiusAssign."""
         if len(rows.X) < self.params.k:
             raise Refusal(f"has fewer rows than k={self.params.k}")
-        rows = self.completed_alone(task, rows)
+        rows = rows.settled(self.params.k)
         clustering = own_kmeans(
             rows.X,
             self.params.k,

@@ -27,14 +27,14 @@ from pydantic import ValidationInfo, field_validator
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.core import fuzzy
-from flareclust.core.disclosure import check_enough, describable, nothing_to_send
+from flareclust.core.disclosure import describable, nothing_to_send
 from flareclust.core.group_kernels import rows_unlike
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
-from flareclust.executors.scaled import ScaledExecutor
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, both, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, index, weights
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -70,7 +70,7 @@ class FFCMParams(ScaledParams):
         return check_start(value, known.data["k"], _STARTS) if "k" in known.data else value
 
 
-class FFCMExecutor(ScaledExecutor):
+class FFCMExecutor(ClusteringExecutor):
     """A site of FFCM: sends means of cells to start with, then fuzzy centroids and how much weight each has."""
 
     params: FFCMParams
@@ -88,7 +88,7 @@ class FFCMExecutor(ScaledExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Return cells to start from."""
-        check_enough(rows.X, rows.context.min_count)
+        rows.check_enough()
         cells = _start_cells(
             rows.X, self.params.k, str(self.params.start), rows.context.min_count, rows.rng, rows.aborted
         )
@@ -96,7 +96,7 @@ class FFCMExecutor(ScaledExecutor):
 
     def fuzzy(self, task: Task, rows: SiteRows) -> Message:
         """Run fuzzy c-means from the centroids that came."""
-        check_enough(rows.X, rows.context.min_count)
+        rows.check_enough()
         start = task.arrays["centroids"]
         clustering = fuzzy.fuzzy_cmeans(
             rows.X,

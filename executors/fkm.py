@@ -26,18 +26,15 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.core import clusterers, robust
-from flareclust.core.devices.ragged import Entries, Ragged
-from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
-from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.local import Sendable, lloyd_update
-from flareclust.executors.described import DescribedExecutor, View
-from flareclust.executors.scaled import ScaledExecutor
-from flareclust.preparation.settings import CappedParams, ColumnsParams, SeedsParams
-from flareclust.privacy.context import SiteContext, SiteRows
+from flareclust.core.local import Sendable
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.preparation.different import guarded
+from flareclust.preparation.settings import CappedParams, ColumnsParams, SeedsParams, Shown
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -46,7 +43,7 @@ from flareclust.protocol.task import StepName, Task
 WEIGHTED = "weighted"
 
 
-class _FKMRounds(SeedsParams):
+class FKMRounds(SeedsParams):
     """Parameters of FKM that its forms for different columns share."""
 
     local_iter: int = site(1, "Lloyd updates in each round.", ge=1, le=MOST_ITERATIONS)
@@ -65,82 +62,75 @@ class _FKMRounds(SeedsParams):
         return robust.PLAIN
 
 
-class FKMParams(CappedParams, _FKMRounds):
+class FKMParams(CappedParams, FKMRounds):
     """Parameters of FKM."""
 
 
-class FKMExecutor(ScaledExecutor):
+class FKMCommonParams(ColumnsParams, FKMRounds):
+    """Parameters of FKM on the columns that all sites have."""
+
+    shown: ClassVar[Shown] = "common"
+
+
+class FKMImputedParams(ColumnsParams, FKMRounds):
+    """Parameters of FKM on all columns, with means in the place of those that a site lacks."""
+
+    shown: ClassVar[Shown] = "imputed"
+
+
+#: What sites are asked for, in every round.
+_STEPS = {StepName.CLUSTER: Step(Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1)))}
+
+
+class FKMExecutor(ClusteringExecutor):
     """A site of FKM: sends the means of its clusters and how many rows each has, in every round."""
 
     params: FKMParams
-
-    steps = {StepName.CLUSTER: Step(Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1)))}
+    steps = _STEPS
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""
-        clusters = self.clusters(task, rows)
-        return {"centroids": clusters.centroids, "counts": clusters.counts}
-
-    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
-        """Do as `local` for many sites; None for settings that are not for many."""
-        if self.params.seeds != "means" or self.params.local_iter > 1 or not fits(self.params.k, devices.d):
-            return None
-        if "centroids" not in task.arrays:
-            return clusters_of_each(devices, "cells", self.params.seed, task.round, self.params.k, context.min_count)
-        found = updates_of_each(devices, task.arrays["centroids"], context.min_count)
-        fields = {name: value for name, value in found.fields.items() if name != "cluster"}
-        return Entries(fields, {}, found.sizes)
-
-    def clusters(self, task: Task, rows: SiteRows) -> Sendable:
-        """Return the clusters of this round that are sent."""
-        check_enough(rows.X, rows.context.min_count)
-        if "centroids" not in task.arrays:
-            return self.draw_seeds(rows, self.params.seeds)
-        return local_update(
-            rows.X, task.arrays["centroids"], self.params.local_iter, rows.context.min_count, rows.aborted
-        )
+        return _sent(clusters(self.params, task, rows))
 
 
-def local_update(
-    data: FloatArray, centroids: FloatArray, local_iter: int, min_count: int, aborted: AbortCheck
-) -> Sendable:
-    """Run `local_iter` Lloyd updates on rows (n, d) from the global centroids (k, d) that have any: lines 13-17.
+class FKMCommonExecutor(ClusteringExecutor):
+    """A site of FKM on the columns that all sites have."""
 
-    Returns:
-        The means of the last update that may be sent, and the number of rows that each is the mean of.
+    params: FKMCommonParams
+    steps = _STEPS
 
-    Raises:
-        Refusal: the site has fewer than `min_count` rows.
-        Aborted: `aborted()` became true.
-    """
-    for _ in range(local_iter - 1):
-        nearest, _ = assign(data, centroids)
+    def local(self, task: Task, rows: SiteRows) -> Message:
+        """Do as FKM, without clusters that would give away rows kept back."""
+        return _sent(guarded(self.params, clusters(self.params, task, rows), rows, may_be_empty=True))
+
+
+class FKMImputedExecutor(ClusteringExecutor):
+    """A site of FKM on all columns, with means in the place of those that it lacks."""
+
+    params: FKMImputedParams
+    steps = _STEPS
+
+    def local(self, task: Task, rows: SiteRows) -> Message:
+        """Do as FKM, without clusters that would give away rows kept back."""
+        return _sent(guarded(self.params, clusters(self.params, task, rows), rows, may_be_empty=True))
+
+
+def clusters(params: FKMRounds, task: Task, rows: SiteRows) -> Sendable:
+    """Return the clusters of a round that may be sent: cells of seeds (lines 3-4), or updated global clusters (lines 13-17)."""
+    rows.check_enough()
+    if "centroids" not in task.arrays:
+        return rows.seeds(params.k, params.seeds)
+    centroids = task.arrays["centroids"]
+    for _ in range(params.local_iter - 1):
+        nearest, _ = assign(rows.X, centroids)
         # From centroids that all have rows, so that no empty one is moved to a row far away.
-        moved = lloyd(data, centroids[np.unique(nearest)], max_iter=1, tol=0.0, aborted=aborted).centroids
+        used = centroids[np.unique(nearest)]
+        moved = lloyd(rows.X, used, max_iter=1, tol=0.0, aborted=rows.aborted).centroids
         if np.array_equal(moved, centroids):
             break
         centroids = moved
-    return lloyd_update(data, centroids, min_count)
+    return rows.means(centroids)
 
 
-class FKMPartialParams(ColumnsParams, _FKMRounds):
-    """Parameters of FKM for different columns."""
-
-
-class FKMCommonExecutor(DescribedExecutor, FKMExecutor):
-    """A site of FKM on the columns that all sites have."""
-
-    params: FKMPartialParams  # type: ignore[assignment]  # FKM's, without those of robust
-
-    view: ClassVar[View] = "common"
-
-    def clusters(self, task: Task, rows: SiteRows) -> Sendable:
-        """Return the clusters of FKM, without those that would give away rows kept back."""
-        clusters = super().clusters(task, rows)
-        return self.guarded(clusters, rows.X, rows.context, may_be_empty=True)
-
-
-class FKMImputedExecutor(FKMCommonExecutor):
-    """A site of FKM on all columns, with means in the place of those that it lacks; the arguments are the same."""
-
-    view: ClassVar[View] = "imputed"
+def _sent(found: Sendable) -> Message:
+    return {"centroids": found.centroids, "counts": found.counts}

@@ -24,22 +24,17 @@ from hashlib import blake2b
 from math import ceil, sqrt
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import check_int, did_you_mean
-from flareclust.core import spectral
-from flareclust.core.devices.ragged import Entries, Ragged
-from flareclust.core.devices.steps import clusters_of_each, fits
-from flareclust.core.disclosure import check_enough, describable, disclosable_clusters
-from flareclust.core.lloyd import Clustering, assign
-from flareclust.core.local import dissolve_small
-from flareclust.executors.scaled import ScaledExecutor
+from flareclust.core.disclosure import describable
+from flareclust.core.lloyd import assign
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.preparation.settings import SmallClustersParams
-from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Field, Schema, counts, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -69,7 +64,7 @@ class KFedParams(SmallClustersParams):
         return _check_k_local(value, known.data["k"]) if "k" in known.data else value
 
 
-class KFedExecutor(ScaledExecutor):
+class KFedExecutor(ClusteringExecutor):
     """A device of k-FED: sends the centers of its k(z) local clusters and how many rows each has."""
 
     params: KFedParams
@@ -80,20 +75,8 @@ class KFedExecutor(ScaledExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        clustering = self._local_clusters(task.site, rows.X, rows.rng, rows.aborted, rows.context.min_count)
-        keep = disclosable_clusters(rows.X, clustering.labels, clustering.centroids, rows.context.min_count)
-        return {"centroids": clustering.centroids[keep], "counts": clustering.counts[keep]}
-
-    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
-        """Do as `local` for many devices; None for settings that are not for many."""
-        if (
-            isinstance(self.params.k_local, dict)
-            or self.params.small_clusters != "withhold"
-            or not fits(self.params.k, devices.d)
-        ):
-            return None
-        k_local = self._number_at("")
-        return clusters_of_each(devices, "spectral", self.params.seed, task.round, k_local, context.min_count)
+        clusters = rows.spectral_clusters(self._number_at(task.site, rows), self.params.small_clusters)
+        return {"centroids": clusters.centroids, "counts": clusters.counts}
 
     def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
@@ -104,7 +87,8 @@ class KFedExecutor(ScaledExecutor):
         """
         if self.params.labels_by == "nearest":
             return super().labels(task, rows)
-        clustering = self._local_clusters(task.site, rows.seen, rows.rng, rows.aborted, rows.context.min_count)
+        seen = rows.of(rows.seen)
+        clustering = seen.spectral_clustering(self._number_at(task.site, rows), self.params.small_clusters)
         tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
         mask = describable(rows.seen, clustering.labels, clustering.centroids, rows.context.min_count)
         assigned = own_numbers(task, "tau")
@@ -118,28 +102,17 @@ class KFedExecutor(ScaledExecutor):
             clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0], tau
         )
 
-    def check_task(self, task: Task, data: FloatArray) -> None:
-        """Check the anchors as well."""
-        super().check_task(task, data)
-        if "anchors" in task.arrays:  # as many as the centroids, of which labels are numbers
-            self.check_centroids(task.arrays["anchors"], data, len(task.arrays["centroids"]))
-
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
         if isinstance(self.params.k_local, dict):
             for site in sorted(set(self.params.k_local) - set(sites)):
                 _log.warning("k_local names %r%s, which is none of the sites", site, did_you_mean(site, sites))
 
-    def _local_clusters(
-        self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, min_count: int
-    ) -> Clustering:
-        check_enough(data, min_count)
-        found = spectral.local_kmeans(data, min(self._number_at(site), len(data) // min_count), rng, aborted)
-        return dissolve_small(data, found, min_count) if self.params.small_clusters == "dissolve" else found
-
-    def _number_at(self, site: str) -> int:
+    def _number_at(self, site: str, rows: SiteRows) -> int:
         setting = self.params.k_local
-        setting = setting.get(site, "auto") if isinstance(setting, dict) else setting
+        if isinstance(setting, dict):
+            rows.one_by_one()
+            setting = setting.get(site, "auto")
         return ceil(sqrt(self.params.k)) if setting == "auto" else int(setting)
 
 

@@ -47,9 +47,9 @@ class _Gradient(Schema):
 
 
 STEPS = {
-    MOMENTS: Step(_Moments(moments="f f"), "linear_moments", summed=True, named=True),
+    MOMENTS: Step(_Moments(moments="f f"), "linear_moments", summed=True, as_is=True),
     GRADIENT: Step(
-        _Gradient(gradient="c f", correct=counts(""), tested=counts("")), "linear_gradient", summed=True, named=True
+        _Gradient(gradient="c f", correct=counts(""), tested=counts("")), "linear_gradient", summed=True, as_is=True
     ),
 }
 

@@ -20,24 +20,16 @@ Readings and deviations:
 
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationInfo, field_validator
 
-from flareclust._foundation.typing import BoolArray, FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.core import clusterers
-from flareclust.core.devices.ragged import Entries, Ragged
-from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
-from flareclust.core.disclosure import factor
-from flareclust.core.lloyd import member_statistics
-from flareclust.core.local import lloyd_update
 from flareclust.core.rounds import check_start
-from flareclust.executors import partwise
-from flareclust.executors.cosine import MetricParams
-from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.refinement import RefinedExecutor, RefinedParams
-from flareclust.preparation.settings import SeedsParams
-from flareclust.privacy.context import SiteContext, SiteRows
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation import refinement
+from flareclust.preparation.settings import MISSING_CELLS, MetricParams, Missing, SeedsParams, TrimParams
 from flareclust.protocol.params import MOST_ROUNDS, server
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -46,8 +38,26 @@ from flareclust.protocol.task import StepName, Task
 #: these rows about the centroids that were sent.
 UPDATE = "update"
 
+#: What sites are asked for: seeds, updates, and the spread of clusters that are to be split or joined.
+STEPS = {
+    StepName.CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
+    UPDATE: Step(
+        Schema(
+            may_be_empty=True,
+            centroids="k d",
+            counts=counts("k", minimum=1),
+            cluster=index("k", less_than="K"),
+            inertia=real("", minimum=0),
+        ),
+        "update",
+        summed=True,
+        counted=True,
+    ),
+    refinement.SPREAD: refinement.SPREAD_STEP,
+}
 
-class UpdatesParams(RefinedParams, SeedsParams):
+
+class UpdatesParams(TrimParams, SeedsParams):
     """Parameters of algorithms whose clusters move in updates, from the sites' seeds or a given start."""
 
     rounds: int = server(100, "Updates at the most; the exchange of the seeds is not counted.", ge=1, le=MOST_ROUNDS)
@@ -78,79 +88,32 @@ class LloydParams(UpdatesParams, MetricParams):
     )
 
 
-class UpdatesExecutor(RefinedExecutor):
-    """A site that sends seeds, and then its part of each update."""
-
-    params: UpdatesParams
-
-    steps = {
-        StepName.CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
-        UPDATE: Step(
-            Schema(
-                may_be_empty=True,
-                centroids="k d",
-                counts=counts("k", minimum=1),
-                cluster=index("k", less_than="K"),
-                inertia=real("", minimum=0),
-            ),
-            "update",
-            summed=True,
-            counted=True,
-        ),
-    }
-
-    @partwise.computed_by(partwise.seeds)
-    def local(self, task: Task, rows: SiteRows) -> Message:
-        """Draw seeds; rows with gaps are completed before."""
-        rows = self.completed_alone(task, rows)
-        kept = rows.of(self.trimmed_alone(rows, 10), rows.known)
-        return {"centroids": self.draw_seeds(kept, self.params.seeds).centroids}
-
-    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
-        """Do as `local` for many sites; None for settings that are not for many."""
-        if self.params.seeds != "means" or self.params.trim_rows or not fits(self.params.k, devices.d):
-            return None
-        cells = clusters_of_each(devices, "cells", self.params.seed, task.round, self.params.k, context.min_count)
-        return cells._replace(fields={"centroids": cells.fields["centroids"]})
-
-    @partwise.computed_by(partwise.update)
-    def update(self, task: Task, rows: SiteRows) -> Message:
-        """Compute the site's part of one update."""
-        centroids = task.arrays["centroids"]
-        data, known = self.completed(rows.X, centroids, rows.context.min_count)
-        return update(self.trimmed(data, centroids, rows.context), centroids, rows.context, known)
-
-    def update_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
-        """Do as `update` for many sites; None for settings that are not for many."""
-        centroids = task.arrays["centroids"]
-        if self.params.trim_rows or not fits(*centroids.shape):
-            return None
-        return updates_of_each(devices, centroids, context.min_count)
-
-
-class LloydExecutor(UpdatesExecutor):
-    """A site of distributed Lloyd."""
+class LloydExecutor(ClusteringExecutor):
+    """A site of distributed Lloyd: sends seeds, and then its part of each update."""
 
     params: LloydParams
+    steps = STEPS
 
     totals_only = True
 
+    def local(self, task: Task, rows: SiteRows) -> Message:
+        """Draw seeds."""
+        return seeds(self.params, rows)
 
-def update(data: FloatArray, centroids: FloatArray, context: SiteContext, known: BoolArray | None = None) -> Message:
-    """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.
+    def update(self, task: Task, rows: SiteRows) -> Message:
+        """Compute the site's part of one update."""
+        return update(task, rows)
 
-    `known` (n, d) says which cells of the rows were not filled in; None for all.
+    def spread(self, task: Task, rows: SiteRows) -> Message:
+        """Describe the clusters of several solutions."""
+        return refinement.spread(task, rows)
 
-    Raises Refusal where the site has fewer rows (n, d) than a report must cover. Where counts are rounded to multiples, the
-    inertia is scaled to the rounded counts, because the exact one would give the counts away.
-    """
-    clusters = lloyd_update(data, centroids, context.least_rows, context.reported, ones=context.ones, known=known)
-    labels = np.append(clusters.source, -1)[clusters.labels]
-    sse = member_statistics(data, labels, centroids).sse
-    sse[clusters.source] *= factor(clusters.counts, context.round_counts, context.min_count)
-    return {
-        "centroids": clusters.centroids,
-        "counts": clusters.counts,
-        "cluster": clusters.source,
-        "inertia": sse.sum(),
-    }
+
+def seeds(params: UpdatesParams, rows: SiteRows) -> Message:
+    """Return seeds of the rows (n, d): `centroids` (k, d)."""
+    return {"centroids": rows.settled(params.k).seeds(params.k, params.seeds).centroids}
+
+
+def update(task: Task, rows: SiteRows) -> Message:
+    """Return a site's part of one update of the task's centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`."""
+    return rows.update(task.arrays["centroids"])._asdict()

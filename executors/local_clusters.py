@@ -1,4 +1,4 @@
-"""A site that clusters its own rows, of its own columns, by a method of its choice: the base of `masked` and `proxy`."""
+"""A site that clusters its own rows, of its own columns, by a method of its choice: what `masked` and `proxy` begin with."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -9,10 +9,10 @@ from flareclust._foundation.settings import OneOf
 from flareclust.core import site_clusters as own_clusters
 from flareclust.core.local import Sendable
 from flareclust.core.missing import grouping
-from flareclust.executors.described import DescribedExecutor
+from flareclust.preparation.different import guarded
 from flareclust.preparation.settings import ColumnsParams
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_STARTS, both, site
+from flareclust.protocol.rows import SiteRows
 
 #: Above every number of clusters that a site can have.
 _ANY = 2**31
@@ -33,6 +33,11 @@ class LocalClustersParams(ColumnsParams):
     n_init: int = site(10, "Runs of the local clustering; the best one counts.", ge=1, le=MOST_STARTS)
     phi: Annotated[str, OneOf(grouping.PHIS)] = both("euclidean", "The distance by which rows find a centroid.")
 
+    @property
+    def distance(self) -> str:
+        """Return the distance by which rows find their centroid."""
+        return self.phi
+
     @field_validator("clusterer", mode="before")
     @classmethod
     def _clusterer(cls, value: Any) -> Any:
@@ -46,38 +51,26 @@ class LocalClustersParams(ColumnsParams):
         return own_clusters.check_k_local(value, _ANY if cls.more_than_k else known.data["k"])
 
 
-class LocalClustersExecutor(DescribedExecutor):
-    """A site that clusters its own rows first, in both algorithms."""
+def local_clusters(params: LocalClustersParams, site: str, rows: SiteRows) -> Sendable:
+    """Return the local clusters that are described to the server, with the rows (n, d) that belong to each.
 
-    params: LocalClustersParams
+    The generator of `local` in round 0 gives the same clusters again.
+    """
+    k_local = own_clusters.of_site(params.k_local, site, None)
+    clusters = own_clusters.site_clusters(
+        rows.X,
+        max(params.k, k_local) if isinstance(k_local, int) else params.k,
+        rows.rng,
+        k_local=k_local,
+        clusterer=own_clusters.of_site(params.clusterer, site, "kmeans"),
+        n_init=params.n_init,
+        min_count=rows.context.min_count,
+        aborted=rows.aborted,
+    )
+    return guarded(params, clusters, rows)
 
-    #: Whether a site may look for more clusters than the federation.
-    more_than_k: ClassVar[bool] = False
 
-    @property
-    def phi(self) -> str:
-        """Return the distance by which rows find their centroid."""
-        return self.params.phi
-
-    def local_clustering(self, site: str, rows: SiteRows) -> Sendable:
-        """Return the local clusters that are described to the server, with the rows (n, d) that belong to each.
-
-        The generator of `local` in round 0 gives the same clusters again.
-        """
-        k_local = own_clusters.of_site(self.params.k_local, site, None)
-        clusters = own_clusters.site_clusters(
-            rows.X,
-            max(self.params.k, k_local) if isinstance(k_local, int) else self.params.k,
-            rows.rng,
-            k_local=k_local,
-            clusterer=own_clusters.of_site(self.params.clusterer, site, "kmeans"),
-            n_init=self.params.n_init,
-            min_count=rows.context.min_count,
-            aborted=rows.aborted,
-        )
-        return self.guarded(clusters, rows.X, rows.context)
-
-    def check_sites(self, sites: Sequence[str]) -> None:
-        """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""
-        own_clusters.warn_of_unknown_sites("k_local", self.params.k_local, sites)
-        own_clusters.warn_of_unknown_sites("clusterer", self.params.clusterer, sites)
+def check_sites(params: LocalClustersParams, sites: Sequence[str]) -> None:
+    """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""
+    own_clusters.warn_of_unknown_sites("k_local", params.k_local, sites)
+    own_clusters.warn_of_unknown_sites("clusterer", params.clusterer, sites)

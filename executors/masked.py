@@ -21,6 +21,7 @@ Readings where the paper is open, and deviations from it:
 8. A row belongs to the nearest final centroid on the entries known of both.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -28,12 +29,14 @@ from scipy.optimize import linear_sum_assignment
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import site_clusters as own_clusters
-from flareclust.core.disclosure import check_enough, describable
+from flareclust.core.disclosure import describable
 from flareclust.core.local import means_of_groups
 from flareclust.core.missing import grouping
-from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
-from flareclust.privacy.context import SiteRows
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.local_clusters import LocalClustersParams, check_sites, local_clusters
+from flareclust.preparation.different import guarded
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -63,7 +66,7 @@ class MaskedParams(LocalClustersParams):
     )
 
 
-class MaskedExecutor(LocalClustersExecutor):
+class MaskedExecutor(ClusteringExecutor):
     """A participant of Algorithm 1: sends its local clusters once, then in each round the global clusters that it has."""
 
     params: MaskedParams
@@ -80,14 +83,14 @@ class MaskedExecutor(LocalClustersExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the site's rows (n, d)."""
-        clusters = self.local_clustering(task.site, rows)
+        clusters = local_clusters(self.params, task.site, rows)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
     def update(self, task: Task, rows: SiteRows) -> Message:
         """Refine the global centroids (k, d) that have rows here, cut to the site's columns: lines 14-20."""
-        check_enough(rows.X, rows.context.min_count)
+        rows.check_enough()
         centroids = task.arrays["centroids"]
-        start = _compatible(rows.X, centroids, max(2, rows.context.min_count), self.phi)
+        start = _compatible(rows.X, centroids, max(2, rows.context.min_count), self.params.phi)
         if not len(start):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
         clusterer = own_clusters.of_site(self.params.clusterer, task.site, "kmeans")
@@ -95,10 +98,14 @@ class MaskedExecutor(LocalClustersExecutor):
             rows.X, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=rows.aborted
         )
         refined = means_of_groups(rows.X, refined.labels, refined.centroids)[0]
-        cluster = _aligned(refined.centroids, centroids, self.phi)
+        cluster = _aligned(refined.centroids, centroids, self.params.phi)
         mask = describable(rows.X, refined.labels, refined.centroids, rows.context.min_count) & (cluster >= 0)
-        clusters = self.guarded(own_clusters.sendable(refined, mask), rows.X, rows.context, may_be_empty=True)
+        clusters = guarded(self.params, own_clusters.sendable(refined, mask), rows, may_be_empty=True)
         return {"centroids": clusters.centroids, "counts": clusters.counts, "cluster": cluster[clusters.source]}
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Warn where settings name a site that is not there."""
+        check_sites(self.params, sites)
 
 
 def _compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str) -> FloatArray:

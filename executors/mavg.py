@@ -15,10 +15,10 @@ Readings and deviations:
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Message
-from flareclust.executors import partwise
-from flareclust.executors.pooled import OwnClustersExecutor, OwnClustersParams
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.pooled import OwnClustersParams, own_clusters
 from flareclust.preparation.settings import RobustParams
-from flareclust.privacy.context import SiteRows
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -28,16 +28,15 @@ class MAvgParams(OwnClustersParams, RobustParams):
     """Parameters of match averaging."""
 
 
-class MAvgExecutor(OwnClustersExecutor):
+class MAvgExecutor(ClusteringExecutor):
     """A site of match averaging."""
 
     params: MAvgParams
 
     steps = {StepName.CLUSTER: Step(Schema(centroids="k d"))}
 
-    @partwise.computed_by(partwise.own_centroids)
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the rows and keep what may be sent."""
-        if len(rows.X) < self.params.k:
+        if len(rows) < self.params.k:
             raise Refusal(f"has fewer rows than k={self.params.k}")
-        return {"centroids": self.own_clusters(rows).centroids}
+        return {"centroids": own_clusters(self.params, rows).centroids}

@@ -19,12 +19,12 @@ Readings and deviations:
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.core.disclosure import check_enough, describable
+from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, sums_by_label
-from flareclust.executors.scaled import ScaledExecutor
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams, SeedsParams
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import MOST_ROUNDS, server
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -39,7 +39,7 @@ class MiniBatchParams(SeedsParams, ScaledParams):
     rounds: int = server(4, "Exchanges after the seeds.", ge=1, le=MOST_ROUNDS)
 
 
-class MiniBatchExecutor(ScaledExecutor):
+class MiniBatchExecutor(ClusteringExecutor):
     """A site of NVFlare's mini-batch scheme."""
 
     params: MiniBatchParams
@@ -56,11 +56,11 @@ class MiniBatchExecutor(ScaledExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Draw seeds."""
-        return {"centroids": self.draw_seeds(rows, self.params.seeds).centroids}
+        return {"centroids": rows.seeds(self.params.k, self.params.seeds).centroids}
 
     def sample(self, task: Task, rows: SiteRows) -> Message:
         """Draw a sample and return its means."""
-        check_enough(rows.X, rows.context.min_count)
+        rows.check_enough()
         times = np.bincount(rows.rng.integers(len(rows.X), size=len(rows.X)), minlength=len(rows.X))
         return _sample_means(rows.X, times, task.arrays["centroids"], rows.context.min_count)
 

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,17 +26,18 @@ from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
 from flareclust.protocol.params import Parametrized
-from flareclust.protocol.registry import name_of
+from flareclust.protocol.rows import OtherRows
 from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP, Answer, StepName, Task
 from flareclust.sites.account import session_of
 from flareclust.sites.cluster import ClusterTable
 from flareclust.sites.kit import classes_problem
+from flareclust.sites.part_rows import check_in_parts
 from flareclust.sites.rows import SiteData
 
 _log = logging.getLogger(__name__)
 
 #: Attributes that hold the site's rows and session; algorithms have no access to them.
-HELD = ("_rows", "_site", "_sums")
+HELD = ("_rows", "_site", "sums")
 
 
 class ExecutorShell(Executor, ABC):
@@ -45,34 +46,26 @@ class ExecutorShell(Executor, ABC):
     #: Whether every array that leaves the site goes through `SiteContext.dp`, and so is differentially private.
     private: ClassVar[bool] = False
 
-    #: Whether the job takes rows with missing cells, which are NaN; None for an algorithm that never does.
-    gaps: bool | None = None
-
     def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[SiteData, Table | ClusterTable] | None = None
         self._site: SiteSession | None = None
-        self._sums = SiteSums()
+        self.sums = SiteSums()
+
+    @property
+    @abstractmethod
+    def gaps(self) -> bool | None:
+        """Return whether the job takes rows with missing cells, which are NaN; None for an algorithm that never does."""
 
     @abstractmethod
     def answer(
-        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteSession | None = None
+        self, task: Task, data: FloatArray | Table | OtherRows, aborted: AbortCheck, session: SiteSession | None = None
     ) -> Answer:
-        """Answer `task` from the rows (n, d); `site` holds the site's policy, None where it has none."""
-
-    @abstractmethod
-    def check_on_cluster(self, site: SiteSession | None = None) -> None:
-        """Raise Refusal where what this job computes at a site needs all rows in one process."""
-
-    @abstractmethod
-    def answer_on_cluster(
-        self, task: Task, rows: ClusterTable, aborted: AbortCheck
-    ) -> tuple[Answer, Iterator[int] | None]:
-        """Answer `task` from rows on the site's cluster; the labels of the rows are returned separately, as an iterator."""
+        """Answer `task` from the rows (n, d); `session` holds the site's policy, None where it has none."""
 
     def hold_to(self, job: SecureSums | None) -> None:
         """Mask sums as the job's configuration says, whatever a server requests; None for a job without secure sums."""
-        self._sums.hold_to(job)
+        self.sums.hold_to(job)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Make NVFlare put arrays into the reply itself, instead of references that the server has to fetch."""
@@ -108,7 +101,7 @@ class ExecutorShell(Executor, ABC):
             site_data, table = self._rows
             if task_name == StepName.KEYS:
                 startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
-                self._sums.is_at(startup, str(fl_ctx.get_job_id()), run_dir(fl_ctx))
+                self.sums.is_at(startup, str(fl_ctx.get_job_id()), run_dir(fl_ctx))
             answer = self._answer(task, table, site_data, aborted, fl_ctx)
             if answer.unplaced is not None:
                 keep_traceback(fl_ctx, answer.unplaced)
@@ -117,42 +110,43 @@ class ExecutorShell(Executor, ABC):
             return make_reply(ReturnCode.TASK_ABORTED)
         except (Refusal, BadMessage) as reason:
             _log.warning("refused the task %s: %s", task_name, reason)
-            return self._stated(_refuse(str(reason)))
+            return self._stated(_refuse(str(reason)), task_name)
         except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
             keep_traceback(fl_ctx, error)
             _log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
-            return self._stated(
-                _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
-            )
+            text = f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}"
+            return self._stated(_refuse(text), task_name)
         meta = {STEP: task.step, ROUND: task.round}
-        return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=meta).to_shareable())
+        return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=meta).to_shareable(), task_name)
 
     def _read(self, data: SiteData, aborted: AbortCheck, fl_ctx: FLContext) -> tuple[SiteData, Table | ClusterTable]:
         if data.compute is None:
             return data, data.table(scratch=run_dir(fl_ctx), gaps=bool(self.gaps))
-        self.check_on_cluster(self._site)
+        check_in_parts(self, self._site)
         return data, data.on_cluster(aborted=aborted)
 
     def _answer(
         self, task: Task, table: Table | ClusterTable, data: SiteData, aborted: AbortCheck, fl_ctx: FLContext
     ) -> Answer:
         """Return the answer, after the labels that came with it are in their file."""
-
-        if isinstance(table, ClusterTable):
-            answer, labels = self.answer_on_cluster(task, table, aborted)
-            if labels is not None:
-                ids = None if data.id is None else table.parts.ids(aborted)
-                keep_labels(run_dir(fl_ctx), data.labels, labels, ids, data.id)
-            return answer
         answer = self.answer(task, table, aborted, self._site)
         if answer.labels is not None:
-            keep_labels(run_dir(fl_ctx), data.labels, answer.labels, table.ids, data.id)
+            ids: Iterable[str] | None = None
+            if isinstance(table, Table):
+                ids = table.ids
+            elif data.id is not None:
+                ids = table.parts.ids(aborted)
+            keep_labels(run_dir(fl_ctx), data.labels, answer.labels, ids, data.id)
         return answer
 
-    def _stated(self, reply: Shareable) -> Shareable:
+    @abstractmethod
+    def sender(self, step: str) -> str | None:
+        """Return the name of the algorithm whose message the reply to a step is; None where it is not registered."""
+
+    def _stated(self, reply: Shareable, step: str) -> Shareable:
         """Add a header for the site's own filter, which removes it: the policy that the reply was computed under."""
         if self._site is not None:
-            reply.set_header(MADE_UNDER, self._site.statement(name_of(type(self)), private=self.private))
+            reply.set_header(MADE_UNDER, self._site.statement(self.sender(step), private=self.private))
         return reply
 
 

@@ -15,18 +15,20 @@ from pydantic import field_validator, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Message
-from flareclust.core.devices.ragged import Entries, Ragged
-from flareclust.core.devices.steps import clusters_of_each, fits
-from flareclust.core.local import Sendable, local_clusters
+from flareclust.core.local import Sendable
 from flareclust.evaluation import criteria
-from flareclust.evaluation.scores import SCORES_OF
-from flareclust.executors import partwise
-from flareclust.executors.cosine import MetricParams
-from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.scaled import ScaledExecutor
-from flareclust.preparation.settings import CappedParams, LocalKMeansParams, SmallClustersParams
-from flareclust.privacy.context import SiteContext, SiteRows
+from flareclust.evaluation.scores import SCORES_OF, score
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.preparation.settings import (
+    MISSING_CELLS,
+    CappedParams,
+    LocalKMeansParams,
+    MetricParams,
+    Missing,
+    SmallClustersParams,
+)
 from flareclust.protocol.params import MOST_STARTS, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -36,26 +38,6 @@ class OwnClustersParams(LocalKMeansParams, SmallClustersParams):
     """Parameters of sites that send the clusters of their own k-means."""
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
-
-
-class OwnClustersExecutor(ScaledExecutor):
-    """A site that sends the clusters of its own k-means: the base of `mavg` and `pooled`."""
-
-    params: OwnClustersParams
-
-    def own_clusters(self, rows: SiteRows) -> Sendable:
-        """Return the clusters of the rows (n, d) that may be sent."""
-        return local_clusters(
-            rows.X,
-            self.params.k,
-            rows.rng,
-            n_init=self.params.n_init,
-            min_count=rows.context.min_count,
-            aborted=rows.aborted,
-            local_kmeans=self.params.local_kmeans,
-            small_clusters=self.params.small_clusters,
-            known=rows.known,
-        )
 
 
 class PooledParams(OwnClustersParams, CappedParams, MetricParams):
@@ -80,7 +62,7 @@ class PooledParams(OwnClustersParams, CappedParams, MetricParams):
         return self
 
 
-class PooledExecutor(OwnClustersExecutor):
+class PooledExecutor(ClusteringExecutor):
     """A site that sends the centroids of its own k-means."""
 
     params: PooledParams
@@ -90,15 +72,18 @@ class PooledExecutor(OwnClustersExecutor):
         **{step: Step(Schema(may_be_empty=False, **sums), "score") for step, sums in SCORES_OF.items()},
     }
 
-    @partwise.computed_by(partwise.own_clusters)
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Cluster the rows and keep what may be sent."""
-        clusters = self.own_clusters(self.completed_alone(task, rows))
+        clusters = own_clusters(self.params, rows.settled(self.params.k))
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
-    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
-        """Do as `local` for many sites; None for settings that are not for many."""
-        own = (self.params.n_init, self.params.small_clusters, self.params.local_kmeans)
-        if own != (1, "withhold", "lloyd") or not fits(self.params.k, devices.d):
-            return None
-        return clusters_of_each(devices, "kmeans", self.params.seed, task.round, self.params.k, context.min_count)
+    def score(self, task: Task, rows: SiteRows) -> Message:
+        """Return how well each of several solutions fits the rows."""
+        return score(task, rows, self.steps[task.step].schema.fields)
+
+
+def own_clusters(params: OwnClustersParams, rows: SiteRows) -> Sendable:
+    """Return the clusters of the site's own k-means that may be sent, of rows (n, d)."""
+    return rows.clusters(
+        params.k, n_init=params.n_init, local_kmeans=params.local_kmeans, small_clusters=params.small_clusters
+    )

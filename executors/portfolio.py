@@ -20,18 +20,18 @@ import numpy as np
 from pydantic import field_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import Message
 from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
-from flareclust.core.local import Sendable, local_clusters, without_remainder
-from flareclust.executors.cosine import MetricParams
+from flareclust.core.local import Sendable, without_remainder
+from flareclust.evaluation.scores import score
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
-from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.refinement import RefinedExecutor, RefinedParams
-from flareclust.preparation.settings import LocalKMeansParams
-from flareclust.privacy.context import SiteRows
+from flareclust.federation import refinement
+from flareclust.preparation.settings import MISSING_CELLS, LocalKMeansParams, MetricParams, Missing, TrimParams
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -43,7 +43,7 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
 
 
-class PortfolioParams(RefinedParams, LocalKMeansParams, MetricParams):
+class PortfolioParams(TrimParams, LocalKMeansParams, MetricParams):
     """Parameters of the portfolio."""
 
     missing: Missing = MISSING_CELLS
@@ -77,7 +77,7 @@ class PortfolioParams(RefinedParams, LocalKMeansParams, MetricParams):
         return None if value is None else _check_members(value)
 
 
-class PortfolioExecutor(RefinedExecutor):
+class PortfolioExecutor(ClusteringExecutor):
     """A site that describes the clusters of its own k-means, and then scores each proposed solution."""
 
     params: PortfolioParams
@@ -87,18 +87,19 @@ class PortfolioExecutor(RefinedExecutor):
             Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
         ),
         StepName.SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
+        refinement.SPREAD: refinement.SPREAD_STEP,
     }
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Describe the local clusters."""
-        rows = self.completed_alone(task, rows)
-        data = self.trimmed_alone(rows, self.params.n_init)
-        clusters = self._clusters(rows, data, self.params.k)
+        rows = rows.settled(self.params.k, self.params.n_init)
+        data = rows.X
+        clusters = self._clusters(rows, self.params.k)
         if rows.context.secure:
             # Totals over all rows come later; less these clusters they are those of the rows that are in none.
             clusters = without_remainder(data, clusters, rows.context.min_count)
             if not len(clusters.counts):
-                clusters = self._clusters(rows, data, 1)
+                clusters = self._clusters(rows, 1)
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
         # A largest distance is of one row: sent only where a member needs it.
         reach = statistics.max_distance if "feca" in self.params.competing else np.zeros(len(clusters.counts))
@@ -110,18 +111,21 @@ class PortfolioExecutor(RefinedExecutor):
             "sse": np.where(revealing, coarse(statistics.sse), statistics.sse),
         }
 
-    def _clusters(self, rows: SiteRows, data: FloatArray, k: int) -> Sendable:
+    def score(self, task: Task, rows: SiteRows) -> Message:
+        """Return how well each of several solutions fits the rows."""
+        return score(task, rows, self.steps[task.step].schema.fields)
+
+    def spread(self, task: Task, rows: SiteRows) -> Message:
+        """Describe the clusters of several solutions."""
+        return refinement.spread(task, rows)
+
+    def _clusters(self, rows: SiteRows, k: int) -> Sendable:
         """Return at most k clusters that may be sent, of those of the rows that are not trimmed (n, d)."""
-        return local_clusters(
-            data,
+        return rows.clusters(
             k,
-            rows.rng,
             n_init=self.params.n_init,
-            min_count=rows.context.min_count,
-            aborted=rows.aborted,
             local_kmeans=self.params.local_kmeans,
             small_clusters="dissolve" if rows.context.secure else "withhold",
-            known=rows.known,
         )
 
 

@@ -24,7 +24,7 @@ Readings where the paper is open, and deviations from it:
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -38,10 +38,11 @@ from flareclust.core import proxies as proxy_pdfs
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.local import Sendable
 from flareclust.core.missing import distances
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.kfed import own_numbers
-from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
-from flareclust.privacy.context import SiteRows
+from flareclust.executors.local_clusters import LocalClustersParams, check_sites, local_clusters
 from flareclust.protocol.params import both, server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -127,7 +128,7 @@ class ProxyParams(LocalClustersParams):
         return self
 
 
-class ProxyExecutor(LocalClustersExecutor):
+class ProxyExecutor(ClusteringExecutor):
     """A participant of Algorithm 2: sends a distribution for each of its local clusters, once.
 
     The reply has the rows of all clusters' factors end to end, `ranks` (k,) of each; `concentration` is without entries
@@ -136,9 +137,8 @@ class ProxyExecutor(LocalClustersExecutor):
 
     params: ProxyParams
 
-    placed_by: ClassVar[tuple[str, ...]] = (*LocalClustersExecutor.placed_by, "group", "group_site")
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "group", "group_site")
 
-    more_than_k = True
     steps = {
         StepName.CLUSTER: Step(
             _Description(
@@ -158,7 +158,7 @@ class ProxyExecutor(LocalClustersExecutor):
         """Cluster the site's rows (n, d) and fit a distribution to each cluster that may be described."""
         if self.params.distribution == "dirichlet":
             _check_shares(rows.X)
-        clusters = self.local_clustering(task.site, rows)
+        clusters = local_clusters(self.params, task.site, rows)
         fitted = []
         for r, mean in enumerate(clusters.centroids):
             if rows.aborted():
@@ -176,7 +176,7 @@ class ProxyExecutor(LocalClustersExecutor):
                     minimum=minimum,
                 )
             fitted.append(_mean_alone(mean) if _holds_a_row(pdf, rows.X) else pdf)
-        if self.sends_sums:
+        if self.params.sends_sums:
             fitted = self._without_remainder(rows.X, clusters, fitted)
         d, n_boxes = rows.X.shape[1], len(fitted) if self.params.boxes else 0
         shares = self.params.distribution == "dirichlet"
@@ -201,17 +201,21 @@ class ProxyExecutor(LocalClustersExecutor):
             fitted[r] = _mean_alone(clusters.centroids[r])
         return fitted
 
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Warn where settings name a site that is not there."""
+        check_sites(self.params, sites)
+
     def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the final cluster (n,) of each row's local cluster, or the nearest final centroid.
 
         The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
         (c,). The local clustering is repeated with the generator of the first round.
         """
-        labels = distances.nearest_by_known(rows.X, task.arrays["centroids"], self.phi)
+        labels = super().labels(task, rows)
         groups = own_numbers(task, "group")
         if not len(groups):  # a late site
             return labels
-        clusters = self.local_clustering(task.site, rows.of(rows.seen))
+        clusters = local_clusters(self.params, task.site, rows.of(rows.seen))
         if len(groups) != len(clusters.counts):
             _log.warning(
                 "%d clusters were merged where %d were sent; rows go by the nearest centroid",
@@ -220,7 +224,7 @@ class ProxyExecutor(LocalClustersExecutor):
             )
             return labels
         if rows.context.grouped:
-            local = distances.nearest(rows.X, clusters.centroids, self.phi)
+            local = distances.nearest(rows.X, clusters.centroids, self.params.phi)
         else:  # rows with missing cells, of missing=drop-rows, were in no local cluster
             local = np.full(len(rows.X), -1, dtype=np.int64)
             local[~np.isnan(rows.X).any(axis=1)] = clusters.labels

@@ -5,8 +5,8 @@ from typing import Any
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.policy import Policy
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import Task
 
 

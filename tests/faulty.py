@@ -12,11 +12,12 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 
 from flareclust._foundation.errors import Aborted
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.preparation import settings
 from flareclust.privacy.session import MADE_UNDER
 from flareclust.protocol.params import server, site
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName

@@ -9,10 +9,10 @@ import numpy as np
 from benchmarks.attacks.server import borders
 from benchmarks.attacks.victim import Victim
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.executors.lloyd import UPDATE
 from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.rounds import Round
 
 _MANY = 10**9
 

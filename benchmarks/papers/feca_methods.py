@@ -18,7 +18,6 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.disclosure import disclosable_clusters
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, recompute_centroids
@@ -39,9 +38,10 @@ from flareclust.executors.feca import (
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import OneTable
 from flareclust.experiment.sweeps import trials as study_trials
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import both, site
 from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.task import Task
 
 

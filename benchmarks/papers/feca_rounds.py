@@ -10,7 +10,6 @@ import numpy as np
 from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import assign
@@ -23,6 +22,7 @@ from flareclust.evaluation import metrics
 from flareclust.executors.deepfeca import DeepFeCAExecutor
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, get
+from flareclust.protocol.rounds import Round
 
 #: Images of MNIST that the sites have, and test images.
 IMAGES, TEST = 6_000, 2_000

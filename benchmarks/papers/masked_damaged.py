@@ -22,7 +22,6 @@ from benchmarks.papers.claims import spread, value
 from benchmarks.papers.masked_setups import experiment, in_all_columns, loaded, masked_as_printed
 from benchmarks.papers.masked_values import SetUp, har
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.masked import MaskedAggregator
 from flareclust.core.rounds import HISTORY, remember
 from flareclust.data.datasets import Dataset
@@ -38,6 +37,7 @@ from flareclust.features.result import columns_of
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import server
 from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.rounds import Round
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

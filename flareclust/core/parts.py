@@ -62,6 +62,10 @@ class Parts(ABC):
         """Return all results that `in_turn` gives."""
         return list(self.in_turn(function, *own, shared=shared))
 
+    @abstractmethod
+    def check_unchanged(self) -> None:
+        """Raise Refusal where the rows have changed since they were read."""
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return sum(extent.rows for extent in self.extents)

@@ -1,9 +1,9 @@
 """The engine for many small sites on one machine: what each computes is computed for thousands of them in one compiled loop.
 
-A step with a batched form, the method of the step's name and `_batch`, is asked of all devices at once, a chunk at a time. A
-device with anything out of the ordinary, which has to refuse or has too many rows for the loops, is asked by itself, as in
-the in-process engine; so is every device in a step without a batched form. The results are those of the in-process engine,
-bit for bit, whatever the number of threads.
+The method of a step gets the rows of all devices at once, a chunk at a time (`flareclust.devices.rows`). A device with anything
+out of the ordinary, which has to refuse or has too many rows for the loops, is asked by itself, as in the in-process engine; so is
+every device in a step that is not computed for many. The results are those of the in-process engine, bit for bit, whatever the
+number of threads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,12 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.core.blas import one_thread
-from flareclust.core.devices.ragged import Entries, Ragged
+from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
 from flareclust.data.devices import Devices
 from flareclust.data.memory import usable_cores
+from flareclust.devices.rows import answers_of_many
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor, answers_of_many, batched_method
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
 from flareclust.federation.exchanges import Sampling
@@ -79,10 +80,11 @@ class _Asking:
     def many(
         self, step: str, round_: int, arrays: Message, asked: Sequence[str]
     ) -> Iterator[tuple[batches.Part | None, Mapping[int, str]]] | None:
-        """Return the replies of all devices in parts; None for a step without a batched form."""
-        if batched_method(type(self._executor), step) is None:
+        """Return the replies of all devices in parts; None for a step that is not computed for many."""
+        task, none = Task(step, round_, arrays, ""), np.zeros(0, dtype=np.int64)
+        if answers_of_many(self._executor, task, self._devices.part_of(none)) is None:
             return None
-        return self._parts(Task(step, round_, arrays, ""), asked)
+        return self._parts(task, asked)
 
     def _parts(self, task: Task, asked: Sequence[str]) -> Iterator[tuple[batches.Part | None, Mapping[int, str]]]:
         everyone = len(asked) == len(self._devices)
@@ -100,7 +102,7 @@ class _Asking:
     def _computed(self, task: Task, places: IntArray) -> tuple[Ragged, Entries, float]:
         """Return a chunk of devices, what they send, and how long each took."""
         devices, started = self._devices.part_of(places), perf_counter()
-        entries = answers_of_many(self._executor, task, devices)
+        entries = answers_of_many(self._executor, task, devices) or nothing_computed(devices.m)
         return devices, entries, (perf_counter() - started) / max(1, devices.m)
 
     def _completed(

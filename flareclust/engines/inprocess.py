@@ -16,6 +16,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
 from flareclust.federation.exchanges import Sampling
+from flareclust.federation.site import sender_of
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import Policy
@@ -181,5 +182,6 @@ def answered(
     request = site.enforcer.check_request(task.step, task.round, task.arrays)
     answer = executor.answer(task, rows, aborted, site.session)
     own = isinstance(executor, site.algorithm.executor_class())
-    stated = site.session.statement(site.algorithm.name if own else name_of(type(executor)), private=executor.private)
+    name = sender_of(executor, task.step, site.algorithm.name if own else name_of(type(executor)))
+    stated = site.session.statement(name, private=executor.private)
     return replace(answer, arrays=site.enforcer.check_reply(request, answer.arrays, stated))

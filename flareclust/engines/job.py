@@ -15,7 +15,7 @@ from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.profiles import profiling_steps
+from flareclust.federation.profiles import profiling_steps
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get

@@ -11,6 +11,7 @@ stops a server that chooses the candidates. A site with a policy computes the su
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +22,9 @@ from flareclust.core import assessment
 from flareclust.core.arrays import extent
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import factor, rounded
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Field, Schema, counts
-from flareclust.protocol.task import StepName
+from flareclust.protocol.task import StepName, Task
 
 #: What `score_sums` can compute: over the rows, their number, and for each of the c candidates the sums of squared
 #: distances and of simplified silhouettes, and the largest eigenvalue of the residuals' scatter (their squared spectral
@@ -126,6 +128,24 @@ def score_sums(
     arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}
     arrays["rows"] = np.array(len(X))
     return {name: arrays[name] for name in keys}
+
+
+def score(task: Task, rows: SiteRows, names: Iterable[str]) -> Message:
+    """Return the sums called `names` over a site's rows, as they may leave it: the reply to a step in which solutions are scored."""
+    context, arrays = rows.context, task.arrays
+    free = not context.grouped
+    kept = rows.trimmed(arrays["candidates"])
+    sums = score_sums(
+        arrays,
+        kept.X,
+        names,
+        context.min_count,
+        rows.aborted,
+        limited=free and not context.secure,
+        repeats=context.repeats,
+        view=lambda X, centroids: replace(kept, prepared=X).completed(centroids).X,
+    )
+    return sums if free else scaled(arrays, sums, context.round_counts, context.min_count)
 
 
 def scaled(task: Message, sums: Message, multiple: int, floor: int) -> Message:

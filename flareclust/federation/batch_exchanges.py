@@ -6,16 +6,20 @@ assessment are added up at once: nothing is kept of each site that the server do
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, assessment_diagnostics
 from flareclust.protocol import batch as batches
 from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
+
+if TYPE_CHECKING:
+    from flareclust.aggregators.base import ClusteringAggregator
 
 #: Of more sites, no single replies to the assessment are kept, so that nothing can be warned of that takes them.
 MOST_ASSESSED = 1000
@@ -33,7 +37,7 @@ class BatchExchanges(Exchanges):
         self.ask_many = ask_many
         self._named = 0
 
-    def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
+    def assess(self, round_: Round, aggregator: "ClusteringAggregator") -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment, which is added up part by part."""
         asked = self._assessment(round_, aggregator)
         parts = self._parts(asked)

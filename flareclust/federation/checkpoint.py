@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +24,10 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import make_folder, write_atomically
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.protocol.rounds import Round
+
+if TYPE_CHECKING:
+    from flareclust.aggregators.base import ClusteringAggregator
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +136,7 @@ class CheckpointFile:
 
 
 def about_job(
-    algorithm: str, aggregator: ClusteringAggregator, params: Mapping[str, object] | None, *, secure_sums: bool
+    algorithm: str, aggregator: "ClusteringAggregator", params: Mapping[str, object] | None, *, secure_sums: bool
 ) -> dict[str, object]:
     """Return what a job and the checkpoint that it goes on from must agree in."""
     about = {

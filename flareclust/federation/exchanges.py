@@ -8,7 +8,7 @@ set of clients in each round); Bonawitz et al. (2019), Towards federated learnin
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,15 +16,18 @@ from flareclust._foundation.display import some
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.checkpoint import Progress
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED, check_number_of_sites
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.replies import SiteReply, accept, stacked
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import Schema, nbytes, plain
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
 from flareclust.protocol.task import StepName
+
+if TYPE_CHECKING:
+    from flareclust.aggregators.base import ClusteringAggregator
 
 #: The owners of the random streams that draw the sites of a round.
 _COHORT, _DROPOUT = "cohort", "dropout"
@@ -154,7 +157,7 @@ class Exchanges:
             seconds_merge=self.seconds_merge,
         )
 
-    def agree(self, aggregator: ClusteringAggregator) -> None:
+    def agree(self, aggregator: "ClusteringAggregator") -> None:
         """Do what comes before the first exchange: nothing."""
 
     def cluster(
@@ -195,7 +198,7 @@ class Exchanges:
                 f"{needed} are needed (min_sites). {'; '.join(reasons)}"
             )
 
-    def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
+    def assess(self, round_: Round, aggregator: "ClusteringAggregator") -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment; none where nobody answers."""
         asked = self._assessment(round_, aggregator)
         replies = self._exchange(asked)
@@ -224,7 +227,7 @@ class Exchanges:
             )
         return replies
 
-    def _assessment(self, round_: Round, aggregator: ClusteringAggregator) -> ExchangeRequest:
+    def _assessment(self, round_: Round, aggregator: "ClusteringAggregator") -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
         able = [site for site in self.sites if site not in self.silent]
         return ExchangeRequest(
@@ -313,7 +316,7 @@ class SecureExchanges(Exchanges):
         super().resume(before)
         self.resumed = before.active
 
-    def agree(self, aggregator: ClusteringAggregator) -> None:
+    def agree(self, aggregator: "ClusteringAggregator") -> None:
         """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
         check_number_of_sites(len(self.sites))
         self.needed = max(self.needed, LEAST_SITES)
@@ -375,7 +378,7 @@ class SecureExchanges(Exchanges):
             )
         return total
 
-    def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
+    def assess(self, round_: Round, aggregator: "ClusteringAggregator") -> dict[str, float | None]:
         """Return the metrics from the totals; none where a site is missing."""
         try:
             total, self.unassessed = self._total(aggregator.schema(StepName.ASSESS), StepName.ASSESS, round_)

@@ -23,15 +23,19 @@ assessment there are no metrics.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Sampling, SecureExchanges
 from flareclust.federation.profiles import Described, describe_clusters
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.rounds import Round
+
+if TYPE_CHECKING:
+    from flareclust.aggregators.base import ClusteringAggregator
 
 
 def quorum(m: int, min_sites: int | None) -> int:
@@ -68,7 +72,7 @@ _USUAL = FederationOptions()
 
 
 def run_federation(
-    aggregator: ClusteringAggregator,
+    aggregator: "ClusteringAggregator",
     ask: Ask,
     sites: Sequence[str],
     options: FederationOptions = _USUAL,
@@ -116,7 +120,7 @@ def run_federation(
 
 
 def _clustered(
-    aggregator: ClusteringAggregator, exchanges: Exchanges, round_: Round, on_checkpoint: OnCheckpoint | None
+    aggregator: "ClusteringAggregator", exchanges: Exchanges, round_: Round, on_checkpoint: OnCheckpoint | None
 ) -> Round:
     """Return the finished round: the last one, or the best solution so far where a refinement was interrupted."""
     while not round_.done:
@@ -140,7 +144,7 @@ def _clustered(
 
 
 def _outcome(
-    aggregator: ClusteringAggregator,
+    aggregator: "ClusteringAggregator",
     exchanges: Exchanges,
     round_: Round,
     metrics: dict[str, float | None],

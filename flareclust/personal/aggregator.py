@@ -15,13 +15,14 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.client_selection import Selection
 from flareclust.executors.kfed import site_number
 from flareclust.personal.executor import FedAvgExecutor, FedAvgParams, IFCAExecutor, IFCAParams
 from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner
 from flareclust.personal.selection import make_selection
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 
 #: What is kept of every test, an entry for each site and round: number of the site, round of the model, and rows.
@@ -43,7 +44,7 @@ class FedAvgAggregator(ClusteringAggregator):
 
     params: FedAvgParams
 
-    steps = FedAvgExecutor.steps
+    steps = FedAvgExecutor.job_steps()
 
     def begin(self) -> Round:
         """Ask for the numbers of columns and classes, and where sites are selected for those of rows."""
@@ -160,7 +161,7 @@ class IFCAAggregator(FedAvgAggregator):
 
     params: IFCAParams
 
-    steps = IFCAExecutor.steps
+    steps = IFCAExecutor.job_steps()
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Do as federated averaging does, and keep what the sites chose."""

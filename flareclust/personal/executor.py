@@ -17,8 +17,9 @@ Readings and deviations:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import model_validator
@@ -28,10 +29,8 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.core.client_selection import POW_D_KFED, RANDOM
-from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
-from flareclust.executors.phases import Phase
 from flareclust.personal.learners import (
     LARGEST,
     NOT_FINITE,
@@ -49,11 +48,12 @@ from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import CLASS_COLUMN, Labelled, drawn
 from flareclust.personal.selection import ALL, NO_ONE_LOSS, SELECTS, check_select
 from flareclust.preparation import settings
-from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.enforcement import against_classes
 from flareclust.privacy.secure_aggregation.server import of_other_width
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
+from flareclust.protocol.stages import SiteExchange, Stage
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
@@ -130,8 +130,7 @@ class FedAvgExecutor(ClusteringExecutor):
 
     params: FedAvgParams
 
-    #: No clusters to describe, and moments by centroids that a server sends would be of the class, too.
-    phases: ClassVar[tuple[type[Phase], ...]] = ()
+    describes = False  # moments by centroids that a server sends would be of the class, too
 
     steps = MappingProxyType(
         {
@@ -149,27 +148,14 @@ class FedAvgExecutor(ClusteringExecutor):
         }
     )
 
-    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
-        """Return the rows with their class, and whether they are held out, in the last two columns."""
-        p, names = self.params, table.columns or ()
-        y = classes_of(table, p.class_column)
-        if p.test_column is None:
-            if len(y) < 2:
-                raise Refusal("has one row, where it needs one to train and one to test with")
-            held = drawn(len(y), p.test_share, self.params.seed, task.site)
-        elif p.test_column in names:
-            held = table.X[:, names.index(p.test_column)] != 0
-        else:
-            raise Refusal("has no column of the name that test_column says")
-        inputs = [j for j, name in enumerate(names) if name not in (p.class_column, p.test_column)]
-        if not inputs:
-            raise Refusal("has no column beside that of the classes")
-        return task, Table(np.column_stack([table.X[:, inputs], y, held]))
+    def views(self) -> list[Stage]:
+        """Show rows with their class, and whether they are held out."""
+        return [_LabelledRows(self.params)]
 
     def sizes(self, task: Task, rows: SiteRows) -> Message:
         """Return the numbers of columns and of classes."""
         _check_ungrouped(rows.context)
-        self.check_enough_rows(rows.X, rows.context)
+        rows.check_sums()
         return {"columns": np.array(rows.X.shape[1] - 2), "classes": np.array(int(rows.X[:, -2].max()) + 1)}
 
     def sizes_and_rows(self, task: Task, rows: SiteRows) -> Message:
@@ -243,7 +229,7 @@ class FedAvgExecutor(ClusteringExecutor):
     def _received(self, task: Task, rows: SiteRows) -> tuple[Learner[Any], Weights, int]:
         """Return the kind of model that the server says, the weights of the site's own (1, ...), and its number."""
         _check_ungrouped(rows.context)
-        self.check_enough_rows(rows.X, rows.context)
+        rows.check_sums()
         sizes = task.arrays.get("model")
         d, least = rows.X.shape[1] - 2, int(rows.X[:, -2].max()) + 1
         if sizes is None or sizes.shape != (2,) or sizes[0] != d or not least <= sizes[1] <= MOST_CLASSES:
@@ -261,6 +247,30 @@ class FedAvgExecutor(ClusteringExecutor):
         models = stacked_models(task.arrays["weights"], like, self.params.k)
         chosen = self.chosen(learner, models, _halves(rows.X)[0])
         return learner, picked(models, np.array([chosen])), chosen
+
+
+@dataclass(frozen=True)
+class _LabelledRows(Stage):
+    """Shows the algorithm the columns of the model, the class and whether a row is held out, in this order."""
+
+    params: FedAvgParams
+
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Return the exchange with these rows."""
+        p, table = self.params, exchange.rows.table
+        names, y = table.columns or (), classes_of(table, p.class_column)
+        if p.test_column is None:
+            if len(y) < 2:
+                raise Refusal("has one row, where it needs one to train and one to test with")
+            held = drawn(len(y), p.test_share, p.seed, exchange.task.site)
+        elif p.test_column in names:
+            held = table.X[:, names.index(p.test_column)] != 0
+        else:
+            raise Refusal("has no column of the name that test_column says")
+        inputs = [j for j, name in enumerate(names) if name not in (p.class_column, p.test_column)]
+        if not inputs:
+            raise Refusal("has no column beside that of the classes")
+        return replace(exchange, rows=exchange.rows.of(np.column_stack([table.X[:, inputs], y, held])))
 
 
 class IFCAParams(FedAvgParams):

@@ -52,10 +52,10 @@ from flareclust.personal.learners import (
 )
 from flareclust.personal.rows import Labelled, Split
 from flareclust.personal.selection import SelectionSettings, check_fewer, check_method
-from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, names_of_sites
 from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import nbytes
 from flareclust.protocol.task import StepName, Task
 

@@ -1,8 +1,8 @@
-"""Parameters that several algorithms share."""
+"""Settings that several algorithms share, each with the stage or phase that reads it beside it in this package."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -11,8 +11,6 @@ from flareclust._foundation.settings import OneOf
 from flareclust.core.categories import check_groups
 from flareclust.core.local import LocalKMeans, Seeds, SmallClusters
 from flareclust.core.robust import NONE, ROBUST, USUAL_CAP, Rule
-from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
-from flareclust.privacy.policy import PER_ID, UNITS
 from flareclust.protocol.params import Params, both, server, site
 
 #: How distances can be measured.
@@ -22,7 +20,7 @@ EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
 _COMPARE = ("none", "names", "spread")
 
 
-class _TableParams(Params):
+class TableParams(Params):
     """Parameters of every algorithm with sites."""
 
     table_schema: str | None = site(
@@ -30,7 +28,7 @@ class _TableParams(Params):
     )
 
 
-class NamesParams(_TableParams):
+class NamesParams(TableParams):
     """Parameters of algorithms that can compare the names of columns."""
 
     compare: Annotated[str, OneOf(_COMPARE[:2])] = server(
@@ -38,7 +36,7 @@ class NamesParams(_TableParams):
     )
 
 
-class ClusteringParams(_TableParams):
+class ClusteringParams(TableParams):
     """Parameters of every algorithm that is not differentially private."""
 
     min_count: int = site(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
@@ -67,6 +65,7 @@ class _ScaleParams(ClusteringParams):
     scale: Annotated[str, OneOf(SCALE)] = both(
         "none",
         "How columns are scaled over all sites first: to mean 0 and variance 1 (standard), median 0 and interquartile range 1 (robust), values from 0 to 1 (range), or not at all.",
+        in_parts=SCALE[:2],
     )
 
 
@@ -76,6 +75,7 @@ class ScaledParams(_ScaleParams):
     missing: Annotated[str, OneOf(MISSING)] = both(
         "refuse",
         "What missing cells mean: a site that has some takes no part (refuse), or they are filled with the mean of their column over all sites.",
+        in_parts=("refuse",),
     )
     compare: Annotated[str, OneOf(_COMPARE)] = server(
         "none",
@@ -95,12 +95,27 @@ class ScaledParams(_ScaleParams):
         return None if value is None else check_groups(value)
 
 
+class ModesParams(ScaledParams):
+    """Parameters of algorithms that take the most frequent value of each category, and not the mean of its columns."""
+
+    categories: list[list[int]] | None = both(
+        None, "The columns of each category, counted from 0; None for those of the schema, or none without one."
+    )
+    gamma: float | None = server(
+        None,
+        "What a category that differs adds to the squared distance; None for half the average standard deviation of the numeric columns.",
+        gt=0,
+        le=1e12,
+    )
+
+
 class SmallClustersParams(ScaledParams):
     """Parameters of algorithms whose sites may let small local clusters join others."""
 
     small_clusters: SmallClusters = site(
         "withhold",
         "Local clusters below min_count rows are not sent (withhold), or join the site's nearest other cluster, the smallest first (dissolve).",
+        in_parts=("withhold",),
     )
 
 
@@ -110,6 +125,7 @@ class LocalKMeansParams(ScaledParams):
     local_kmeans: LocalKMeans = site(
         "lloyd",
         "What the local k-means iterates on: all rows (lloyd), or a summary of them, so that they are read twice only (summary).",
+        in_parts=("lloyd",),
     )
 
 
@@ -158,8 +174,73 @@ class CappedParams(RobustParams):
         return rule if self.cap is None else rule._replace(cap=self.cap)
 
 
+class TrimParams(CappedParams):
+    """Parameters of algorithms whose sites can leave out the rows that are farthest from all centroids."""
+
+    # The server must know it, too: with secure sums it is the least number of rows of a total.
+    min_count: int = both(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
+    trim_rows: float = both(
+        0.0,
+        "Share of its rows, those farthest from the centroids, that a site leaves out of each step: for spoilt rows; the share of outliers of k-means--.",
+        in_parts=(0.0,),
+        ge=0,
+        lt=0.5,
+    )
+
+
+#: What missing cells mean where they can be left open. The fields of an algorithm's first base hold, so each declares it anew.
+Missing = Annotated[str, OneOf((*MISSING, PARTIAL))]
+MISSING_CELLS: str = both(
+    "refuse",
+    "What missing cells mean: a site that has some takes no part (refuse), they are filled with the mean of their column over all sites (mean), or they count nowhere, neither in distances nor in means (partial).",
+    in_parts=("refuse",),
+)
+
+
+class GapsParams(ScaledParams):
+    """Parameters of algorithms that can leave missing cells open."""
+
+    missing: Missing = MISSING_CELLS
+
+    @model_validator(mode="after")
+    def _open_gaps(self) -> "GapsParams":
+        if self.missing == PARTIAL and isinstance(self, TrimParams) and self.trim_rows:
+            raise UserError("missing=partial and trim_rows exclude each other; leave out one of them")
+        return self
+
+
+class MetricParams(GapsParams):
+    """Parameters of algorithms that can cluster rows by their direction."""
+
+    metric: Annotated[str, OneOf(METRIC)] = both(
+        EUCLIDEAN,
+        "The distance of rows and centroids; cosine is for embeddings, whose length says nothing.",
+        in_parts=(EUCLIDEAN,),
+    )
+
+    @model_validator(mode="after")
+    def _no_scaled_directions(self) -> "MetricParams":
+        if self.metric == COSINE and self.scale != "none":
+            raise UserError(f"metric={COSINE} and scale={self.scale} exclude each other; leave out one of them")
+        if self.metric == COSINE and self.missing == PARTIAL:
+            raise UserError(f"metric={COSINE} and missing={PARTIAL} exclude each other; take missing=mean")
+        return self
+
+
+def by_direction(params: Params) -> bool:
+    """Return whether a job clusters rows by their direction."""
+    return isinstance(params, MetricParams) and params.metric == COSINE
+
+
+#: How a site's rows are shown to an algorithm for different columns: the columns that it has, those that all sites have (it must
+#: have them all), or all columns with the federation's mean in the places of those that it lacks.
+Shown = Literal["own", "common", "imputed"]
+
+
 class ColumnsParams(_ScaleParams):
     """Parameters of algorithms for sites with different columns."""
+
+    shown: ClassVar[Shown] = "own"
 
     instead: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
@@ -180,43 +261,13 @@ class ColumnsParams(_ScaleParams):
         "The columns of 0 and 1 of each category, by name, which are scaled as one column; None for those of the schema.",
     )
 
-
-#: Most rows of an id that are used: noise for more would hide everything.
-_MOST_PER_ID = 1000
-
-
-class PrivateParams(NamesParams):
-    """Parameters of algorithms under differential privacy."""
-
-    epsilon: float = both(
-        1.0, "What the job spends at each site, all steps together.", ge=LEAST_EPSILON, le=MOST_EPSILON
-    )
-    delta: float = both(
-        1e-5, "With epsilon; should be well below 1 / number of rows.", ge=LEAST_DELTA, le=LARGEST_DELTA
-    )
-    colluding: int | None = both(
-        None,
-        "With secure sums, how many sites may tell the server their shares of the noise; None for a third of them.",
-        ge=1,
-    )
-    unit: Annotated[str, OneOf(UNITS)] = both(
-        "row",
-        "Whose presence is protected: that of a row, or that of an id with all of its rows (id), such as a patient.",
-    )
-    rows_per_id: int = both(
-        1,
-        "With unit=id, how many rows of an id are used, the first ones; the noise grows in proportion.",
-        ge=1,
-        le=_MOST_PER_ID,
-    )
-
-    @model_validator(mode="after")
-    def _bound_of_ids(self) -> "PrivateParams":
-        if self.unit != PER_ID and self.rows_per_id != 1:
-            raise UserError(f"rows_per_id={self.rows_per_id} is a setting of unit=id; add unit=id, or leave it out")
-        return self
+    @property
+    def distance(self) -> str:
+        """Return the distance by which rows find their centroid, of algorithms that have several."""
+        return "euclidean"
 
     @property
-    def rows_of_unit(self) -> int:
-        """Return how many rows the unit has at most, by which it changes sums more than a single row does."""
-        return self.rows_per_id if self.unit == PER_ID else 1
+    def sends_sums(self) -> bool:
+        """Return whether sites send the sums of their columns as they are."""
+        asked = self.scale == "standard" or self.shown == "imputed" or self.missing == "mean"
+        return asked and self.scale not in BY_BINS

@@ -92,7 +92,7 @@ class PolicyEnforcer:
         Raises:
             Refusal: it may not be asked.
         """
-        if not any(step in sender.steps for sender in self.known.values()):
+        if not any(step in sender.job_steps() for sender in self.known.values()):
             if step in StepName.OF_CLASSES and self.policy.dp is None:
                 raise against_classes(f"was asked for the step {step} of federated averaging (fedavg, ifca)")
             raise _against("was asked for a step that no algorithm has which is registered there")
@@ -133,11 +133,11 @@ class PolicyEnforcer:
             raise _against("lets out differentially private numbers only")
         message = {name: value for name, value in arrays.items() if name != SECONDS}
         sender = self.known.get(algorithm)
-        if sender is None or question.step not in sender.steps:
+        if sender is None or question.step not in sender.job_steps():
             raise _against(
                 f"kept back a reply to the step {question.step} of an algorithm that is not registered there"
             )
-        step, secure = sender.steps[question.step], self.policy.secure_sums
+        step, secure = sender.job_steps()[question.step], self.policy.secure_sums
         fields = step.schema.fields
         allowed = self.policy.arrays
         # Other names than the algorithm's stay unsaid: they could be anything.
@@ -205,7 +205,7 @@ def _check_form(
     question: Request, algorithm: str, sender: "type[ClusteringExecutor]", message: Message, private: bool
 ) -> None:
     """Raise Refusal unless a reply is what the algorithm sends in the step."""
-    schema = sender.steps[question.step].schema
+    schema = sender.job_steps()[question.step].schema
     form = "other arrays" if set(message) != set(schema.fields) else ""
     try:
         schema.check(message, question.sizes)

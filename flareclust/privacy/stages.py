@@ -1,56 +1,14 @@
-"""What happens at a site before and after an algorithm computes a reply, stage by stage.
+"""The stages of a site's policy: what it refuses, and groups of similar rows in the place of rows."""
 
-A stage looks at the exchange before the computation, in the order of their list, and at the reply after it, in the reverse
-order. This module has the stages of the site's policy; those of rows and schemas are in `flareclust.executors.stages`, that of
-masks in `flareclust.privacy.secure_aggregation.client`.
-"""
-
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Message
 from flareclust.core.disclosure import rounded
-from flareclust.data.tables import Table
-from flareclust.privacy.context import SiteContext
-from flareclust.privacy.secure_aggregation.masking import KeyTable
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol.steps import Step
-from flareclust.protocol.task import Task
-
-
-@dataclass(frozen=True)
-class SiteExchange:
-    """One task at one site, on its way to the algorithm and back.
-
-    Attributes:
-        task: what the server asks for.
-        step: its line in the algorithm's table.
-        table: the site's rows.
-        seen: the rows that the algorithm sees, where a policy puts others in their place.
-        context: the site's conditions, as the algorithm gets them.
-        keys: the keys of the sites whose masked sums are added to this site's; None for none.
-    """
-
-    task: Task
-    step: Step
-    table: Table
-    seen: Table
-    context: SiteContext = field(default_factory=SiteContext)
-    keys: KeyTable | None = None
-
-
-class Stage:
-    """One stage; it raises `Refusal` where the site cannot take part."""
-
-    def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Return the exchange as the next stage, and at last the algorithm, gets it."""
-        return exchange
-
-    def after(self, exchange: SiteExchange, reply: Message) -> Message:
-        """Return the reply as it goes on to the next stage, and at last to the server."""
-        return reply
+from flareclust.protocol.stages import SiteExchange, Stage
 
 
 @dataclass(frozen=True)
@@ -79,12 +37,16 @@ class PolicyStage(Stage):
             )
         if self.sends_rows:
             raise Refusal('lets out no rows, as seeds="rows" would; take seeds="means" (its policy)')
-        context = exchange.context.under(policy, private=self.private)
-        if policy.dp is not None:
-            from flareclust.privacy.dp.budget import DPSession  # needs an optional package
+        exchange = exchange.under(
+            min_count=max(exchange.context.min_count, policy.min_count),
+            round_counts=policy.round_counts,
+            grouped=not self.private,
+        )
+        if policy.dp is None:
+            return exchange
+        from flareclust.privacy.dp.budget import DPSession  # needs an optional package
 
-            context = replace(context, dp=DPSession.of(self.session, exchange.table, exchange.task.site))
-        return replace(exchange, context=context)
+        return exchange.under(dp=DPSession.of(self.session, exchange.table, exchange.task.site))
 
 
 @dataclass(frozen=True)
@@ -110,7 +72,7 @@ class GroupingStage(Stage):
         if len(table.X) < self.session.policy.least_rows(private=self.private):
             raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
         if not self.private:
-            return replace(exchange, seen=self.session.microaggregated(table))
+            return replace(exchange, rows=replace(exchange.rows, table=self.session.microaggregated(table)))
         if self.most is None:
             return exchange
         if table.ids is None:
@@ -118,7 +80,7 @@ class GroupingStage(Stage):
                 "has rows without ids, which the job protects (unit=id); name the column with ids in its configuration (id), or the "
                 "federation's schema with a column of type id, or submit with unit=row"
             )
-        return replace(exchange, seen=self.session.bounded(table, self.most))
+        return replace(exchange, rows=replace(exchange.rows, table=self.session.bounded(table, self.most)))
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
         """Return the reply with its numbers of rows as multiples; weights that are no integers know no floor."""

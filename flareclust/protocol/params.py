@@ -69,18 +69,39 @@ class Params(Settings):
 
 
 def site(default: Any, description: str, **limits: Any) -> Any:
-    """Declare a parameter that sites read; `limits` are those of `pydantic.Field`."""
-    return Field(default, description=description, json_schema_extra={"side": "site"}, **limits)
+    """Declare a parameter that sites read; arguments are those of `both`."""
+    return _declared("site", default, description, **limits)
 
 
 def server(default: Any, description: str, **limits: Any) -> Any:
-    """Declare a parameter that the server reads."""
-    return Field(default, description=description, json_schema_extra={"side": "server"}, **limits)
+    """Declare a parameter that the server reads; arguments are those of `both`."""
+    return _declared("server", default, description, **limits)
 
 
-def both(default: Any, description: str, *, imports: bool = False, **limits: Any) -> Any:
-    """Declare a parameter that both sides read; `imports` where its value may be the import path of a user's own class."""
-    return Field(default, description=description, json_schema_extra={"side": "both", "imports": imports}, **limits)
+def both(default: Any, description: str, **limits: Any) -> Any:
+    """Declare a parameter that both sides read.
+
+    Args:
+        default: its value unless it is given.
+        description: a line for tables.
+        imports: whether the value may be the import path of a user's own class.
+        in_parts: the values that it may have at a site whose rows lie in parts on a cluster; None for any.
+        limits: those of `pydantic.Field`.
+    """
+    return _declared("both", default, description, **limits)
+
+
+def _declared(
+    side: _Side,
+    default: Any,
+    description: str,
+    *,
+    imports: bool = False,
+    in_parts: tuple[Any, ...] | None = None,
+    **limits: Any,
+) -> Any:
+    extra: dict[str, Any] = {"side": side, "imports": imports, "in_parts": in_parts}
+    return Field(default, description=description, json_schema_extra=extra, **limits)
 
 
 def side_of(field: FieldInfo) -> _Side:
@@ -92,6 +113,12 @@ def side_of(field: FieldInfo) -> _Side:
 def _imports(field: FieldInfo) -> bool:
     extra = field.json_schema_extra
     return isinstance(extra, dict) and bool(extra.get("imports"))
+
+
+def values_in_parts(field: FieldInfo) -> tuple[Any, ...] | None:
+    """Return the values that a parameter may have at a site whose rows lie in parts; None for any."""
+    extra = field.json_schema_extra
+    return extra.get("in_parts") if isinstance(extra, dict) else None  # type: ignore[return-value]
 
 
 class Parametrized:

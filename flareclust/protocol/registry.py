@@ -37,6 +37,7 @@ class Algorithm:
         source: paper and algorithm numbers.
         baseline_params: import path of a baseline's parameters, where `aggregator` is a function.
         when: when to use it, for tables.
+        in_parts: whether a site can compute it from rows in parts on a Dask cluster of its own.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Algorithm:
     source: str = ""
     baseline_params: str = "flareclust.protocol.params.Params"
     when: str = ""
+    in_parts: bool = False
 
     @property
     def federated(self) -> bool:
@@ -186,6 +188,7 @@ BUILT_IN = (
         frozenset({"iterative", "equals-central", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Lloyd 1982; in rounds as in Dennis et al. 2021, section 4.2",
         when="many rounds; the result of Lloyd's algorithm on the pooled rows",
+        in_parts=True,
     ),
     Algorithm(
         "kprototypes",
@@ -213,6 +216,7 @@ BUILT_IN = (
         frozenset({"one-shot", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "the plain baseline of one-shot methods",
         when="one message per site; any mix of clusters",
+        in_parts=True,
     ),
     Algorithm(
         "mavg",
@@ -222,6 +226,7 @@ BUILT_IN = (
         frozenset({"one-shot", "recovers-iid", "translation"}),
         "baseline of Xu et al. 2024, section 6",
         when="baseline",
+        in_parts=True,
     ),
     Algorithm(
         "ffcm",

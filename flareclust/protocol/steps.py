@@ -13,25 +13,22 @@ class Step:
 
     Attributes:
         schema: the arrays of a reply; exactly these leave a site.
-        method: name of the executor's method (task, rows) -> arrays. Of `named` steps the rows are the site's own table with
-            the names of its columns, of others what the algorithm sees of it.
+        method: name of the method (task, rows) -> arrays, of the executor or of the phase that has the step.
         summed: whether replies are sums over rows, which secure aggregation can mask.
         jobs: which jobs ask for it: all of them, those with secure sums only (it then leaves masked only), or those without.
-        named: see `method`.
+        as_is: whether it is about the columns as they are: rows are not prepared for the algorithm.
         counted: whether replies are about groups of rows that, with secure sums, must be large enough in total, not at each
             site. Sites are asked for the numbers of rows first, by the step `counts_of(name)`.
         public: whether a reply holds nothing that is computed from rows.
-        parameter: the parameter that asks for the step; an algorithm without it does not have the step. None for all.
     """
 
     schema: Schema
     method: str = "local"
     summed: bool = False
     jobs: Literal["all", "secure", "plain"] = "all"
-    named: bool = False
+    as_is: bool = False
     counted: bool = False
     public: bool = False
-    parameter: str | None = None
 
     @property
     def maskable(self) -> bool:

@@ -19,7 +19,7 @@ from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.sites import account
-from flareclust.sites.cluster import POLICED
+from flareclust.sites.part_rows import POLICED
 from flareclust.sites.permissions import KitFiles, versions
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rows import SiteData, check_places

@@ -17,6 +17,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
@@ -24,7 +26,9 @@ from flareclust._foundation.version import __version__
 from flareclust.core.parts import Parts, View, computed, extent_of
 from flareclust.data import file_formats
 from flareclust.data.ids import Ids
-from flareclust.data.tables import File, Numbers
+from flareclust.data.tables import File, Numbers, Table
+from flareclust.protocol.rows import OtherRows, SiteContext
+from flareclust.sites.part_rows import PartRows
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -154,21 +158,25 @@ ALONE = 60.0
 #: Seconds between two looks at whether the job was stopped, or all workers are gone.
 _LOOK = 1.0
 
-#: How refusals of sites with a cluster begin, and that of one which also has a policy.
-WHERE = "computes on a Dask cluster (compute in local/flareclust.yaml)"
-POLICED = f"{WHERE} and has a policy, whose groups of rows are made in one process; take one of the two out of the kit"
-
 _LOST = "lost its Dask cluster while it computed"
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterTable:
+class ClusterTable(OtherRows):
     """A site's rows on a cluster, and what their columns are called; `salt` and `hidden` are those of `Table`."""
 
     parts: "DaskParts"
     columns: tuple[str, ...]
     salt: str = field(default="", repr=False)
     hidden: frozenset[str] = frozenset()
+
+    def site_rows(self, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext) -> PartRows:
+        """Return the rows for one step."""
+        extent = self.parts.extent
+        extremes = np.stack([extent.least, extent.largest])
+        table = Table(extremes, self.columns, salt=self.salt, hidden=self.hidden)
+        parts = self.parts.until(aborted)
+        return PartRows(table, rng, aborted, context, parts=parts, own=parts)
 
 
 def parts_on(

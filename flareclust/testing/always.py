@@ -11,21 +11,22 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 from flareclust._foundation.errors import Aborted
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.data.tables import Table
 from flareclust.evaluation import metrics
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.nvflare_executor import ExecutorShell
-from flareclust.privacy.context import SiteContext, SiteRows
-from flareclust.privacy.secure_aggregation.totals import SPREAD
+from flareclust.protocol.groups import SPREAD
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import nbytes
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing.policies import check_answers_follow_the_groups, check_policies_hold
 from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure
-from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by
+from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by, step_of
 
 # The promise that what NVFlare calls, and what holds a job to a site's policy, is ours in every algorithm.
 #
@@ -40,18 +41,14 @@ _UNASKED = frozenset({"__getattr__", "__del__", "__copy__", "__deepcopy__", "__g
 _OPEN = frozenset({"__init__", "__doc__", "__module__", "__class__", "__repr__", "__str__", "__eq__", "__hash__"})
 
 #: What makes an executor's reply what a site's policy lets out.
-_POLICY = frozenset({"answer", "compute", "_stages", "_without_rows", "_key", "_placed"})
-
-#: What keeps to the smallest cluster and to rounded numbers of rows, unless noise hides them; `assessed` is what may be overridden.
-_FLOORED = frozenset({"assess", "place", "score"})
+_POLICY = frozenset({"answer", "without_rows", "sender", "step", "job_steps"})
 
 
 def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
     """Neither side takes the place of what NVFlare calls, events among it, or of what holds a job to a site's policy."""
     executor, aggregator = algorithm.build(3)
-    floored = set() if getattr(executor, "private", False) else _FLOORED
     sides = (
-        (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY | floored),
+        (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY),
         (aggregator, ClusteringAggregator, _code(Aggregator)),
     )
     for side, base, names in sides:
@@ -85,7 +82,7 @@ def _check_arguments_survive(algorithm: Algorithm) -> None:
 def _check_both_sides_agree(algorithm: Algorithm) -> None:
     """Both sides use the same schemas, and what a site sends in every step fits them."""
     executor, aggregator = algorithm.build(4)
-    ensure(executor.steps == aggregator.steps, algorithm, "executor and aggregator have different schemas")
+    ensure(executor.job_steps() == aggregator.steps, algorithm, "executor and aggregator have different schemas")
     sites, _ = iid_sites()
     sent = exchanges(algorithm, sites, k=4)
     ensure(bool(sent), algorithm, "no site sent anything")
@@ -142,7 +139,7 @@ def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int
     """Ensure that no vector sent in any step is a row of the site that sends it."""
     for task, arrays in exchanges(algorithm, sites, k=k, **params):
         rows = seen_by(algorithm, task, sites[task.site])
-        for name, field in algorithm.executor_class().step(task.step).schema.fields.items():
+        for name, field in step_of(algorithm, task.step).schema.fields.items():
             # Squares are in another unit; those of small integers equal a row by chance.
             if field.axes[-1:] == ("d",) and name != SPREAD:
                 vectors = arrays[name].reshape(-1, rows.shape[1])
@@ -189,7 +186,7 @@ def _check_bad_replies_are_named(algorithm: Algorithm) -> None:
     sent = exchanges(algorithm, sites, k=4)
     good = {task.step: arrays for task, arrays in sent if all(array.size for array in arrays.values())}
     for step, arrays in good.items():
-        schema = algorithm.executor_class().step(step).schema
+        schema = step_of(algorithm, step).schema
         for name, mutant in _mutants(arrays):
             answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
             replies, problems, _ = accept(schema, answers, list(answers))

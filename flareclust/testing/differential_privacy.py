@@ -10,12 +10,12 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.budget import DPSession, bounds_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import GRANTED, ContractViolation, Exchange, ensure, exchanges
 

@@ -26,7 +26,7 @@ from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import StepName, Task
 from flareclust.sites.rows import SiteData
-from flareclust.testing.tools import Exchange, blobs, ensure, exchanges, seen_by
+from flareclust.testing.tools import Exchange, blobs, ensure, exchanges, seen_by, step_of
 
 #: Clusters of the jobs that are looked at, and the policy of their sites.
 _K, _FLOOR = 3, 10
@@ -330,5 +330,5 @@ def _ensure_large_cells(algorithm: Algorithm, one: Exchange, rows: FloatArray, p
 
 
 def _counts(algorithm: Algorithm, one: Exchange) -> Iterator[tuple[str, Array]]:
-    schema = algorithm.executor_class().step(one.task.step).schema
+    schema = step_of(algorithm, one.task.step).schema
     yield from ((name, one.arrays[name]) for name, field in schema.fields.items() if field.rows)

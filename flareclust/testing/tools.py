@@ -13,11 +13,13 @@ from flareclust.data.tables import Rows, Table
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.site import rows_shown
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
 
@@ -63,9 +65,12 @@ def seen_by(algorithm: Algorithm, task: Task, rows: FloatArray) -> FloatArray:
     if not embeds(algorithm):
         return rows
     executor, _ = algorithm.build(1)
-    if executor.step(task.step).named:  # it is about the table
-        return rows
-    return executor.viewed(task, Table(rows))[1].X
+    return rows if executor.step(task.step).as_is else rows_shown(executor, task, Table(rows)).X
+
+
+def step_of(algorithm: Algorithm, name: str) -> Step:
+    """Return a step of an algorithm's jobs."""
+    return algorithm.build(1)[0].step(name)
 
 
 def _short(algorithm: Algorithm) -> dict[str, Any]:

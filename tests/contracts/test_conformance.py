@@ -16,11 +16,11 @@ from flareclust.executors import feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.privacy import stages
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm, algorithms, get
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing import ContractViolation, checks_for
 from flareclust.testing import always as checks_always

@@ -15,11 +15,11 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import update
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry as definition
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task

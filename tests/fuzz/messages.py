@@ -18,12 +18,13 @@ from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.utils.fobs import FOBSContextKey
 
 from flareclust._foundation.typing import Message, never_abort
-from flareclust.aggregators.base import ClusteringAggregator, Round, unpack
+from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.engines.inprocess import SimulatedSite
 from flareclust.federation import run_federation
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import ROUND, STEP, StepName, Task
 from flareclust.testing import iid_sites
 

@@ -24,9 +24,9 @@ from flareclust.core.pyramid import FEWEST_ROWS
 from flareclust.core.spectral import projected
 
 #: How sites find their clusters: `seed_cells`, `local_clusters` or `spectral.local_kmeans`.
-_Way = Literal["cells", "kmeans", "spectral"]
+Way = Literal["cells", "kmeans", "spectral"]
 
-_WAYS: dict[_Way, int] = {"cells": 0, "kmeans": 1, "spectral": 2}
+_WAYS: dict[Way, int] = {"cells": 0, "kmeans": 1, "spectral": 2}
 
 
 def fits(k: int, d: int) -> bool:
@@ -34,7 +34,7 @@ def fits(k: int, d: int) -> bool:
     return 2 <= d <= MOST_SUMMED and k <= MOST_SUMMED
 
 
-def clusters_of_each(devices: Ragged, way: _Way, seed: int, round_: int, k: int, min_count: int) -> Entries:
+def clusters_of_each(devices: Ragged, way: Way, seed: int, round_: int, k: int, min_count: int) -> Entries:
     """Return each site's own clusters that may be sent: `centroids` and `counts`."""
     d = devices.values.shape[1]
     centroids, counts = np.empty((devices.m * k, d)), np.empty(devices.m * k, np.int64)

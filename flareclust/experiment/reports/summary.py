@@ -10,8 +10,8 @@ from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profiles import Profiles, profiles_of
-from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.privacy.dp.site import ASSESSMENT_SHARE
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import assign
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.rounds import HISTORY
-from flareclust.data.tables import Table
 from flareclust.evaluation import metrics as measures
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
-from flareclust.executors.local_clusters import LocalClustersExecutor
+from flareclust.executors.local_clusters import LocalClustersParams, local_clusters
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, arrays_of, in_places, names_of, tables_of
 from flareclust.experiment.results.ended import Ended, left_out
@@ -28,11 +26,12 @@ from flareclust.experiment.results.picture import is_embedded, shown_images
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 from flareclust.features.scaling import as_clustered, filled, of_directions
-from flareclust.privacy.context import SiteContext, SiteRows
+from flareclust.federation.site import rows_shown
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.outcome import Outcome, is_round
+from flareclust.protocol.task import StepName, Task
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 _OVERLAP = 10.0
@@ -201,11 +200,8 @@ def _aggregation(ended: Ended, classes: Mapping[str, IntArray]) -> float | None:
     """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
     experiment, prepared, outcome = ended.experiment, ended.prepared, ended.outcome
     executor, _ = ended.algorithm.build(prepared.k, experiment.seed, experiment.params)
-    assert isinstance(executor, LocalClustersExecutor)
-    session, context = None, SiteContext(executor.min_count)
-    if experiment.policy is not None:
-        policy = Policy.of(experiment.policy)
-        session, context = SiteSession(policy, ""), context.under(policy)
+    assert isinstance(executor.params, LocalClustersParams)
+    session = None if experiment.policy is None else SiteSession(Policy.of(experiment.policy), "")
     columns, tables = partial.columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
     numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]
     true = np.full(len(groups), -1, dtype=np.int64)
@@ -214,13 +210,12 @@ def _aggregation(ended: Ended, classes: Mapping[str, IntArray]) -> float | None:
         if site not in classes:
             return None
         try:
-            seen = tables[site] if session is None else session.microaggregated(tables[site])
-            shown = Table(executor.shown(seen, columns.sent())[0])
-            rng = stream(experiment.seed, 0, site)
-            clusters = executor.local_clustering(site, SiteRows(shown, rng, context=context))
+            task = Task(StepName.CLUSTER, 0, columns.sent(), site)
+            clusters = local_clusters(executor.params, site, rows_shown(executor, task, tables[site], session))
             local = clusters.labels
             if session is not None:
-                local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)
+                own = rows_shown(executor, task, tables[site]).X
+                local = nearest(own, clusters.centroids, executor.params.distance)
         except Refusal:
             return None
         true[numbers == i] = measures.majority_class(local, classes[site], int((numbers == i).sum()))

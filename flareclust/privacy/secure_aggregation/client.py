@@ -3,21 +3,24 @@
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import BoolArray, FloatArray, Message
+from flareclust._foundation.typing import BoolArray, Message
 from flareclust.evaluation.scores import check_candidates
 from flareclust.privacy.job_sums import SecureSums, check_members
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.fixed_point import Words
 from flareclust.privacy.secure_aggregation.identity import Identity
-from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
+from flareclust.privacy.secure_aggregation.masking import KEY, KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
 from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_in
-from flareclust.privacy.stages import SiteExchange, Stage
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.sizes import total_sizes
+from flareclust.protocol.stages import Phase, SiteExchange, Stage
 from flareclust.protocol.steps import COUNTED, REPORTED, Step
+from flareclust.protocol.task import StepName, Task
 
 #: Says in a job's folder that the site has given its key. The key itself is nowhere but in memory.
 KEY_FILE = "flareclust_key_given.txt"
@@ -52,24 +55,12 @@ class SiteSums:
         """Return whether the site's sums leave it masked in this job: the job says so, or the site has given a key."""
         return self.job is not None or site in self._masks
 
-    def key(self, site: str, data: FloatArray, *, private: bool = False) -> Message:
-        """Return a new public key and the number of columns.
-
-        Args:
-            site: whose it is.
-            data: rows (n, d).
-            private: whether what leaves is differentially private. Its sums are bounded whatever the rows are, and to
-                refuse large values would disclose that there is one.
-
-        Raises:
-            Refusal: the rows have values that do not fit, or the site has given a key in this job.
-        """
+    def key(self, site: str, columns: int) -> Message:
+        """Return a new public key of a site, and its number of columns; raise Refusal where it has given a key in this job."""
         if site in self._masks:
             raise Refusal("has given its key before; a job asks for it once")
-        if not private:
-            check_range(data)
         masks = SiteMasks(site, self._identity, self._job_id)
-        reply = {"key": key_reply(masks.public), "columns": np.array(data.shape[1])}
+        reply = {"key": key_reply(masks.public), "columns": np.array(columns)}
         self._note()
         self._masks[site] = masks
         return reply
@@ -113,6 +104,25 @@ class SiteSums:
     def hide(self, site: str, words: Words, step: str, round_: int, asked: Message, table: KeyTable) -> Words:
         """Return a site's numbers (4, w) under its masks; see `SiteMasks.hide`."""
         return self._masks[site].hide(words, step, round_, asked, table)
+
+
+class Keys(Phase):
+    """Asks each site for a public key, before anything else; the key that it belongs to is kept in memory only."""
+
+    steps = MappingProxyType({StepName.KEYS: Step(KEY, "key", as_is=True)})
+    trusted = True
+
+    def key(self, task: Task, rows: SiteRows) -> Message:
+        """Return a new public key; raise Refusal where rows have values that do not fit, or a key was given before.
+
+        Sums under differential privacy are bounded whatever the rows are, and to refuse large values would disclose that there is
+        one.
+        """
+        X = rows.table.X
+        if not rows.private:
+            rows.check_sums()
+            check_range(X, cells=len(rows) * X.shape[1])
+        return self.executor.sums.key(task.site, X.shape[1])
 
 
 def _reported_groups(step: Step, arrays: Message) -> BoolArray | None:
@@ -174,19 +184,20 @@ class MaskingStage(Stage):
                 raise Refusal(
                     f"{why}, and was asked for those of the step {task.step} without; submit with secure_sums"
                 )
-            return replace(exchange, context=replace(exchange.context, secure=True)) if secure else exchange
+            return exchange.under(secure=True) if secure else exchange
         if not step.maskable:
             raise BadMessage(f"was sent keys with the step {task.step}, whose numbers do not add up")
-        arrays = {name: value for name, value in task.arrays.items() if name != KEYS_ARRAY}
+        exchange = exchange.without(KEYS_ARRAY)
+        arrays = exchange.task.arrays
         sums.check_asked(task.site, arrays)
         check_members(keys.keys, sums.job, self.policy)
         sites = len(keys.keys) if sums.job is not None else 0
-        context = replace(exchange.context, secure=secure, reported=_reported_groups(step, arrays), sum_sites=sites)
-        return replace(exchange, task=replace(task, arrays=arrays), keys=keys, context=context)
+        exchange = exchange.under(secure=secure, reported=_reported_groups(step, arrays), sum_sites=sites)
+        return replace(exchange, keys=keys)
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
         """Return a checked reply's sums under masks, in its place, where keys came."""
-        if exchange.keys is None:
+        if not isinstance(exchange.keys, KeyTable):
             return reply
         task, schema = exchange.task, exchange.step.schema
         asked = {**task.arrays, **self.alike}

@@ -12,24 +12,10 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.disclosure import factor
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
-from flareclust.protocol.schema import MOST_ROWS, Schema, counts, index, real
-
-#: Names of the arrays about groups of rows: which group, how many rows, their mean, the squared deviations from it.
-GROUP, ROWS, MEAN, SPREAD = "cluster", "counts", "centroids", "m2"
-
-#: A reply that describes groups with their spread; never sent but as part of a total.
-GROUPS = Schema(
-    may_be_empty=True,
-    **{
-        GROUP: index("k", less_than="K"),
-        ROWS: counts("k", minimum=1),
-        MEAN: real("k d"),
-        SPREAD: real("k d", minimum=0),
-    },
-)
+from flareclust.protocol.groups import GROUP, MEAN, ROWS, SPREAD
+from flareclust.protocol.schema import MOST_ROWS, Schema
 
 #: Below this the squares of a site's largest value would lose digits.
 _SMALLEST = 2.0**-38
@@ -179,12 +165,6 @@ def sizes_in(schema: Schema, reply: Message) -> dict[str, int]:
     if GROUP in schema.fields:
         return {}
     return {axis: n for name, one in schema.fields.items() for axis, n in zip(one.axes, reply[name].shape, strict=True)}
-
-
-def rounded_spread(groups: Message, multiple: int, floor: int) -> Message:
-    """Return groups whose squared deviations go with their numbers of rows, or of cells, as multiples of a site's policy."""
-    scale = factor(groups[ROWS], multiple, floor)
-    return {**groups, SPREAD: groups[SPREAD] * (scale if scale.ndim == 2 else scale[:, None])}
 
 
 def check_range(data: FloatArray, cells: int | None = None) -> None:

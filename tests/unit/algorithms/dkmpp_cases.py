@@ -3,9 +3,9 @@
 import numpy as np
 
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.dkmpp import DKMPPAggregator
 from flareclust.executors.dkmpp import DKMPPExecutor
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 

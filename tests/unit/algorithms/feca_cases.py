@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.lloyd import cluster_statistics
 from flareclust.executors.feca import (
     LocalClusters,
 )
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 
 MODES = ("drop", "merge")

@@ -5,22 +5,22 @@ import json
 import numpy as np
 import pytest
 import torch
+from flareclust.executors.cosine import MetricParams
 
 import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators import deepfeca as server
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca as client
-from flareclust.executors.cosine import MetricParams
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.protocol.outcome import devices
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import exchanges

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.ffcm import FFCMAggregator, _average, _draw_start
 from flareclust.core import clusterers
 from flareclust.core.fuzzy import FuzzyClustering
 from flareclust.executors.ffcm import FUZZY, FFCMExecutor, _describable_centroids, _start_cells
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import BadMessage
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import exchanges

@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_limits
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.seeding import stream
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.data import datasets
@@ -19,6 +18,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import central_kmeans
 from flareclust.executors.fkm import local_update
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 from tests.twins import points
 from tests.unit.algorithms.fkm_cases import in_order, twin_update

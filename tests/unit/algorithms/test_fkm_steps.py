@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.executors.fkm import FKMExecutor, local_update
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 from tests.twins import points, squared

@@ -13,9 +13,9 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation import metrics
 from flareclust.executors.kfed import KFedExecutor
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol import outcome
 from flareclust.protocol.registry import get
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.kfed_cases import line, pairwise
 

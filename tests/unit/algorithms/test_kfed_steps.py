@@ -10,11 +10,11 @@ from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.kfed import KFedExecutor, site_number
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests import twins
 from tests.examples import examples

@@ -16,8 +16,8 @@ from flareclust.engines.late_sites import place
 from flareclust.evaluation import metrics
 from flareclust.executors.kprototypes import KPrototypesExecutor
 from flareclust.executors.lloyd import UPDATE
-from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import registry
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 

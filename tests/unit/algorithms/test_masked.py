@@ -9,7 +9,6 @@ from sklearn.metrics import adjusted_rand_score
 from flareclust._foundation.errors import Aborted, JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.masked import MaskedAggregator
 from flareclust.core.rounds import match
 from flareclust.core.site_clusters import CLUSTERERS_AT_SITES, site_clusters
@@ -17,8 +16,9 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.masked import UPDATE, MaskedExecutor
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.algorithms.masked_cases import NAN, by_name, run, truth, window_sites

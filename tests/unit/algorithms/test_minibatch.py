@@ -15,13 +15,13 @@ from sklearn.cluster import MiniBatchKMeans
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.minibatch import MiniBatchAggregator, _running_means
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, _sample_means
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 

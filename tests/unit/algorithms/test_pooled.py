@@ -7,7 +7,6 @@ from sklearn.cluster import KMeans
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator
 from flareclust.core import clusterers
 from flareclust.engines.inprocess import run_inprocess
@@ -16,6 +15,7 @@ from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import SCORES_OF, unstack
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 

@@ -4,23 +4,23 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from flareclust.executors.refinement import SPREAD
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.portfolio import _MEMBERS, PortfolioAggregator
 from flareclust.aggregators.refinement import begun
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.portfolio import DEFAULT_MEMBERS, PortfolioExecutor
-from flareclust.executors.refinement import SPREAD
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.examples import examples

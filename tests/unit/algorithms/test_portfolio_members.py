@@ -5,7 +5,6 @@ import pytest
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.aggregators.portfolio import _MEMBERS
@@ -15,6 +14,7 @@ from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests import twins
 from tests.computed import computed

@@ -1,11 +1,11 @@
 """What portfolio says where no site can compare solutions."""
 
 import numpy as np
+from flareclust.executors.refinement import SPREAD
 
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.portfolio import PortfolioAggregator
 from flareclust.evaluation.scores import stack
-from flareclust.executors.refinement import SPREAD
+from flareclust.protocol.rounds import Round
 from tests.unit.algorithms.portfolio_cases import federation, run
 
 SOLUTIONS = [np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])]

@@ -8,8 +8,8 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.registry import get
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.task import Task
 from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, in_order, run, tables, two_clusters
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flareclust.aggregators.base import Round
 from flareclust.federation.checkpoint import CHECKPOINT, Checkpoint, Progress, write
+from flareclust.protocol.rounds import Round
 
 ABOUT = {"algorithm": "lloyd", "k": 3, "params": {"rounds": 4}}
 

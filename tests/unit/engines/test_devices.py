@@ -6,7 +6,6 @@ import pytest
 import flareclust
 from flareclust import Devices, UserError
 from flareclust._foundation.errors import BadMessage, JobFailed
-from flareclust.aggregators.base import Round
 from flareclust.data.partition import rows_by_site
 from flareclust.engines import devices as engine
 from flareclust.engines.devices import run_devices
@@ -19,6 +18,7 @@ from flareclust.protocol import batch as batches
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import names_of_sites
 from flareclust.protocol.replies import gathered, stacked
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.task import StepName
 

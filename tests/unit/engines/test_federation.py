@@ -5,7 +5,7 @@ import pytest
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
@@ -13,6 +13,7 @@ from flareclust.federation import FederationOptions, quorum, run_federation
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept, gathered
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import SECONDS, Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from flareclust.executors.profiles import ClusterProfiles
 
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
@@ -13,16 +14,15 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import Profiles, profiles_of
-from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.terminal import profile_lines
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 
 COLUMNS = ["age", "crp", "sex=f", "sex=m"]

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from flareclust.executors.profiles import ClusterProfiles
 
 import flareclust
 from flareclust._foundation.errors import Refusal
@@ -10,12 +11,11 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.privacy.context import SiteContext, SiteRows
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import PROFILED_KNOWN, StepName, Task
 from tests.unit.experiment.test_profiles import COLUMNS, patients
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.aggregators.base import Round
 from flareclust.core.client_selection import Selection
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.federation.checkpoint import Checkpoint, Progress, read, write
@@ -18,6 +17,7 @@ from flareclust.personal.result import save
 from flareclust.personal.run import prepare_devices, run_personal
 from flareclust.personal.selection import SelectionSettings
 from flareclust.personal.settings import PersonalSettings
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 from tests.unit.personal.job_cases import ONE, losing, sites, with_executor
 from tests.unit.personal.planted import planted

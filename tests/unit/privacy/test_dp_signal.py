@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from flareclust.executors.dp_base import ASSESSMENT_SHARE
 
 import flareclust
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES
 from flareclust.core.dp import sums as dp_sums
-from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.executors.dp_lloyd import BOUNDS
 from flareclust.executors.dp_oneshot import GRID_SHARE
 from flareclust.experiment.reports import terminal
@@ -17,6 +16,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 from tests.unit.privacy.dp_attacks import Free

@@ -8,13 +8,13 @@ import pytest
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust.data.tables import Table
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.algorithms.dp_cases import PRIVATE, policy

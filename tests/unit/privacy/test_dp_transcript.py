@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from flareclust.executors.dp_base import PrivateExecutor
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message
@@ -9,13 +10,12 @@ from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.core.dp.box import Box
 from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
-from flareclust.executors.dp_base import PrivateExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.unit.algorithms.dp_cases import policy

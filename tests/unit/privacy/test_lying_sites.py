@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from flareclust.aggregators.base import Round
 from flareclust.aggregators.mavg import _match_average
 from flareclust.aggregators.portfolio import _MEMBERS
 from flareclust.core import clusterers
@@ -16,6 +15,7 @@ from flareclust.executors.lloyd import UPDATE
 from flareclust.federation import FederationOptions
 from flareclust.preparation import settings
 from flareclust.protocol import registry
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 from flareclust.testing import ALWAYS, PROMISES
 from flareclust.testing.tools import iid_sites

@@ -14,11 +14,11 @@ from flareclust.core.profiles import moments
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.exchanges import SecureExchanges
 from flareclust.federation.profiles import added_up
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.registry import get
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed

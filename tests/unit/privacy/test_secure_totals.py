@@ -5,23 +5,24 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from flareclust.executors.refinement import SPREAD
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import flareclust
 from flareclust._foundation.typing import FloatArray, Message, never_abort
-from flareclust.aggregators.base import Round
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.refinement import SPREAD
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
-from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
+from flareclust.privacy.secure_aggregation.totals import Layout
+from flareclust.protocol.groups import GROUPS
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.promised import overlapping_sites

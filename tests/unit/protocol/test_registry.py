@@ -180,7 +180,8 @@ def test_central_has_no_sides_to_build():
 
 PLUGIN = """
 import numpy as np
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.protocol.rounds import Round
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.preparation.settings import ClusteringParams
 from flareclust.protocol.params import site

@@ -15,12 +15,12 @@ import flareclust
 from flareclust._foundation.csv_text import plain_text
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import write_atomically
-from flareclust.aggregators.base import Round
 from flareclust.data.ids import Ids
 from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
 from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.federation import checkpoint
+from flareclust.protocol.rounds import Round
 from flareclust.sites.kit import write_json
 from tests.command_line import call
 

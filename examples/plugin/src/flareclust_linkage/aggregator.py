@@ -6,8 +6,9 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.protocol.replies import gathered
+from flareclust.protocol.rounds import Round
 from flareclust_linkage.executor import LinkageExecutor, LinkageParams
 
 

@@ -11,8 +11,8 @@ from flareclust.core.local import local_clusters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
 from flareclust.preparation import settings
-from flareclust.privacy.context import SiteRows
 from flareclust.protocol.params import server, site
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task

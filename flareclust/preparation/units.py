@@ -16,8 +16,8 @@ from flareclust.data.tables import Table
 from flareclust.evaluation import agreement
 from flareclust.evaluation.units import ODDITIES, Odd
 from flareclust.features import alignment
-from flareclust.privacy.context import SiteContext
-from flareclust.privacy.secure_aggregation.totals import MEAN, ROWS, SPREAD
+from flareclust.protocol.groups import MEAN, ROWS, SPREAD
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.task import Task
 

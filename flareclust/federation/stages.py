@@ -1,4 +1,4 @@
-"""The stages that every reply goes through: the site's rows can be computed with, and the reply fits its schema."""
+"""The stages that every exchange goes through: rows that can be computed with, centroids that fit them, a reply of the schema."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,8 +9,13 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust._foundation.validation import size_problem
 from flareclust.core.arrays import extent
-from flareclust.privacy.stages import SiteExchange, Stage
+from flareclust.evaluation.scores import check_candidates
+from flareclust.protocol.schema import Schema
+from flareclust.protocol.stages import SiteExchange, Stage
+from flareclust.protocol.steps import COUNTED
 from flareclust.protocol.task import StepName
+
+_CENTROIDS = Schema(centroids="k d")
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class RowStage(Stage):
         gaps: whether the job takes rows with missing cells; None for an algorithm that never does.
         policed: whether the site has a policy.
         drops: whether the algorithm sees the rows without missing cells only.
+        open_gaps: whether missing cells stay open.
     """
 
     private: bool
@@ -30,6 +36,7 @@ class RowStage(Stage):
     gaps: bool | None = None
     policed: bool = False
     drops: bool = False
+    open_gaps: bool = False
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Refuse rows that are not numbers, or too large or too small to be squared, or were read by another schema."""
@@ -44,13 +51,17 @@ class RowStage(Stage):
                 "has rows with weights (a column of type weight), which do not go with policies, secure sums and differential "
                 "privacy; make the column type ignore"
             )
-        exchange.table.check_unchanged()
+        if exchange.table.repeats > 1 and self.open_gaps:  # floors of cells would be of copies
+            raise Refusal("has rows with weights (a column of type weight), which do not go with missing=partial")
+        exchange.rows.check_unchanged()
         _check_rows(exchange.table.X, private=self.private, gaps=self.gaps)
+        if self.private:
+            exchange = replace(exchange, rows=replace(exchange.rows, private=True))
         return self._without_gaps(exchange) if self.drops else exchange
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
         """Check the rows' file once more."""
-        exchange.table.check_unchanged()
+        exchange.rows.check_unchanged()
         return reply
 
     def _without_gaps(self, exchange: SiteExchange) -> SiteExchange:
@@ -68,7 +79,44 @@ class RowStage(Stage):
             raise Refusal(
                 "has no row without a missing cell (missing=drop-rows); leave out the columns that are mostly empty, or set missing=mean"
             )
-        return replace(exchange, seen=replace(table, X=table.X[complete], ids=None, stamp=None))
+        complete_rows = replace(table, X=table.X[complete], ids=None, stamp=None)
+        return replace(exchange, rows=replace(exchange.rows, table=complete_rows))
+
+
+@dataclass(frozen=True)
+class CentroidStage(Stage):
+    """Checks that the centroids of a task fit the rows that the algorithm sees.
+
+    Attributes:
+        k: most centroids of a solution.
+        required: whether a task about final clusters must have them.
+    """
+
+    k: int
+    required: bool = False
+
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Raise BadMessage or Refusal unless centroids fit."""
+        arrays, d = exchange.task.arrays, exchange.rows.d
+        if "candidates" in arrays:
+            check_candidates(arrays)
+            check_centroids(arrays["candidates"], d, len(arrays["candidate"]))
+        if "centroids" in arrays or (self.required and exchange.task.step in (StepName.ASSESS, StepName.PLACE)):
+            check_centroids(arrays.get("centroids"), d, self.k, unknown=bool(exchange.rows.distance))
+        return exchange
+
+
+def check_centroids(centroids: object, d: int, maximum: int, *, unknown: bool = False) -> None:
+    """Raise BadMessage or Refusal unless these are at most `maximum` centroids of d columns; `unknown` entries may be NaN."""
+    if unknown:
+        if not isinstance(centroids, np.ndarray) or centroids.dtype != np.float64:
+            raise BadMessage("centroids: expected an array of float64")
+        centroids = np.nan_to_num(centroids, posinf=np.inf, neginf=-np.inf)
+    sizes = _CENTROIDS.check({"centroids": centroids})  # type: ignore[dict-item]
+    if sizes["k"] > maximum:
+        raise Refusal(f"was sent {sizes['k']} centroids where the job has at most {maximum}")
+    if sizes["d"] != d:
+        raise Refusal(f"has rows of {d} columns where the federation has {sizes['d']}")
 
 
 class SchemaStage(Stage):
@@ -77,6 +125,8 @@ class SchemaStage(Stage):
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
         """Return the arrays as the schema has them; raise BadMessage where they do not fit."""
         fields = exchange.step.schema.fields
+        if exchange.step.schema is COUNTED:
+            reply = {name: reply[name] for name in fields}
         if extra := set(reply) - set(fields):  # a faulty algorithm could have named them by a value
             raise BadMessage(f"made {len(extra)} arrays more than those that its schema has: {sorted(fields)}")
         return exchange.step.schema.pack(reply)
