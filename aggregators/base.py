@@ -1,10 +1,10 @@
-"""The server's side of the seam: everything about NVFlare that an algorithm's aggregator does not have to know."""
+"""The base class of all aggregators: the server's side of an algorithm, as every engine and NVFlare see it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -14,62 +14,53 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
-from flareclust.core import assessment
-from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.preparation import settings
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.params import Parametrized, Params
-from flareclust.protocol.replies import SiteReply, accept, by_name
-from flareclust.protocol.rounds import Round
-from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.schema import plain
 from flareclust.protocol.sizes import reply_sizes
-from flareclust.protocol.steps import Step
-from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
+from flareclust.protocol.task import REFUSED, ROUND, STEP
 
 
 class ClusteringAggregator(Parametrized, Aggregator, ABC):
-    """An NVFlare aggregator around one pure function, `merge`.
+    """An NVFlare aggregator around pure functions of a round and the replies to it, one for each step of the algorithm.
 
-    A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`).
+    A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`);
+    the other side of the algorithm; and what it keeps between two rounds. What jobs do beside the algorithm is in phases around
+    it (`flareclust.federation.server`).
     """
 
     side: Literal["server"] = "server"
     params: Params
 
-    #: The steps of jobs of the algorithm (`ClusteringExecutor.job_steps`).
-    steps: ClassVar[Mapping[str, Step]]
+    #: The site's side of the algorithm, which has the steps: a step's `merge` names the method here.
+    executor: ClassVar[type[ClusteringExecutor]]
+
+    #: What the server keeps between two rounds.
+    state: ClassVar[type[State]] = State
+
+    #: Whether sums come as totals over all sites.
+    secure = False
 
     def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:
         super().__init__()
         self.configure(k, seed, **settings)
-        self._latest: Round | None = None
+        self._job: ServerJob | None = None
+        self._latest: Round[Any] | None = None
         self._replies: dict[str, SiteReply] = {}
 
-    def first(self) -> Round:
-        """Return the first exchange of a job: about the columns' names where the job compares them (`compare`).
-
-        A site whose columns are not those of most sites takes no part.
-        """
-        compares = StepName.NAMES in self.steps and getattr(self.params, "compare", "none") != "none"
-        return Round(step=StepName.NAMES) if compares else self.prepare()
-
-    def prepare(self) -> Round:
-        """Return the first exchange about rows: that of the algorithm, unless columns are prepared before."""
-        return self.begin()
-
-    def begin(self) -> Round:
+    def begin(self) -> Round[Any]:
         """Return what the algorithm's first exchange sends: nothing, unless overridden."""
-        return Round()
-
-    def read(self, folder: Path) -> None:
-        """Read the files that came with the job, before it begins; there are none, unless overridden."""
+        return Round(state=self.state())
 
     @abstractmethod
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Merge one round's replies into the next `Round`; its `index` is set by the caller.
+    def merge(self, round_: Round[Any], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[Any]:
+        """Merge the replies to the first step into the next `Round`; methods of other steps are called in the same way.
 
-        Pure: it depends on its arguments and the constructor's only.
+        Pure: it depends on its arguments and the constructor's only. The caller counts rounds, and prepares rows.
 
         Args:
             round_: the round whose `task` the replies answer.
@@ -77,87 +68,50 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
             rng: the server's generator of this round.
         """
 
-    # ---- NVFlare: what ScatterAndGather and the like call; flareclust's own controller calls `merge` ----
-
-    def reset(self, fl_ctx: FLContext) -> None:
-        """Forget the replies of the current round."""
-        self._replies = {}
-
-    def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
-        """Keep a site's reply if it fits the schema of the round's step; return whether it was kept."""
-        site = str(shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site")
-        reply = SiteReply(*unpack(shareable, (self._round.step, self._round.index)))
-        _, problems = self._accept({site: reply})
-        if problems:
-            self.log_warning(fl_ctx, f"{site} {problems[site]}")
-            return False
-        self._replies[site] = reply
-        return True
-
-    def aggregate(self, fl_ctx: FLContext) -> Shareable:
-        """Merge the replies kept since the last `reset` and return the next task."""
-        replies, problems = self._accept(self._replies)
-        for site, problem in problems.items():
-            self.log_warning(fl_ctx, f"{site} {problem}")
-        if not replies:
-            raise JobFailed("no site sent a reply that could be used")
-        self._latest = after = self.advance(self._round, replies)
-        return DXO(DataKind.WEIGHTS, data=dict(after.task), meta={ROUND: after.index}).to_shareable()
-
     @property
-    def _round(self) -> Round:
-        if self._latest is None:
-            self._latest = self.first()
-        return self._latest
+    def member(self) -> "ClusteringAggregator | None":
+        """Return the server's side of the executor's `member`; None unless overridden."""
+        return None
 
-    def _accept(self, answers: Mapping[str, SiteReply]) -> tuple[dict[str, Message], dict[str, str]]:
-        now = self._round
-        sizes, own, limits = reply_sizes(now.step, now.task), self.own_sizes(now), self.limits(now)
-        replies, problems, _ = accept(self.schema(now.step), answers, list(answers), sizes, own, limits)
-        return replies, problems
+    def merge_of_member(
+        self, round_: Round[Any], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[Any]:
+        """Merge the replies to a step of the member, as `merge` does."""
+        raise NotImplementedError
 
-    # ---- shared ----
+    def check_secure(self) -> None:
+        """Raise UserError where a setting needs the sums of single sites, which secure sums hide; nothing unless overridden."""
+
+    def secured(self) -> Self:
+        """Return this aggregator as it works where sums come as totals; raise UserError as `check_secure`."""
+        self.check_secure()
+        secured = copy(self)
+        secured.secure = True
+        return secured
+
+    def read(self, folder: Path) -> None:
+        """Read the files that came with the job, before it begins; there are none, unless overridden."""
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
 
-    def secured(self) -> Self:
-        """Return this aggregator as it works where sums arrive as totals only; as it is, unless overridden.
-
-        Raises:
-            UserError: a setting needs the sums of single sites.
-        """
-        return self
-
-    def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        """Call `merge` with the replies in the order of the sites' names and count the round."""
-        if round_.step == StepName.NAMES:  # the schema has refused the sites at odds
-            return self.prepare()
-        merged = self.merge(round_, by_name(replies), stream(self.params.seed, round_.index, SERVER))
-        return replace(merged, index=round_.index + (round_.step not in StepName.BEFORE_ROUNDS))
-
-    def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
-        """Return, by site, the sizes that its reply to a round must respect beside `reply_sizes`; none unless overridden."""
+    def limits(self, round_: Round[Any]) -> dict[str, int]:
+        """Return the most entries by axis symbol of an honest site's reply; k and d are known unless sites may send more."""
         return {}
 
-    def limits(self, round_: Round) -> dict[str, int]:
-        """Return the most entries by axis symbol that an honest site's reply to a round can have, where they are not known.
+    def so_far(self, round_: Round[Any]) -> Round[Any] | None:
+        """Return the best solution so far as a finished round, for when the next exchange fails; None unless overridden."""
+        return None
 
-        Overridden where sites may send more, or have axes of their own.
-        """
-        return {"k": max(self.params.k, len(round_.task.get("candidate", ()))), "d": MOST_COLUMNS}
+    def result(self, round_: Round[Any]) -> Message:
+        """Return the arrays of the result: what the sites were sent last, and what the server kept."""
+        return {**round_.state.arrays(), **round_.task}
 
-    def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
-        """Return the label-free metrics of the final centroids from the sums of all sites."""
-        return assessment.label_free_metrics(round_.task["centroids"], sums)
+    def metrics(self, round_: Round[Any]) -> dict[str, float | None]:
+        """Return metrics beside those of the assessment; none unless overridden."""
+        return {}
 
-    def least_rows(self) -> int:
-        """Return how many rows a group must have over all sites to be reported with secure sums, in steps that are `counted`."""
-        return (
-            max(self.params.min_count, LEAST_ROWS) if isinstance(self.params, settings.ClusteringParams) else LEAST_ROWS
-        )
-
-    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+    def warnings(self, round_: Round[Any], assessed: Mapping[str, Message]) -> list[str]:
         """Return what a user should know of the result, a sentence each; nothing unless overridden.
 
         Args:
@@ -166,21 +120,54 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         """
         return []
 
-    def result_so_far(self, round_: Round) -> Round | None:
-        """Return the best solution so far as a finished round, for when the next exchange fails; None unless overridden."""
-        return None
+    def rows_needed(self, d: int, sites: int) -> int:
+        """Return with how many rows in all clusters stand out of noise, from public numbers only; 0 where it is not known.
 
-    def so_far(self, round_: Round) -> Round | None:
-        """Return the same for a round as it was sent."""
-        return self.result_so_far(round_)
+        Args:
+            d: number of columns.
+            sites: how many take part.
+        """
+        return 0
 
-    def result(self, round_: Round) -> Message:
-        """Return the arrays of the result: what the sites were sent last, and what the server kept."""
-        return {**round_.record, **round_.task}
+    # ---- NVFlare: what ScatterAndGather and the like call; flareclust's own controller has a `ServerJob` ----
 
-    def schema(self, step: str) -> Schema:
-        """Return what the sites send in a step."""
-        return self.steps[step].schema
+    def reset(self, fl_ctx: FLContext) -> None:
+        """Forget the replies of the current round."""
+        self._replies = {}
+
+    def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
+        """Keep a site's reply if it fits the schema of the round's step; return whether it was kept."""
+        site = str(shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site")
+        _, now = self._current()
+        reply = SiteReply(*unpack(shareable, (now.step, now.index)))
+        _, problems = self._accepted({site: reply})
+        if problems:
+            self.log_warning(fl_ctx, f"{site} {problems[site]}")
+            return False
+        self._replies[site] = reply
+        return True
+
+    def aggregate(self, fl_ctx: FLContext) -> Shareable:
+        """Merge the replies kept since the last `reset` and return the next task."""
+        job, now = self._current()
+        replies, problems = self._accepted(self._replies)
+        for site, problem in problems.items():
+            self.log_warning(fl_ctx, f"{site} {problem}")
+        if not replies:
+            raise JobFailed("no site sent a reply that could be used")
+        self._latest = after = job.advance(now, replies)
+        return DXO(DataKind.WEIGHTS, data=after.sent, meta={ROUND: after.index}).to_shareable()
+
+    def _current(self) -> tuple[ServerJob, Round[Any]]:
+        job = self._job = self._job or ServerJob(self)
+        self._latest = self._latest or job.first()
+        return job, self._latest
+
+    def _accepted(self, answers: Mapping[str, SiteReply]) -> tuple[dict[str, Message], dict[str, str]]:
+        job, now = self._current()
+        sizes, own, limits = reply_sizes(now.step, now.sent), job.own_sizes(now), job.limits(now)
+        replies, problems, _ = accept(job.schema(now.step), answers, list(answers), sizes, own, limits)
+        return replies, problems
 
 
 def unpack(shareable: Shareable, asked: tuple[str, int] | None = None) -> tuple[Message, str | None]:
@@ -212,20 +199,3 @@ def _exchange(step: object, round_: object) -> str:
     if not isinstance(step, str) or not isinstance(round_, int):
         return "no step of any round"
     return f"{step[:40]} of round {round_}"
-
-
-# Conversion of a named tuple to entries of the server's record, which keep it between two steps, and back.
-
-_State = TypeVar("_State", bound=NamedTuple)
-
-
-def entries(prefix: str, state: NamedTuple) -> Message:
-    """Return the fields of a state as entries of a record, each under its name behind the prefix."""
-    return {prefix + name: np.asarray(value) for name, value in state._asdict().items()}
-
-
-def state_in(prefix: str, kind: type[_State], record: Message) -> _State:
-    """Return the state whose fields are in a record; fields without a dimension come back as plain numbers."""
-    arrays = [record[prefix + name] for name in kind._fields]
-    plain: list[Any] = [value if value.ndim else value.item() for value in arrays]
-    return kind(*plain)

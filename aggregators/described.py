@@ -23,9 +23,10 @@ from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import KnownSpread, pooled_known_spread
 from flareclust.features import alignment
-from flareclust.features.columns import Columns, by_column, common, gather, restored, scaled, spreads
+from flareclust.features.columns import by_column, common, gather, restored, scaled, spreads
+from flareclust.protocol.columns import FILL, Columns
 from flareclust.preparation import settings
-from flareclust.privacy.secure_aggregation.server import ALL
+from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS
 from flareclust.protocol.task import StepName
@@ -138,7 +139,7 @@ class DescribedAggregator(ClusteringAggregator):
         mean, deviation = record.pop(MOMENTS_MEAN), record.pop(MOMENTS_DEVIATION)
         cells = np.ones(len(mean), dtype=np.int64)
         columns = scaled(
-            replace(columns, fill=after.task.get(alignment.FILL)),
+            replace(columns, fill=after.task.get(FILL)),
             KnownSpread(cells, after.task["mean"], after.task["deviation"]),
         )
         return Round(self._of_one_category(columns, mean, deviation).sent(), record=record)

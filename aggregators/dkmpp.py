@@ -12,6 +12,7 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -19,20 +20,34 @@ from scipy.spatial.distance import pdist
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers
 from flareclust.core.arrays import as_count, as_labels, as_matrix
 from flareclust.core.lloyd import assign
 from flareclust.executors import dkmpp
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 
-class DKMPPAggregator(ScaledAggregator):
+@dataclass(frozen=True, eq=False)
+class DKMPPState(State):
+    """What the server knows.
+
+    Attributes:
+        counts: the rows behind each centroid (k,).
+        received_centroids, received_counts, received_site: the seeds (c, d), their rows and users (c,).
+        received_group: which of the k centroids each went into (c,).
+    """
+
+    counts: IntArray | None = None
+    received_centroids: FloatArray | None = None
+    received_counts: IntArray | None = None
+    received_group: IntArray | None = None
+    received_site: IntArray | None = None
+
+
+class DKMPPAggregator(ClusteringAggregator):
     """The server of distributed k-means++.
-
-    Kept on the server: `counts` (k,), the rows behind each centroid; `received_centroids` (c, d), `received_counts`
-    (c,), `received_group` (c,), which of the k centroids each went into, and `received_site` (c,).
 
     Diagnostics: `alpha`, below which the groups found are alpha-separable (left out where it is infinite), and
     `separable`, 1 where it exceeds 1; those of the clusterer.
@@ -40,9 +55,10 @@ class DKMPPAggregator(ScaledAggregator):
 
     params: dkmpp.DKMPPParams
 
-    steps = dkmpp.DKMPPExecutor.job_steps()
+    executor = dkmpp.DKMPPExecutor
+    state = DKMPPState
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def merge(self, round_: Round[DKMPPState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[DKMPPState]:
         """Run lines 5 and 6 on all users' seeds."""
         sent, site = gathered(replies.values())
         seeds, rows = sent["centroids"], sent["counts"]
@@ -53,14 +69,8 @@ class DKMPPAggregator(ScaledAggregator):
         diagnostics = {"received": float(len(seeds)), "separable": float(alpha > 1), **notes}
         if np.isfinite(alpha):
             diagnostics["alpha"] = alpha
-        record = {
-            "counts": np.bincount(groups, weights=rows, minlength=len(centroids)).astype(np.int64),
-            "received_centroids": seeds,
-            "received_counts": rows,
-            "received_group": groups,
-            "received_site": site,
-        }
-        return Round({"centroids": centroids}, done=True, diagnostics=diagnostics, record=record)
+        behind = np.bincount(groups, weights=rows, minlength=len(centroids)).astype(np.int64)
+        return Round({"centroids": centroids}, True, diagnostics, DKMPPState(behind, seeds, rows, groups, site))
 
 
 # How far apart the clusters of a set of points are, and what follows for distributed k-means++.

@@ -9,28 +9,41 @@ Readings where the paper is open:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.radius_tree import group_around
 from flareclust.executors import feca
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 #: More centroids are looked for in a compiled tree, with the same result.
 _MANY = 50
 
 
-class FeCAAggregator(ScaledAggregator):
+@dataclass(frozen=True, eq=False)
+class FeCAState(State):
+    """What the server knows: radius and size of each group (k,), and centroids (c, d), radii and sites (c,) as received."""
+
+    radii: FloatArray | None = None
+    votes: IntArray | None = None
+    received_centroids: FloatArray | None = None
+    received_radii: FloatArray | None = None
+    received_site: IntArray | None = None
+
+
+class FeCAAggregator(ClusteringAggregator):
     """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
 
     params: feca.FeCAParams
 
-    steps = feca.FeCAExecutor.job_steps()
+    executor = feca.FeCAExecutor
+    state = FeCAState
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def merge(self, round_: Round[FeCAState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[FeCAState]:
         """Run Algorithm 5 on all sites' centroids and radii."""
         sent, site = gathered(replies.values())
         centroids, radii = sent["centroids"], sent["radii"]
@@ -41,15 +54,9 @@ class FeCAAggregator(ScaledAggregator):
         merged = np.stack([centroids[groups == g].mean(axis=0) for g in top])
 
         task = {"centroids": merged}
-        record = {
-            "radii": radii[picked[top]],
-            "votes": sizes[top],
-            "received_centroids": centroids,
-            "received_radii": radii,
-            "received_site": site,
-        }
+        state = FeCAState(radii[picked[top]], sizes[top], centroids, radii, site)
         diagnostics = {"received": float(len(radii)), "groups": float(len(picked)), "used": float(sizes[top].sum())}
-        return Round(task, done=True, diagnostics=diagnostics, record=record)
+        return Round(task, done=True, diagnostics=diagnostics, state=state)
 
 
 def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray, IntArray]:

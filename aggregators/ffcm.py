@@ -18,47 +18,65 @@ Readings where the papers are open, and deviations from them:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers
 from flareclust.core.rounds import movement, remember
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.executors import ffcm
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 
-class FFCMAggregator(ScaledAggregator):
-    """The server of FFCM.
+@dataclass(frozen=True, eq=False)
+class FFCMState(State):
+    """What the server knows.
 
-    Kept on the server: `history`, the centroids of every round (rounds, k, d), first the start if it was drawn; `support`
-    (k,) behind each final centroid; `received_centroids` (c, d), `received_support` (c,) and `received_site` (c,) of the
-    last round.
+    Attributes:
+        history: the centroids of every round (rounds, k, d), first the start if it was drawn.
+        support: behind each final centroid (k,).
+        received_centroids, received_support, received_site: those of the last round (c, d), their support and sites (c,).
     """
 
+    history: FloatArray | None = None
+    support: FloatArray | None = None
+    received_centroids: FloatArray | None = None
+    received_support: FloatArray | None = None
+    received_site: IntArray | None = None
+
+
+_Round = Round[FFCMState]
+
+
+class FFCMAggregator(ClusteringAggregator):
+    """The server of FFCM."""
+
     params: ffcm.FFCMParams
+    executor = ffcm.FFCMExecutor
+    state = FFCMState
 
-    steps = ffcm.FFCMExecutor.job_steps()
-
-    def begin(self) -> Round:
+    def begin(self) -> _Round:
         """Ask for cells, or, where the start is given, for fuzzy centroids at once."""
         if isinstance(self.params.start, str):
-            return Round()
-        return Round({"centroids": np.array(self.params.start, dtype=np.float64)}, step=ffcm.FUZZY)
+            return Round(state=FFCMState())
+        start = np.array(self.params.start, dtype=np.float64)
+        return Round({"centroids": start}, state=FFCMState(), step=ffcm.FUZZY)
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Draw the start, or merge the sites' fuzzy centroids."""
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Draw the start."""
+        sent, _ = gathered(replies.values())
+        start = _draw_start(sent["centroids"], sent["counts"], self.params.k, str(self.params.start), rng)
+        state = FFCMState(remember(None, start, self.params.k))
+        return Round({"centroids": start}, state=state, step=ffcm.FUZZY)
+
+    def fuzzy(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Average the sites' fuzzy centroids (v1), or cluster them again (v2)."""
         sent, site = gathered(replies.values())
-        centers = sent["centroids"]
-        if round_.step != ffcm.FUZZY:
-            start = _draw_start(centers, sent["counts"], self.params.k, str(self.params.start), rng)
-            return Round({"centroids": start}, record=remember({}, start, self.params.k), step=ffcm.FUZZY)
-
-        before = round_.task["centroids"]
-        support = sent["support"]
+        centers, support, before = sent["centroids"], sent["support"], round_.task["centroids"]
         if self.params.version == "v1":
             labels = sent["cluster"]
             centroids = _average(before, centers, support, labels)
@@ -69,16 +87,11 @@ class FFCMAggregator(ScaledAggregator):
         diagnostics = {"received": float(len(centers)), "centroids": float(len(centroids))}
         if len(before) == len(centroids):
             diagnostics["shift"] = movement(before, centroids)
-        record = {
-            **remember(round_.record, centroids, self.params.k),
-            "support": np.bincount(labels, weights=support, minlength=len(centroids)),
-            "received_centroids": centers,
-            "received_support": support,
-            "received_site": site,
-        }
+        behind = np.bincount(labels, weights=support, minlength=len(centroids))
+        state = FFCMState(remember(round_.state.history, centroids, self.params.k), behind, centers, support, site)
         drawn = isinstance(self.params.start, str)
         done = round_.index + (0 if drawn else 1) >= self.params.rounds
-        return Round({"centroids": centroids}, done, diagnostics, record, ffcm.FUZZY)
+        return Round({"centroids": centroids}, done, diagnostics, state, ffcm.FUZZY)
 
 
 def _draw_start(centers: FloatArray, cells: IntArray, k: int, start: str, rng: np.random.Generator) -> FloatArray:

@@ -19,106 +19,129 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.described import DescribedAggregator
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import fkm
-from flareclust.features.columns import Columns
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 
-class FKMAggregator(ScaledAggregator):
-    """The server of FKM.
+@dataclass(frozen=True, eq=False)
+class FKMState(State):
+    """What the server knows.
 
-    Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every round; `counts` (k,),
-    the rows behind each final centroid; of the last round in which something came `received_centroids` (c, d),
-    `received_counts` (c,) and `received_site` (c,); with `robust` also `kept` (c,), which of them were believed, and
-    `left_out`, the names of the sites that were not.
+    Attributes:
+        history: the centroids of the start and after every round (rounds + 1, k, d).
+        counts: the rows behind each final centroid (k,).
+        received_centroids, received_counts, received_site: of the last round in which something came, the means (c, d), their
+            rows and sites (c,).
+        kept: with `robust`, which of them were believed (c,).
+        left_out: the names of the sites that were not.
     """
 
+    history: FloatArray | None = None
+    counts: IntArray | None = None
+    received_centroids: FloatArray | None = None
+    received_counts: IntArray | None = None
+    received_site: IntArray | None = None
+    kept: BoolArray | None = None
+    left_out: Array | None = None
+
+
+_Round = Round[FKMState]
+
+
+class FKMAggregator(ClusteringAggregator):
+    """The server of FKM."""
+
     params: fkm.FKMParams
+    executor = fkm.FKMExecutor
+    state = FKMState
 
-    steps = fkm.FKMExecutor.job_steps()
-
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Cluster the sites' means (lines 8-10)."""
-        sent, site = gathered(replies.values())
-        means, sizes = sent["centroids"], sent["counts"]  # lines 8-9
-        if not len(means):
-            return self._all_sat_out(round_)
-        starting = round_.index == 0
-        filtered = robust.filter_outliers(means, sizes, site, self.params.k, self.params.rule)
-        if starting and self.params.start != fkm.WEIGHTED:
-            centroids, cluster = clusterers.cluster_means(filtered.points, self.params.k, self.params.start, rng)
-        else:
-            centroids, cluster = clusterers.weighted_kmeans(
-                filtered.points, filtered.weights, self.params.k, self.params.n_init, rng
-            )
-        centroids = filtered.centers(centroids, cluster)
-        numbers, outliers = filtered.summary(replies)
+        return merged(self.params, round_, replies, rng)
 
-        shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
-        diagnostics = {
-            "received": float(len(means)),
-            "centroids": float(len(centroids)),
-            "objective": _objective(filtered.points, filtered.weights, centroids),
-            **numbers,
-        }
-        if np.isfinite(shift):
-            diagnostics["shift"] = shift
-        record = {
-            **remember(round_.record, centroids, self.params.k),
-            "counts": np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64),
-            "received_centroids": means,
-            "received_counts": sizes,
-            "received_site": site,
-            **outliers,
-        }
-        done = round_.index >= self.params.rounds or shift < self.params.tol
-        return Round({"centroids": centroids}, done, diagnostics, record)
 
-    def _all_sat_out(self, round_: Round) -> Round:
-        """Return the end of a federation whose sites have nothing that they may send: its last centroids."""
-        if round_.index == 0:
-            raise JobFailed(
-                "no site has a cluster of at least min_count rows that it may send; set a lower min_count, or ask for "
-                "fewer clusters (k)"
-            )
-        centroids = round_.task["centroids"]
-        diagnostics = {"received": 0.0, "centroids": float(len(centroids))}
-        return Round({"centroids": centroids}, True, diagnostics, remember(round_.record, centroids, self.params.k))
+class FKMCommonAggregator(ClusteringAggregator):
+    """The server of FKM on the columns that all sites have; a job without such a column fails."""
+
+    params: fkm.FKMCommonParams
+    executor = fkm.FKMCommonExecutor
+    state = FKMState
+
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Merge as FKM does."""
+        return merged(self.params, round_, replies, rng)
+
+
+class FKMImputedAggregator(ClusteringAggregator):
+    """The server of FKM on all columns, with means in the place of those that a site lacks."""
+
+    params: fkm.FKMImputedParams
+    executor = fkm.FKMImputedExecutor
+    state = FKMState
+
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Merge as FKM does."""
+        return merged(self.params, round_, replies, rng)
+
+
+def merged(params: fkm.FKMRounds, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+    """Cluster the sites' means (lines 8-10)."""
+    sent, site = gathered(replies.values())
+    means, sizes = sent["centroids"], sent["counts"]  # lines 8-9
+    if not len(means):
+        return _all_sat_out(params, round_)
+    starting = round_.index == 0
+    filtered = robust.filter_outliers(means, sizes, site, params.k, params.rule)
+    if starting and params.start != fkm.WEIGHTED:
+        centroids, cluster = clusterers.cluster_means(filtered.points, params.k, params.start, rng)
+    else:
+        centroids, cluster = clusterers.weighted_kmeans(
+            filtered.points, filtered.weights, params.k, params.n_init, rng
+        )
+    centroids = filtered.centers(centroids, cluster)
+    numbers, outliers = filtered.summary(replies)
+
+    shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
+    diagnostics = {
+        "received": float(len(means)),
+        "centroids": float(len(centroids)),
+        "objective": _objective(filtered.points, filtered.weights, centroids),
+        **numbers,
+    }
+    if np.isfinite(shift):
+        diagnostics["shift"] = shift
+    behind = np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64)
+    history = remember(round_.state.history, centroids, params.k)
+    state = FKMState(history, behind, means, sizes, site, **outliers)
+    done = round_.index >= params.rounds or shift < params.tol
+    return Round({"centroids": centroids}, done, diagnostics, state)
+
+
+def _all_sat_out(params: fkm.FKMRounds, round_: _Round) -> _Round:
+    """Return the end of a federation whose sites have nothing that they may send: its last centroids."""
+    if round_.index == 0:
+        raise JobFailed(
+            "no site has a cluster of at least min_count rows that it may send; set a lower min_count, or ask for "
+            "fewer clusters (k)"
+        )
+    centroids = round_.task["centroids"]
+    diagnostics = {"received": 0.0, "centroids": float(len(centroids))}
+    state = replace(round_.state, history=remember(round_.state.history, centroids, params.k))
+    return Round({"centroids": centroids}, True, diagnostics, state)
 
 
 def _objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:
     """Return equation 1: the squared distances of the means (c, d) to their nearest centroid, times their rows (c,)."""
     return float((sizes * assign(means, centroids)[1]).sum())
-
-
-class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
-    """The server of FKM on the columns that all sites have; a job without such a column fails."""
-
-    params: fkm.FKMCommonParams  # type: ignore[assignment]  # FKM's, without those of robust
-
-    steps = fkm.FKMCommonExecutor.job_steps()
-
-    def merge_described(
-        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
-    ) -> Round:
-        """Merge as FKM does."""
-        return FKMAggregator.merge(self, round_, replies, rng)
-
-
-class FKMImputedAggregator(FKMCommonAggregator):
-    """The server of FKM on all columns, with means in the place of those that a site lacks."""
-
-    params: fkm.FKMImputedParams  # type: ignore[assignment]
-
-    steps = fkm.FKMImputedExecutor.job_steps()

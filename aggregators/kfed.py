@@ -12,37 +12,54 @@ Readings where the paper is open, and deviations from it:
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import did_you_mean
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.executors import kfed
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 
-class KFedAggregator(ScaledAggregator):
+@dataclass(frozen=True, eq=False)
+class KFedState(State):
+    """What the server knows.
+
+    Attributes:
+        anchors: the points assigned to last (k, d).
+        counts: the rows behind each cluster (k,).
+        received_centroids, received_site: the centers (c, d), and the number of the device of each (c,).
+    """
+
+    anchors: FloatArray | None = None
+    counts: IntArray | None = None
+    received_centroids: FloatArray | None = None
+    received_site: IntArray | None = None
+
+
+class KFedAggregator(ClusteringAggregator):
     """The server of k-FED.
 
-    Sent with the result: `tau` (c,), the cluster of each received center, and `tau_site` (c,), whose it is. Kept on
-    the server: `counts` (k,), the rows behind each cluster, and `anchors` (k, d), the points assigned to last.
+    Sent with the result: `tau` (c,), the cluster of each received center, and `tau_site` (c,), whose it is.
     """
 
     params: kfed.KFedParams
 
-    steps = kfed.KFedExecutor.job_steps()
+    executor = kfed.KFedExecutor
+    state = KFedState
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where `start` is none of the sites."""
         if self.params.start is not None and self.params.start not in sites:
             raise UserError(f"start={self.params.start!r}{did_you_mean(self.params.start, sites)} is none of the sites")
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def merge(self, round_: Round[KFedState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[KFedState]:
         """Run Algorithm 2 on all devices' centers."""
         if self.params.start is not None and self.params.start not in replies:
             raise JobFailed(f"start={self.params.start!r} sent no centers; sites that did: {', '.join(replies)}")
@@ -58,15 +75,10 @@ class KFedAggregator(ScaledAggregator):
         anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.params.lloyd_rounds)
 
         numbers = np.array([kfed.site_number(name) for name in owners], dtype=np.int64)[site]
-        record = {
-            "anchors": anchors,
-            "counts": np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64),
-            "received_centroids": centers,
-            "received_site": site,
-        }
+        behind = np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64)
         diagnostics = {"received": float(len(centers))}
         task = {"centroids": means, "tau": tau, "tau_site": numbers}
-        return Round(task, done=True, diagnostics=diagnostics, record=record)
+        return Round(task, True, diagnostics, KFedState(anchors, behind, centers, site))
 
 
 def lloyd_on_centers(

@@ -12,61 +12,53 @@ Readings and deviations:
 4. A cluster without rows, or whose rows no site may send, keeps its center. Without categories this is distributed Lloyd.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.lloyd import UpdatesAggregator
-from flareclust.core import categories as category_columns
-from flareclust.core.rounds import HISTORY
+from flareclust.aggregators import lloyd
+from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.aggregators.lloyd import LloydState
+from flareclust.core import categories
 from flareclust.executors import kprototypes
 from flareclust.protocol.rounds import Round
 
-#: Key of what a category that differs adds to the squared distance.
-_GAMMA = "gamma"
-
-#: Rounding of a share that was scaled and scaled back.
-_ROUNDING = 1e-9
+_Round = Round[LloydState]
 
 
-class KPrototypesAggregator(UpdatesAggregator):
-    """The server of k-prototypes. Result beside that of distributed Lloyd: `gamma`, where there are categories."""
+class KPrototypesAggregator(ClusteringAggregator):
+    """The server of k-prototypes: that of distributed Lloyd, but for modes. Result beside that: `gamma`, where there are categories."""
 
     params: kprototypes.KPrototypesParams
+    executor = kprototypes.KPrototypesExecutor
+    state = LloydState
 
-    steps = kprototypes.KPrototypesExecutor.job_steps()
+    def begin(self) -> _Round:
+        """Ask for seeds, or for the first update of the centroids given."""
+        return lloyd.begin(self.params, secure=self.secure)
 
-    @property
-    def _prepares(self) -> bool:
-        """Return whether columns have weights, as those of categories have."""
-        return bool(self.params.categories) or super()._prepares
+    def check_secure(self) -> None:
+        """Raise UserError where settings need seeds or single sites."""
+        lloyd.check_secure(self.params)
 
-    def with_categories(
-        self, carried: Message, record: Message, mean: FloatArray, deviation: FloatArray
-    ) -> tuple[Message, Message]:
-        """Return what tasks carry, with the columns of categories divided by their weight, and gamma with what is kept."""
-        if not self.params.categories:
-            return carried, record
-        categories = category_columns.in_categories(self.category_groups(len(mean)), len(mean))
-        location = np.where(categories, 0.0, carried.get("mean", np.zeros_like(mean)))
-        divisors = carried.get("deviation", np.ones_like(mean)).copy()
-        gamma = self.params.gamma or category_columns.huang_gamma((deviation / divisors)[~categories])
-        divisors[categories] = category_columns.divisor(gamma)
-        return {**carried, "mean": location, "deviation": divisors}, {**record, _GAMMA: np.array(gamma)}
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Cluster the seeds."""
+        return lloyd.seeded(self.params, round_, replies, rng)
 
-    def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
-        """Return the means of the numbers (k, d), and the modes of the categories."""
-        if _GAMMA not in record:
-            return means
-        return category_columns.with_modes(
-            means, self.params.categories or [], 1.0 / category_columns.divisor(float(record[_GAMMA]))
-        )
+    def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Move the centers to the means of their rows' numbers, and the modes of their categories."""
+        gamma, groups = round_.columns.gamma, self.params.categories or []
 
-    def result(self, round_: Round) -> Message:
-        """Return the arrays of the result, its modes exactly 0 and 1."""
-        arrays = super().result(round_)
-        for group in self.params.categories or []:
-            for values in (arrays[name] for name in ("centroids", HISTORY) if name in arrays):
-                whole = np.rint(values[..., group])
-                near = np.abs(values[..., group] - whole) < _ROUNDING
-                values[..., group] = np.where(near, whole, values[..., group])
-        return arrays
+        def centers(means: FloatArray) -> FloatArray:
+            return means if gamma is None else categories.with_modes(means, groups, 1.0 / categories.divisor(gamma))
+
+        return lloyd.updated(self.params, round_, replies.values(), centers)
+
+    def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Split clusters until there are k."""
+        return lloyd.spread(self.params, round_, list(replies.values()))
+
+    def so_far(self, round_: _Round) -> _Round | None:
+        """Return the best solution so far, once the updates are done."""
+        return lloyd.so_far(round_)

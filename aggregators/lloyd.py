@@ -14,171 +14,118 @@ Readings and deviations:
    and the start leaves out seeds that are unlike those of the other sites; `cap` limits what a site's rows count
    (`flareclust.core.robust`). Then an update need not lower the inertia, and the centroids need not come to rest.
 5. With secure sums there are no seeds and no single sites to judge. Unless the caller has centroids, the start is made by
-   splitting, from totals only (`split`), and up to three attempts to split and merge follow the
+   splitting, from totals only (`core.split_merge.split`), and up to three attempts to split and merge follow the
    updates of `lloyd` unless `split_merge` says otherwise.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from copy import copy
-from math import ceil, pi
-from typing import Self
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.refinement import (
-    State,
-    advanced,
-    begun,
-    interrupted,
-    lloyd_merge,
-    rows_behind,
-    without_state,
-)
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.rounds import HISTORY, movement, remember
+from flareclust.core.rounds import movement, remember
+from flareclust.core.split_merge import at_once, split
 from flareclust.evaluation.scores import stack
 from flareclust.executors import lloyd
-from flareclust.federation.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, rows_behind
 from flareclust.protocol.replies import gathered, stacked
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 #: Attempts to leave a local optimum after a start from totals: it splits large clusters before it parts small ones.
 _AFTER_SPLITS = 3
 
+#: The centers (k, d) of clusters whose rows have these means.
+Centers = Callable[[FloatArray], FloatArray]
 
-class UpdatesAggregator(ScaledAggregator):
-    """A server that moves clusters in updates: the means of all rows nearest to each centroid.
 
-    Kept on the server: `history` (rounds, k, d), the centroids after every exchange, the start among them where it came
-    from the sites' seeds; `counts` (k,), the rows behind each centroid in the last update. With `robust` also, of the
-    sites' seeds, `kept` (c,), which were believed, and `left_out`, the names of the sites that were not.
+@dataclass(frozen=True, eq=False)
+class LloydState(State):
+    """What the server knows.
+
+    Attributes:
+        history: the centroids after every exchange (rounds, k, d), the start among them where it came from the sites' seeds.
+        counts: the rows behind each centroid in the last update (k,).
+        kept: with `robust`, which of the sites' seeds were believed (c,).
+        left_out: the names of the sites that were not.
+        split: of a start from totals, the number of clusters so far.
+        refinement: where the attempts to split and merge stand.
     """
 
-    params: lloyd.UpdatesParams
-
-    steps = lloyd.LloydExecutor.job_steps()
-
-    #: Whether the start comes from totals.
-    _splits = False
-
-    def begin(self) -> Round:
-        """Ask for seeds, or for the first update of the centroids given."""
-        if self._splits:
-            return Round(step=SPREAD)
-        start = self.params.start
-        return (
-            Round()
-            if isinstance(start, str)
-            else Round({"centroids": self.directed(np.array(start))}, step=lloyd.UPDATE)
-        )
-
-    def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
-        """Return the centers (k, d) of clusters whose rows have these means: the means, or their directions, unless overridden."""
-        return self.directed(means)
-
-    @property
-    def attempts(self) -> int:
-        """Return how often to try to leave a local optimum."""
-        return 0
-
-    def secured(self) -> Self:
-        """Return this aggregator with a start that is made from totals, unless the caller has one."""
-        super().secured()
-        check_judges_nobody(self.params.rule)
-        if isinstance(self.params.start, str) and self.params.start != "kmeans":
-            raise UserError(
-                f"start={self.params.start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
-                "centroids"
-            )
-        if isinstance(self.params.start, str) and self.params.trim_rows:
-            raise UserError(
-                "trim_rows with secure_sums needs a start: the one that is made from totals is of all rows, and the totals of the "
-                "rounds, less that, would be the rows that are left out. Give k centroids, or use portfolio"
-            )
-        secured = copy(self)
-        secured._splits = isinstance(self.params.start, str)
-        return secured
-
-    def result_so_far(self, round_: Round) -> Round | None:
-        """Return the best solution so far, once the updates are done."""
-        return interrupted(round_, State.of(round_.record).centroids) if State.is_in(round_.record) else None
-
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Cluster the seeds, or update the centroids."""
-        if round_.step == lloyd.UPDATE:
-            return self._updated(round_, replies.values())
-        if round_.step == SPREAD and State.is_in(round_.record):
-            return self._refined(round_, list(replies.values()))
-        if round_.step == SPREAD:
-            return self._split(round_, *replies.values())
-        assert isinstance(self.params.start, str)
-        sent, site = gathered(replies.values())
-        seeds = sent["centroids"]
-        filtered = robust.filter_outliers(seeds, np.ones(len(seeds)), site, self.params.k, self.params.rule)
-        centroids = self.directed(
-            filtered.centers(*clusterers.cluster_means(filtered.points, self.params.k, self.params.start, rng))
-        )
-        numbers, outliers = filtered.summary(replies)
-        record = remember(round_.record, centroids, self.params.k) | outliers
-        return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, lloyd.UPDATE)
-
-    def _split(self, round_: Round, total: Message) -> Round:
-        """Split clusters until the rows make k of them, or no more than before: then these are the start."""
-        if not len(total["counts"]):
-            raise JobFailed(f"no site has {LEAST_ROWS} rows, or min_count, that may be described together")
-        found = total["centroids"]
-        numbers = {"found": float(len(found)), "inertia": float(total["m2"].sum())}
-        lacking = self.params.k - len(found)
-        grows = len(found) > int(round_.record.get("split", 0))
-        centroids = split(
-            found, total["counts"], total["m2"], min(_at_once(self.params.k), lacking) if grows else lacking
-        )
-        record = {**round_.record, "split": np.array(len(found))}
-        if grows and len(centroids) > len(found):
-            return Round(stack([centroids]), False, numbers, record, SPREAD)
-        centroids = self.directed(centroids)
-        return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.params.k), lloyd.UPDATE)
-
-    def _updated(self, round_: Round, replies: Collection[Message]) -> Round:
-        before = round_.task["centroids"]
-        centroids = self.moved_to(lloyd_merge(before, replies, self.params.rule), round_.record)
-        shift = movement(before, centroids)
-        record = remember(round_.record, centroids, self.params.k) | {"counts": rows_behind(len(centroids), replies)}
-        updates = len(record[HISTORY]) - isinstance(self.params.start, str)
-        diagnostics = {"inertia": float(np.sum(stacked(replies, "inertia"))), "shift": shift}
-        done = updates >= self.params.rounds or shift <= self.params.tol
-        if done and self.attempts and not self.params.rule.judges:
-            state = begun(centroids, 0, self.attempts)
-            return Round(stack([centroids]), False, diagnostics, record | state.arrays, SPREAD)
-        return Round({"centroids": centroids}, done, diagnostics, record, lloyd.UPDATE)
-
-    def _refined(self, round_: Round, replies: Sequence[Message]) -> Round:
-        state, solutions = advanced(State.of(round_.record), round_.task, replies)
-        if solutions:
-            return Round(stack(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
-        record = remember(without_state(round_.record), state.centroids, self.params.k) | {
-            "counts": state.counts if len(state.counts) else round_.record["counts"]
-        }
-        return Round({"centroids": state.centroids}, True, state.diagnostics, record, SPREAD)
+    history: FloatArray | None = None
+    counts: IntArray | None = None
+    kept: BoolArray | None = None
+    left_out: Array | None = None
+    split: int | None = None
+    refinement: Refinement | None = None
 
 
-class LloydAggregator(UpdatesAggregator):
-    """The server of distributed Lloyd."""
+_Round = Round[LloydState]
+
+
+class LloydAggregator(ClusteringAggregator):
+    """The server of distributed Lloyd: it moves each centroid to the mean of all rows nearest to it."""
 
     params: lloyd.LloydParams
+    executor = lloyd.LloydExecutor
+    state = LloydState
 
-    steps = lloyd.LloydExecutor.job_steps()
+    def begin(self) -> _Round:
+        """Ask for seeds, or for the first update of the centroids given."""
+        return begin(self.params, secure=self.secure)
 
-    @property
-    def attempts(self) -> int:
-        """Return how often to try to leave a local optimum."""
-        if self.params.split_merge is None:
-            return _AFTER_SPLITS if self._splits else 0
-        return self.params.split_merge
+    def check_secure(self) -> None:
+        """Raise UserError where settings need seeds or single sites."""
+        check_secure(self.params)
+
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Cluster the seeds."""
+        return seeded(self.params, round_, replies, rng)
+
+    def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Move the centroids to the means of their rows."""
+        attempts = self.params.split_merge
+        if attempts is None:
+            attempts = _AFTER_SPLITS if self.secure and isinstance(self.params.start, str) else 0
+        return updated(self.params, round_, replies.values(), round_.columns.centers, attempts)
+
+    def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Split clusters until there are k, or try to leave a local optimum."""
+        return spread(self.params, round_, list(replies.values()))
+
+    def so_far(self, round_: _Round) -> _Round | None:
+        """Return the best solution so far, once the updates are done."""
+        return so_far(round_)
+
+
+# Steps, for algorithms whose clusters move in updates.
+
+
+def begin(params: lloyd.UpdatesParams, *, secure: bool) -> _Round:
+    """Return the first exchange: about seeds, or totals where there are none with secure sums, or the centroids given."""
+    state, start = LloydState(), params.start
+    if not isinstance(start, str):
+        return Round({"centroids": np.array(start)}, state=state, step=lloyd.UPDATE)
+    return Round(state=state, step=SPREAD) if secure else Round(state=state)
+
+
+def check_secure(params: lloyd.UpdatesParams) -> None:
+    """Raise UserError where settings need seeds or single sites, which secure sums hide."""
+    check_judges_nobody(params.rule)
+    if isinstance(params.start, str) and params.start != "kmeans":
+        raise UserError(
+            f"start={params.start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
+            "centroids"
+        )
+    if isinstance(params.start, str) and params.trim_rows:
+        raise UserError(
+            "trim_rows with secure_sums needs a start: the one that is made from totals is of all rows, and the totals of the "
+            "rounds, less that, would be the rows that are left out. Give k centroids, or use portfolio"
+        )
 
 
 def check_judges_nobody(rule: robust.Rule) -> None:
@@ -189,46 +136,87 @@ def check_judges_nobody(rule: robust.Rule) -> None:
         )
 
 
-# Starts of k-means from sums alone: clusters are split in two until there are k.
-#
-# Source: Linde, Buzo, Gray (1980), An algorithm for vector quantizer design, section III, "splitting". Which cluster is
-# split, and in which direction, as in Su and Dy (2007), In search of deterministic methods for initializing K-means and
-# Gaussian mixture clustering, "Var-Part": the one with the largest sum of squares, along the column with the largest
-# variance in it, one standard deviation to either side.
+def seeded(
+    params: lloyd.UpdatesParams, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator
+) -> _Round:
+    """Return the first update, of centroids that are the seeds of all sites, clustered."""
+    assert isinstance(params.start, str)
+    sent, site = gathered(replies.values())
+    seeds = sent["centroids"]
+    filtered = robust.filter_outliers(seeds, np.ones(len(seeds)), site, params.k, params.rule)
+    means = filtered.centers(*clusterers.cluster_means(filtered.points, params.k, params.start, rng))
+    centroids = round_.columns.centers(means)
+    numbers, outliers = filtered.summary(replies)
+    state = replace(_remembering(params, round_.state, centroids), **outliers)
+    diagnostics = {"received": float(len(seeds)), **numbers}
+    return Round({"centroids": centroids}, False, diagnostics, state, lloyd.UPDATE)
 
-#: About so many splits in a row give k clusters, however large k is.
-_SPLITS = 15
 
-
-def _at_once(k: int) -> int:
-    """Return how many clusters are split before the rows are looked at again; up to `_SPLITS` clusters, one."""
-    return ceil(k / _SPLITS)
-
-
-def split(centroids: FloatArray, counts: IntArray, m2: FloatArray, times: int) -> FloatArray:
-    """Return the centroids (c, d) with the results of up to so many splits, fewer where no rows differ within a cluster.
-
-    What the halves of a cluster are is taken from the normal distribution, where they are to be split further.
+def updated(
+    params: lloyd.UpdatesParams, round_: _Round, replies: Collection[Message], centers: Centers, attempts: int = 0
+) -> _Round:
+    """Return the next update, or attempts to leave a local optimum, or the end.
 
     Args:
-        centroids: means of c clusters (c, d).
-        counts: their rows (c,).
-        m2: squared deviations from the mean by column (c, d).
-        times: how many to split.
+        params: of the algorithm.
+        round_: the update that the replies answer.
+        replies: of the sites.
+        centers: of clusters, from the means of their rows.
+        attempts: to split and merge, after the last update.
     """
-    split, rows, squares = list(centroids.copy()), list(counts.astype(np.float64)), list(m2.copy())
-    for _ in range(times):
-        r = int(np.argmax([own.sum() for own in squares]))
-        j = int(np.argmax(squares[r]))
-        if squares[r][j] <= 0:
-            break
-        step = np.zeros(centroids.shape[1])
-        step[j] = np.sqrt(squares[r][j] / rows[r])
-        rows[r] /= 2
-        squares[r] = squares[r] / 2
-        squares[r][j] *= 1 - 2 / pi
-        split.append(split[r] + step)
-        split[r] = split[r] - step
-        rows.append(rows[r])
-        squares.append(squares[r].copy())
-    return np.stack(split)
+    before = round_.task["centroids"]
+    centroids = centers(lloyd_merge(before, replies, params.rule))
+    shift = movement(before, centroids)
+    state = replace(_remembering(params, round_.state, centroids), counts=rows_behind(len(centroids), replies))
+    assert state.history is not None
+    updates = len(state.history) - isinstance(params.start, str)
+    diagnostics = {"inertia": float(np.sum(stacked(replies, "inertia"))), "shift": shift}
+    done = updates >= params.rounds or shift <= params.tol
+    if done and attempts and not params.rule.judges:
+        state = replace(state, refinement=Refinement(centroids, 0, attempts))
+        return Round(stack([centroids]), False, diagnostics, state, SPREAD)
+    return Round({"centroids": centroids}, done, diagnostics, state, lloyd.UPDATE)
+
+
+def spread(params: lloyd.UpdatesParams, round_: _Round, replies: Sequence[Message]) -> _Round:
+    """Return what follows the spread of clusters: further splits of a start from totals, or the refinement's next attempt."""
+    if round_.state.refinement is None:
+        return _split(params, round_, *replies)
+    refinement, solutions = advanced(round_.state.refinement, round_.task, replies)
+    state = replace(round_.state, refinement=refinement)
+    if solutions:
+        return Round(stack(solutions), False, refinement.diagnostics, state, SPREAD)
+    state = replace(_remembering(params, state, refinement.centroids), refinement=None)
+    if refinement.counts is not None:
+        state = replace(state, counts=refinement.counts)
+    return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, SPREAD)
+
+
+def so_far(round_: _Round) -> _Round | None:
+    """Return the best solution so far, once the updates are done."""
+    refinement = round_.state.refinement
+    if refinement is None:
+        return None
+    return replace(
+        round_, task={"centroids": refinement.centroids}, done=True, state=replace(round_.state, refinement=None)
+    )
+
+
+def _split(params: lloyd.UpdatesParams, round_: _Round, total: Message) -> _Round:
+    """Split clusters until the rows make k of them, or no more than before: then these are the start."""
+    if not len(total["counts"]):
+        raise JobFailed(f"no site has {LEAST_ROWS} rows, or min_count, that may be described together")
+    found = total["centroids"]
+    numbers = {"found": float(len(found)), "inertia": float(total["m2"].sum())}
+    lacking = params.k - len(found)
+    grows = len(found) > (round_.state.split or 0)
+    centroids = split(found, total["counts"], total["m2"], min(at_once(params.k), lacking) if grows else lacking)
+    state = replace(round_.state, split=len(found))
+    if grows and len(centroids) > len(found):
+        return Round(stack([centroids]), False, numbers, state, SPREAD)
+    centroids = round_.columns.centers(centroids)
+    return Round({"centroids": centroids}, False, numbers, _remembering(params, state, centroids), lloyd.UPDATE)
+
+
+def _remembering(params: lloyd.UpdatesParams, state: LloydState, centroids: FloatArray) -> LloydState:
+    return replace(state, history=remember(state.history, centroids, params.k))

@@ -30,7 +30,7 @@ from flareclust.core import overlap as overlaps
 from flareclust.core.missing import distances, grouping, selection
 from flareclust.core.rounds import remember
 from flareclust.executors import masked
-from flareclust.features.columns import Columns
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
 
 _log = logging.getLogger(__name__)

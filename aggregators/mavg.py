@@ -19,43 +19,54 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import robust
 from flareclust.core.rounds import match
 from flareclust.executors import mavg
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 
-class MAvgAggregator(ScaledAggregator):
-    """The server of match averaging; nothing is drawn.
+@dataclass(frozen=True, eq=False)
+class MAvgState(State):
+    """What the server knows.
 
-    Kept on the server: `received_centroids` (c, d), `received_site` (c,), the number of the site that sent each in the
-    order of the names, and `matched` (c,), the centroid of the result that each went into, -1 for none; with `robust`
-    also `left_out`, the names of the sites that were.
+    Attributes:
+        received_centroids, received_site: the centroids (c, d), and the number of the site of each (c,), in the order of names.
+        matched: the centroid of the result that each went into (c,), -1 for none.
+        left_out: with `robust`, the names of the sites that were.
     """
+
+    received_centroids: FloatArray | None = None
+    received_site: IntArray | None = None
+    matched: IntArray | None = None
+    left_out: Array | None = None
+
+
+class MAvgAggregator(ClusteringAggregator):
+    """The server of match averaging; nothing is drawn."""
 
     params: mavg.MAvgParams
 
-    steps = mavg.MAvgExecutor.job_steps()
+    executor = mavg.MAvgExecutor
+    state = MAvgState
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def merge(self, round_: Round[MAvgState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[MAvgState]:
         """Match and average."""
         sent, site = gathered(replies.values())
-        record = {"received_centroids": sent["centroids"], "received_site": site}
-        diagnostics = {"received": float(len(site))}
+        diagnostics, left_out = {"received": float(len(site))}, None
         sets = [reply["centroids"] for reply in replies.values()]
         if self.params.rule.active:
             filtered = robust.filter_outliers(
                 sent["centroids"], np.ones(len(site)), site, self.params.k, self.params.rule
             )
-            centroids, record["matched"] = _match_robustly(sets, filtered.left_out, self.params.rule)
+            centroids, matched = _match_robustly(sets, filtered.left_out, self.params.rule)
             numbers, outliers = filtered.summary(replies)
             diagnostics |= numbers
-            record["left_out"] = outliers["left_out"]
+            left_out = outliers["left_out"]
         else:
-            centroids, record["matched"] = _match_average(sets)
-        return Round({"centroids": centroids}, True, diagnostics, record)
+            centroids, matched = _match_average(sets)
+        return Round({"centroids": centroids}, True, diagnostics, MAvgState(sent["centroids"], site, matched, left_out))
 
 
 def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:

@@ -12,46 +12,59 @@ Readings and deviations:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import minibatch
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 
 
-class MiniBatchAggregator(ScaledAggregator):
-    """The server of NVFlare's mini-batch scheme.
+@dataclass(frozen=True, eq=False)
+class MiniBatchState(State):
+    """What the server knows.
 
-    Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every round; `seen` (k,), how
-    many rows each centroid is the mean of, rows that were drawn several times counted as often.
+    Attributes:
+        history: the centroids of the start and after every round (rounds + 1, k, d).
+        seen: how many rows each centroid is the mean of (k,); rows that were drawn several times count as often.
     """
 
+    history: FloatArray | None = None
+    seen: IntArray | None = None
+
+
+_Round = Round[MiniBatchState]
+
+
+class MiniBatchAggregator(ClusteringAggregator):
+    """The server of NVFlare's mini-batch scheme."""
+
     params: minibatch.MiniBatchParams
+    executor = minibatch.MiniBatchExecutor
+    state = MiniBatchState
 
-    steps = minibatch.MiniBatchExecutor.job_steps()
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Cluster the seeds."""
+        seeds = gathered(replies.values())[0]["centroids"]
+        centroids = kmeans(seeds, min(self.params.k, len(seeds)), rng).centroids
+        return self._moved(round_, centroids, np.zeros(len(centroids), dtype=np.int64), {"received": float(len(seeds))})
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Cluster the seeds, or add the sites' means to the running ones."""
-        received, _ = gathered(replies.values())
-        if round_.step != minibatch.SAMPLE:
-            seeds = received["centroids"]
-            centroids = kmeans(seeds, min(self.params.k, len(seeds)), rng).centroids
-            seen = np.zeros(len(centroids), dtype=np.int64)
-            diagnostics = {}
-        else:
-            before, seen = round_.task["centroids"], round_.record["seen"]
-            centroids, seen = _running_means(before, seen, **received)
-            diagnostics = {"shift": movement(before, centroids)}
-        diagnostics["received"] = float(len(received["centroids"]))
-        record = remember(round_.record, centroids, self.params.k) | {"seen": seen}
-        return Round(
-            {"centroids": centroids}, round_.index >= self.params.rounds, diagnostics, record, minibatch.SAMPLE
-        )
+    def sample(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Add the sites' means to the running ones."""
+        received, before = gathered(replies.values())[0], round_.task["centroids"]
+        assert round_.state.seen is not None
+        centroids, seen = _running_means(before, round_.state.seen, **received)
+        numbers = {"shift": movement(before, centroids), "received": float(len(received["centroids"]))}
+        return self._moved(round_, centroids, seen, numbers)
+
+    def _moved(self, round_: _Round, centroids: FloatArray, seen: IntArray, numbers: dict[str, float]) -> _Round:
+        state = MiniBatchState(remember(round_.state.history, centroids, self.params.k), seen)
+        return Round({"centroids": centroids}, round_.index >= self.params.rounds, numbers, state, minibatch.SAMPLE)
 
 
 def _running_means(

@@ -9,46 +9,71 @@ trimmed means or geometric medians over the sites, and the scores are trimmed me
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers, robust
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors import pooled
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
-from flareclust.protocol.task import StepName
+from flareclust.protocol.rounds import Round, State
 
 #: The key of the diagnostics for the share of the sites that scored the solutions, and below which it is a warning.
 SCORED, FEW_SCORED = "scored_sites", 0.5
 
 
-class PooledAggregator(ScaledAggregator):
-    """The server of pooled centroids. Kept on the server: `counts` (k,), the rows behind each cluster.
+@dataclass(frozen=True, eq=False)
+class PooledState(State):
+    """What the server knows.
 
-    With `robust` also `kept` (c,), which of the centroids received were believed, and `left_out`, the names of the
-    sites that were not.
+    Attributes:
+        received_centroids, received_counts, received_site: the centroids (c, d), their rows and sites (c,).
+        kept: with `robust`, which of them were believed (c,).
+        left_out: the names of the sites that were not.
+        counts: the rows behind each cluster (k,).
+        choice: of a range of k, what is known of each solution; in the result `choice_k` and so on.
+        chosen_k: the number that was chosen.
     """
 
+    received_centroids: FloatArray | None = None
+    received_counts: IntArray | None = None
+    received_site: IntArray | None = None
+    kept: BoolArray | None = None
+    left_out: Array | None = None
+    counts: IntArray | None = None
+    choice: criteria.KSelection | None = None
+    chosen_k: int | None = None
+
+    def arrays(self) -> Message:
+        """Return what goes into the result."""
+        choice = {} if self.choice is None else self.choice._asdict()
+        return {**super().arrays(), **{f"choice_{name}": value for name, value in choice.items()}}
+
+
+_Round = Round[PooledState]
+
+
+class PooledAggregator(ClusteringAggregator):
+    """The server of pooled centroids."""
+
     params: pooled.PooledParams
+    executor = pooled.PooledExecutor
+    state = PooledState
 
-    steps = pooled.PooledExecutor.job_steps()
-
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""
-        if round_.step in StepName.SCORING:
-            return self._choose(round_, replies)
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Cluster what the sites sent; with `k_min`, for every k."""
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
         filtered = robust.filter_outliers(
             centers, rows if self.params.weighted else np.ones(len(rows)), site, self.params.k, self.params.rule
         )
         numbers, outliers = filtered.summary(replies)
-        record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **outliers}
+        state = PooledState(centers, rows, site, **outliers)
         diagnostics = {"received": float(len(centers)), **numbers}
 
         def solution(k: int) -> tuple[FloatArray, IntArray]:
@@ -59,8 +84,7 @@ class PooledAggregator(ScaledAggregator):
         if self.params.k_min is None:
             centroids, labels = solution(self.params.k)
             behind = np.bincount(labels, weights=rows[filtered.kept], minlength=len(centroids))
-            record["counts"] = behind.astype(np.int64)
-            return Round({"centroids": centroids}, True, diagnostics, record)
+            return Round({"centroids": centroids}, True, diagnostics, replace(state, counts=behind.astype(np.int64)))
         if len(filtered.points) < self.params.k:
             raise JobFailed(
                 f"the sites sent {len(centers)} centroids in all, too few to try k={self.params.k}; end the range of k at "
@@ -71,10 +95,12 @@ class PooledAggregator(ScaledAggregator):
             counted = filtered.weights if self.params.weighted else rows[filtered.kept]
             mean, all_in_one = clusterers.weighted_kmeans(filtered.points, counted, 1, 1, rng)
             solutions.insert(0, filtered.centers(mean, all_in_one))
-        return Round(stack(solutions), False, diagnostics, record, criteria.STEP_OF[self.params.criterion])
+        return Round(stack(solutions), False, diagnostics, state, criteria.STEP_OF[self.params.criterion])
 
-    def _choose(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        fields, mean = self.schema(round_.step).fields, criteria.scores_mean(self.params.criterion)
+    def score(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Choose the number of clusters by the scores of the solutions."""
+        fields = self.executor.steps[round_.step].schema.fields
+        mean = criteria.scores_mean(self.params.criterion)
         total = robust.typical_totals(list(replies.values()), fields, self.params.rule)
         if not total["rows"]:
             needed = values_needed(round_.task, fields, round_.task["candidates"].shape[1])
@@ -96,18 +122,13 @@ class PooledAggregator(ScaledAggregator):
             "scored_rows": float(sum(scored)),
             SCORED: len(scored) / len(replies),
         }
-        record = {**round_.record, **_arrays_of(selection), "chosen_k": np.array(len(centroids))}
-        return Round({"centroids": centroids}, True, diagnostics, record)
+        state = replace(round_.state, choice=selection, chosen_k=len(centroids))
+        return Round({"centroids": centroids}, True, diagnostics, state)
 
-    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+    def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where few of the sites chose the number of clusters."""
         share = round_.diagnostics.get(SCORED, 1.0)
         if share >= FEW_SCORED:
             return []
         reason = f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions"
         return [f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites"]
-
-
-def _arrays_of(selection: criteria.KSelection) -> Message:
-    """Return the judgement as arrays for result.npz."""
-    return {f"choice_{name}": value for name, value in selection._asdict().items()}

@@ -15,34 +15,25 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Self
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
-from flareclust.aggregators.refinement import (
-    State,
-    advanced,
-    begun,
-    interrupted,
-    lloyd_merge,
-    mean_square,
-    totals,
-    without_state,
-)
-from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
-from flareclust.federation.refinement import SPREAD
+from flareclust.core.split_merge import mean_square
+from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, totals
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round
+from flareclust.protocol.rounds import Round, State
 from flareclust.protocol.task import StepName
 
 #: (uploads by site, k, restarts, rng) -> centroids (at most k, d).
@@ -51,56 +42,92 @@ _Member = Callable[[Sequence[Message], int, int, np.random.Generator], FloatArra
 #: Most rows that `_by_sampled` makes up for one local cluster.
 _MADE_UP = 40
 
-#: Where refining started, in the record.
-_START = "polish_start"
-
 #: With `robust`, how many times as wide as the median cluster a site may say that one is.
 _WIDE = 4.0
 
 
-class PortfolioAggregator(ScaledAggregator):
-    """The server of the portfolio.
+@dataclass(frozen=True, eq=False)
+class PortfolioState(State):
+    """What the server knows.
 
-    Kept on the server: the `candidates` (t, d) with the member each belongs to, `candidate` (t,), and the
-    `candidate_inertia` (c,) of each, in the order of `members`. With `robust` also `kept` (c,), which of the descriptions
-    received were believed, and `left_out`, the names of the sites that were not, which have no say in the choice.
+    Attributes:
+        received_centroids, ...: the uploads end to end, and the number of the site of each (c,).
+        kept: with `robust`, which of the descriptions received were believed (c,).
+        left_out: the names of the sites that were not, which have no say in the choice.
+        candidates: the members' solutions (t, d), in the order of `members`.
+        candidate: the member that each belongs to (t,).
+        candidate_inertia: of each solution (c,).
+        polish_start: where refining started (k, d).
+        refinement: where it stands.
     """
 
+    received_centroids: FloatArray | None = None
+    received_counts: IntArray | None = None
+    received_radii: FloatArray | None = None
+    received_sse: FloatArray | None = None
+    received_site: IntArray | None = None
+    kept: BoolArray | None = None
+    left_out: Array | None = None
+    candidates: FloatArray | None = None
+    candidate: IntArray | None = None
+    candidate_inertia: FloatArray | None = None
+    polish_start: FloatArray | None = None
+    refinement: Refinement | None = None
+
+
+_Round = Round[PortfolioState]
+
+
+class PortfolioAggregator(ClusteringAggregator):
+    """The server of the portfolio."""
+
     params: portfolio.PortfolioParams
+    executor = portfolio.PortfolioExecutor
+    state = PortfolioState
 
-    steps = portfolio.PortfolioExecutor.job_steps()
-
-    def secured(self) -> Self:
-        """Return this aggregator, which works with totals; UserError with robust settings, which compare sites."""
+    def check_secure(self) -> None:
+        """Raise UserError with robust settings, which compare sites."""
         check_judges_nobody(self.params.rule)
-        super().secured()
-        return self
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Propose solutions, choose the best one, refine it, and keep the refined one if its inertia is smaller."""
-        if round_.step == StepName.CLUSTER:
-            return self._proposed(round_, replies, rng)
-        out = round_.record.get("left_out", ())
-        believed = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
-        if round_.step == StepName.SCORE:
-            return self._compared(round_, believed) if _START in round_.record else self._scored(round_, believed)
-        if _START not in round_.record:
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Propose solutions."""
+        sent, site = gathered(replies.values())
+        filtered = robust.filter_outliers(sent["centroids"], sent["counts"], site, self.params.k, self.params.rule)
+        uploads = _trusted(list(replies.values()), sent, filtered)
+        restarts = self.params.restarts
+        solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
+        solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
+        numbers, outliers = filtered.summary(replies)
+        received = {f"received_{name}": value for name, value in sent.items()}
+        state = PortfolioState(**received, received_site=site, **outliers)
+        return Round(stack(solutions), False, {"received": float(len(site)), **numbers}, state, StepName.SCORE)
+
+    def score(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Choose the best solution, or keep the refined one if its inertia is smaller."""
+        believed = _believed(round_, replies)
+        return self._scored(round_, believed) if round_.state.polish_start is None else self._compared(round_, believed)
+
+    def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Refine the solution chosen; choose it by these reports where sites could not score."""
+        believed = _believed(round_, replies)
+        if round_.state.polish_start is None:
             return self._judged(round_, believed)
         return self._updated(round_, believed) if self.params.rule.judges else self._refined(round_, believed)
 
-    def result_so_far(self, round_: Round) -> Round | None:
+    def so_far(self, round_: _Round) -> _Round | None:
         """Return the best solution so far, once the choice is made."""
-        if _START not in round_.record:
+        state = round_.state
+        if state.polish_start is None:
             return None
-        state = State.is_in(round_.record) and not self.params.rule.judges
-        centroids = State.of(round_.record).centroids if state else unstack(round_.task)[-1]
-        return interrupted(round_, centroids)
+        refining = state.refinement is not None and not self.params.rule.judges
+        centroids = state.refinement.centroids if refining and state.refinement else unstack(round_.task)[-1]
+        return replace(round_, task={"centroids": centroids}, done=True, state=replace(state, refinement=None))
 
-    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+    def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where no site could compare the members' solutions, or where refining ended with where it started."""
         enough = "fewer and larger sites" if self.params.rule.judges else "secure_sums, or fewer and larger sites"
-        found = []
-        if not np.isfinite(round_.record["candidate_inertia"]).any():
+        found, inertia = [], round_.state.candidate_inertia
+        if inertia is not None and not np.isfinite(inertia).any():
             member = self.params.competing[self._unseen()]
             reason = "no site has enough rows to compare the members' solutions"
             found.append(f"{reason}, so that of {member} was taken unseen; use {enough}")
@@ -111,71 +138,70 @@ class PortfolioAggregator(ScaledAggregator):
             )
         return found
 
-    def _proposed(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        sent, site = gathered(replies.values())
-        filtered = robust.filter_outliers(sent["centroids"], sent["counts"], site, self.params.k, self.params.rule)
-        uploads = _trusted(list(replies.values()), sent, filtered)
-        restarts = self.params.restarts
-        solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
-        solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
-        numbers, outliers = filtered.summary(replies)
-        diagnostics = {"received": float(len(site)), **numbers}
-        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **outliers}
-        return Round(stack(solutions), False, diagnostics, record, StepName.SCORE)
-
-    def _scored(self, round_: Round, replies: Sequence[Message]) -> Round:
+    def _scored(self, round_: _Round, replies: Sequence[Message]) -> _Round:
         """Choose by the inertia at the sites; where no site could send it, ask for reports on the clusters."""
         rows = int(np.sum([reply["rows"] for reply in replies]))
         if not rows and self.params.rule.judges:  # reports on clusters are not judged
             return self._chosen(round_, np.full(len(unstack(round_.task)), np.inf), 0)
         if not rows:
-            return Round(round_.task, False, {"scored_rows": 0.0}, round_.record, SPREAD)
+            return Round(round_.task, False, {"scored_rows": 0.0}, round_.state, SPREAD)
         return self._chosen(round_, robust.typical_totals(replies, ["sse"], self.params.rule)["sse"], rows)
 
-    def _judged(self, round_: Round, replies: Sequence[Message]) -> Round:
+    def _judged(self, round_: _Round, replies: Sequence[Message]) -> _Round:
         """Choose by the mean square over the rows of the clusters that the sites report for each solution."""
         solutions = unstack(round_.task)
         known = totals(solutions, replies)
         mean = np.array([mean_square(*one) for one in zip(solutions, known, strict=True)])
-        rows = round_.record["received_counts"].sum()
+        rows = np.sum(round_.state.received_counts)
         return self._chosen(round_, mean * rows, max(int(one.counts.sum()) for one in known))
 
-    def _chosen(self, round_: Round, inertia: FloatArray, rows: int) -> Round:
+    def _chosen(self, round_: _Round, inertia: FloatArray, rows: int) -> _Round:
         best = _first_least(inertia) if np.isfinite(inertia).any() else self._unseen()
         centroids = unstack(round_.task)[best]
-        record = {**round_.record, **round_.task, "candidate_inertia": inertia}
+        candidates, candidate = round_.task["candidates"], round_.task["candidate"]
+        state = replace(
+            round_.state, candidates=candidates, candidate=candidate, candidate_inertia=inertia
+        )
         values = zip(self.params.competing, inertia, strict=True)
         names = {f"inertia_{name}": float(value) for name, value in values if np.isfinite(value)}
         diagnostics = {**names, "chosen": float(best), "scored_rows": float(rows)}
         if not self.params.polish:
-            return Round({"centroids": centroids}, True, diagnostics, record)
-        state = begun(centroids, self.params.polish, self.params.split_merge)
-        return Round(stack([centroids]), False, diagnostics, record | {_START: centroids} | state.arrays, SPREAD)
+            return Round({"centroids": centroids}, True, diagnostics, state)
+        refinement = Refinement(centroids, self.params.polish, self.params.split_merge)
+        state = replace(state, polish_start=centroids, refinement=refinement)
+        return Round(stack([centroids]), False, diagnostics, state, SPREAD)
 
     def _unseen(self) -> int:
         """Return the member used where no site can compare the solutions: `pooled`, or else the first."""
         members = self.params.competing
         return members.index("pooled") if "pooled" in members else 0
 
-    def _refined(self, round_: Round, replies: Sequence[Message]) -> Round:
-        state, solutions = advanced(State.of(round_.record), round_.task, replies)
+    def _refined(self, round_: _Round, replies: Sequence[Message]) -> _Round:
+        assert round_.state.refinement is not None
+        refinement, solutions = advanced(round_.state.refinement, round_.task, replies)
         if solutions:
-            return Round(stack(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
-        record = without_state(round_.record)
-        return Round(stack([record[_START], state.centroids]), False, state.diagnostics, record, StepName.SCORE)
+            state = replace(round_.state, refinement=refinement)
+            return Round(stack(solutions), False, refinement.diagnostics, state, SPREAD)
+        return self._asks_whether_better(round_, refinement.centroids, refinement.diagnostics)
 
-    def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
+    def _updated(self, round_: _Round, replies: Sequence[Message]) -> _Round:
         """Update the centroids; robust settings limit the influence of a single site."""
-        state = State.of(round_.record)
+        assert round_.state.refinement is not None
         (before,) = unstack(round_.task)
         moved = lloyd_merge(before, replies, self.params.rule)
-        state = state._replace(updates=state.updates - 1)
-        if state.updates:
-            return Round(stack([moved]), False, {}, round_.record | state.arrays, SPREAD)
-        record = without_state(round_.record)
-        return Round(stack([record[_START], moved]), False, {}, record, StepName.SCORE)
+        left = round_.state.refinement.updates - 1
+        if left:
+            state = replace(round_.state, refinement=replace(round_.state.refinement, updates=left))
+            return Round(stack([moved]), False, {}, state, SPREAD)
+        return self._asks_whether_better(round_, moved, {})
 
-    def _compared(self, round_: Round, replies: Sequence[Message]) -> Round:
+    def _asks_whether_better(self, round_: _Round, refined: FloatArray, numbers: Mapping[str, float]) -> _Round:
+        """Return the comparison of where refining started with where it ended."""
+        assert round_.state.polish_start is not None
+        state = replace(round_.state, refinement=None)
+        return Round(stack([round_.state.polish_start, refined]), False, numbers, state, StepName.SCORE)
+
+    def _compared(self, round_: _Round, replies: Sequence[Message]) -> _Round:
         """Return the better of where refining started and where it ended, or the end where no site compares them."""
         start, end = unstack(round_.task)
         inertia = robust.typical_totals(replies, ["sse"], self.params.rule)["sse"]
@@ -183,13 +209,19 @@ class PortfolioAggregator(ScaledAggregator):
         best = _first_least(inertia) if rows else 1
         numbers = {"inertia": float(inertia[best])} if rows else {}
         task = {"centroids": (start, end)[best]}
-        return Round(task, True, {**numbers, "scored_rows": float(rows)}, round_.record)
+        return Round(task, True, {**numbers, "scored_rows": float(rows)}, round_.state)
 
 
-def _ended_unseen(round_: Round) -> bool:
+def _believed(round_: _Round, replies: Mapping[str, Message]) -> list[Message]:
+    """Return the replies of the sites that are believed; all of them where none is."""
+    out = () if round_.state.left_out is None else round_.state.left_out
+    return [reply for site, reply in replies.items() if site not in out] or list(replies.values())
+
+
+def _ended_unseen(round_: _Round) -> bool:
     """Return whether a round is the comparison after refining, and no site took part in it."""
     numbers = round_.diagnostics
-    return _START in round_.record and "chosen" not in numbers and numbers.get("scored_rows") == 0
+    return round_.state.polish_start is not None and "chosen" not in numbers and numbers.get("scored_rows") == 0
 
 
 def _first_least(values: FloatArray) -> int:

@@ -39,7 +39,7 @@ from flareclust.core import overlap as overlaps
 from flareclust.core import proxies as proxy_pdfs
 from flareclust.core.missing import grouping, selection
 from flareclust.executors import kfed, proxy
-from flareclust.features.columns import Columns
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 

@@ -19,11 +19,12 @@ from flareclust.core import histograms
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import divisors_of, of_length_one, pooled_known_spread, pooled_spread
 from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
-from flareclust.features.scaling import FILL, LENGTH_ONE, OPEN_GAPS
+from flareclust.features.scaling import LENGTH_ONE, OPEN_GAPS
+from flareclust.protocol.columns import FILL
 from flareclust.preparation import settings
 from flareclust.preparation.rows import SCALING
 from flareclust.preparation.units import pooled_message
-from flareclust.privacy.secure_aggregation.server import ALL
+from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 

@@ -50,6 +50,7 @@ STEPS = {
             inertia=real("", minimum=0),
         ),
         "update",
+        "update",
         summed=True,
         counted=True,
     ),

@@ -51,6 +51,7 @@ class MiniBatchExecutor(ClusteringExecutor):
                 may_be_empty=True, centroids="k d", counts=counts("k", minimum=1), cluster=index("k", less_than="K")
             ),
             "sample",
+            "sample",
         ),
     }
 

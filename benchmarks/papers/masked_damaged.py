@@ -32,7 +32,7 @@ from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.sweeps import trials as study_trials
-from flareclust.features.columns import Columns
+from flareclust.protocol.columns import Columns
 from flareclust.features.result import columns_of
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import server

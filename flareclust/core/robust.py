@@ -91,7 +91,7 @@ class FilteredCentroids(NamedTuple):
         if not self.rule.active:
             return {}, {}
         answered = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
-        record = {"left_out": answered[self.left_out], "kept": self.kept}
+        record: Message = {"left_out": answered[self.left_out], "kept": self.kept}
         return {"left_out": float(self.left_out.sum())}, record
 
 

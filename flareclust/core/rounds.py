@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST, check_choice
 
-#: Key of the record with the centroids after every round, (rounds, k, d), with NaN where a round had fewer than k.
+#: The array of a result with the centroids after every round, (rounds, k, d), with NaN where a round had fewer than k.
 HISTORY = "history"
 
 
@@ -37,12 +37,11 @@ def movement(old: FloatArray, new: FloatArray) -> float:
     return farthest / spread if spread > 0 else farthest
 
 
-def remember(record: Message, centroids: FloatArray, k: int) -> Message:
-    """Return a round's record with the centroids (at most k, d) added to its history."""
+def remember(history: FloatArray | None, centroids: FloatArray, k: int) -> FloatArray:
+    """Return the centroids of all rounds (rounds, k, d), those of the last one (at most k, d) added; NaN where a round has fewer."""
     padded = np.full((1, k, centroids.shape[1]), np.nan)
     padded[0, : len(centroids)] = centroids
-    history = np.concatenate([record[HISTORY], padded]) if HISTORY in record else padded
-    return {**record, HISTORY: history}
+    return padded if history is None else np.concatenate([history, padded])
 
 
 def check_tol(tol: object) -> float:

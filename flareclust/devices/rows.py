@@ -156,7 +156,7 @@ def answers_of_many(executor: ClusteringExecutor, task: Task, devices: Ragged) -
     )
     exchange = SiteExchange(task, line.step, table, rows)
     single = executor.without_rows()
-    owner = single if line.phase is None else line.phase(single)
+    owner = single if line.phase is None else line.phase(single.params, single)
     try:
         if not line.step.as_is:
             exchange = shown(exchange, site_stages(executor, None)[1])

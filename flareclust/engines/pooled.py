@@ -19,7 +19,8 @@ from flareclust.core.missing.assessment import masked_metrics, masked_sums
 from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
 from flareclust.features import alignment
-from flareclust.features.columns import Columns, gather
+from flareclust.features.columns import gather
+from flareclust.protocol.columns import Columns
 from flareclust.features.result import MASK, STANDARDIZED, place_rows
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_STARTS, Params, both
@@ -109,9 +110,7 @@ def run_pooled(
 
 
 def _union(tables: Mapping[str, Table]) -> Columns:
-    return gather(
-        {site: alignment.describe(table, sums=False, min_count=1) for site, table in tables.items()}, sums=False
-    )
+    return gather({site: alignment.describe(table, sums=False, min_count=1) for site, table in tables.items()})
 
 
 def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:

@@ -19,13 +19,11 @@ from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS, describable, describable_where_known
 from flareclust.core.scaling import known_spread
 from flareclust.data.tables import Table
+from flareclust.protocol.columns import FILL
 from flareclust.protocol.schema import Schema, counts, real, whole
 
 #: What the names of columns begin with that sites hide, and how long a name may be.
 HIDDEN, LONGEST_NAME = "hidden-", 300
-
-#: The array with what missing cells of each column are filled with.
-FILL = "fill"
 
 #: The word whose code says which salt a site hashes with.
 _SALT_WORD = "flareclust salt"

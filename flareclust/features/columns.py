@@ -5,7 +5,7 @@ What the sites send about theirs: `flareclust.features.alignment`. Letters: d co
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -15,8 +15,9 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import overlap as overlaps
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.scaling import KnownSpread, divisors_of
-from flareclust.features.alignment import FILL, HIDDEN, places, unpacked
+from flareclust.core.scaling import KnownSpread
+from flareclust.features.alignment import HIDDEN, places, unpacked
+from flareclust.protocol.columns import FILL, Columns
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
 OUTWEIGHS = 100
@@ -30,85 +31,25 @@ _SITES_IN_PAIRS = 5
 _SHOWN = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """The columns of a federation.
-
-    Attributes:
-        codes: (D,), in the order in which the sites, by their names, bring them.
-        names: D of them; "hidden-..." where no site says it.
-        sites: names of the m sites, sorted.
-        masks: (m, D), which site has which column.
-        mean: of each column over all rows of the sites that have it (D,), None where it was not asked for.
-        deviation: the standard deviation likewise, 1 for a constant column.
-        fill: what missing cells are filled with (D,), None where they are not.
-        union: how many columns the sites have together, where these are not all; else None.
-    """
-
-    codes: IntArray
-    names: tuple[str, ...]
-    sites: tuple[str, ...]
-    masks: BoolArray
-    mean: FloatArray | None = None
-    deviation: FloatArray | None = None
-    fill: FloatArray | None = None
-    union: int | None = None
-
-    def spread(self, site: str, values: FloatArray) -> FloatArray:
-        """Return a site's values (c, d) of its own columns in the places of all columns (c, D), NaN elsewhere."""
-        spread = np.full((len(values), len(self.codes)), np.nan)
-        spread[:, self.mask(site)] = values
-        return spread
-
-    def mask(self, site: str) -> BoolArray:
-        """Return which of the columns a site has (D,)."""
-        mask: BoolArray = self.masks[self.sites.index(site)]
-        return mask
-
-    def only(self, chosen: BoolArray) -> "Columns":
-        """Return the columns that are chosen (D,)."""
-        names = tuple(np.array(self.names)[chosen].tolist())
-        mean, deviation, fill = (
-            None if values is None else values[chosen] for values in (self.mean, self.deviation, self.fill)
-        )
-        union = self.union or len(self.codes)
-        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation, fill, union)
-
-    def sent(self) -> Message:
-        """Return what every task carries: `columns` (D,) codes and, if known, `mean`, `deviation` and `fill` (D,)."""
-        numbers = {"mean": self.mean, "deviation": self.deviation, FILL: self.fill}
-        return {"columns": self.codes, **{name: values for name, values in numbers.items() if values is not None}}
-
-    def kept(self) -> Message:
-        """Return what the server keeps, from which `restored` makes these columns again."""
-        return {
-            "column_names": np.array(self.names),
-            "column_sites": np.array(self.sites),
-            "column_masks": self.masks,
-            **({} if self.union is None else {"columns_in_all": np.array(self.union)}),
-        }
-
-
 def restored(arrays: Message) -> Columns:
     """Return the columns from the arrays of `Columns.sent` and `Columns.kept`, as a finished result has them, too."""
     return Columns(
-        arrays["columns"],
-        tuple(arrays["column_names"].tolist()),
-        tuple(arrays["column_sites"].tolist()),
-        arrays["column_masks"],
         arrays.get("mean"),
         arrays.get("deviation"),
         arrays.get(FILL),
-        int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
+        codes=arrays["columns"],
+        names=tuple(arrays["column_names"].tolist()),
+        sites=tuple(arrays["column_sites"].tolist()),
+        masks=arrays["column_masks"],
+        union=int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
     )
 
 
-def gather(replies: Mapping[str, Message], *, sums: bool) -> Columns:
+def gather(replies: Mapping[str, Message]) -> Columns:
     """Return the union of the columns that the sites described.
 
     Raises:
-        JobFailed: sites hash with different salts, their columns fall into groups that share none, or `sums` are
-            asked for and no site that has a column could give them.
+        JobFailed: sites hash with different salts, or their columns fall into groups that share none.
     """
     sites = sorted(replies)
     _check_salts(replies)
@@ -123,20 +64,27 @@ def gather(replies: Mapping[str, Message], *, sums: bool) -> Columns:
     codes = np.array(list(names), dtype=np.int64)
     display = tuple(name or f"{HIDDEN}{number:016x}" for number, name in names.items())
     masks = np.stack([np.isin(codes, replies[site]["codes"]) for site in sites])
-    columns = Columns(codes, display, tuple(sites), masks)
+    columns = Columns(codes=codes, names=display, sites=tuple(sites), masks=masks)
     _check_connected(columns)
-    return _with_sums(columns, replies) if sums else columns
+    return columns
 
 
-def common(columns: Columns) -> Columns:
-    """Return the columns that all sites have, or raise JobFailed."""
-    everywhere: BoolArray = np.asarray(columns.masks.all(axis=0))
-    if not everywhere.any():
+def common(columns: Columns, sums: KnownSpread | None = None) -> tuple[Columns, KnownSpread | None]:
+    """Return the columns that all sites have, with their part of sums of all; raise JobFailed where there are none."""
+    chosen: BoolArray = np.asarray(columns.masks.all(axis=0))
+    if not chosen.any():
         raise JobFailed(
             f"no column is common to all sites: {_by_site(columns, range(len(columns.sites)))}. masked and proxy need columns "
             "in common between some sites only"
         )
-    return columns.only(everywhere)
+    shared = replace(
+        columns,
+        codes=columns.codes[chosen],
+        names=tuple(np.array(columns.names)[chosen].tolist()),
+        masks=columns.masks[:, chosen],
+        union=columns.union or len(columns.codes),
+    )
+    return shared, None if sums is None else KnownSpread(*(values[chosen] for values in sums))
 
 
 def sharing(columns: Columns) -> str:
@@ -234,8 +182,12 @@ def _by_site(columns: Columns, numbers: Iterable[int]) -> str:
     return some(parts, _SHOWN, "more sites")
 
 
-def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
-    """Return the columns with mean and standard deviation over the sites that gave sums (Chan, Golub, LeVeque 1983)."""
+def sums_of(columns: Columns, replies: Mapping[str, Message]) -> KnownSpread:
+    """Return mean and standard deviation of all columns over the sites that gave sums (Chan, Golub, LeVeque 1983).
+
+    Raises:
+        JobFailed: no site that has a column could give them.
+    """
     D = len(columns.codes)
     rows, mean, m2 = np.zeros(D), np.zeros(D), np.zeros(D)
     for site in columns.sites:
@@ -249,7 +201,9 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
         m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
         mean[has] += step * n / (rows[has] + n)
         rows[has] += n
-    return scaled(columns, KnownSpread(rows.astype(np.int64), mean, np.sqrt(m2 / np.maximum(rows, 1))))
+    spread = KnownSpread(rows.astype(np.int64), mean, np.sqrt(m2 / np.maximum(rows, 1)))
+    check_known(columns, spread)
+    return spread
 
 
 def by_column(replies: Mapping[str, Message], D: int) -> tuple[IntArray, FloatArray, FloatArray]:
@@ -276,13 +230,8 @@ def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
     return found
 
 
-def scaled(columns: Columns, spread: KnownSpread) -> Columns:
-    """Return the columns with mean and standard deviation, or raise JobFailed.
-
-    Args:
-        columns: who has which.
-        spread: of all rows, or known cells, of the sites that have a column; its `deviation` may be another divisor.
-    """
+def check_known(columns: Columns, spread: KnownSpread) -> None:
+    """Raise JobFailed where no site gave mean and deviation of a column."""
     if (unknown := np.flatnonzero(spread.counts == 0)).size:
         lacking = ", ".join(columns.names[j] for j in unknown[:_SHOWN])
         holders = ", ".join(np.array(columns.sites)[columns.masks[:, unknown].any(axis=1)][:_SHOWN].tolist())
@@ -290,10 +239,12 @@ def scaled(columns: Columns, spread: KnownSpread) -> Columns:
             f"no site has enough rows to disclose the mean of {lacking}: only {holders} has it, with fewer than {LEAST_ROWS} rows or "
             "min_count, or rows that their mean would give away. Leave such columns or sites out, or set scale=none"
         )
-    deviation = spread.deviation
-    if (small := np.flatnonzero((deviation > 0) & (deviation < LEAST_DEVIATION))).size:
+
+
+def check_divisors(columns: Columns, divisor: FloatArray) -> None:
+    """Raise JobFailed where rows would be divided by less than `LEAST_DEVIATION`."""
+    if (small := np.flatnonzero(divisor < LEAST_DEVIATION)).size:
         raise JobFailed(
             f"the standard deviation of {', '.join(columns.names[j] for j in small[:_SHOWN])} is below {LEAST_DEVIATION:g}; "
             "give such columns in a smaller unit, or leave them out"
         )
-    return replace(columns, mean=spread.mean, deviation=divisors_of(deviation))

@@ -11,8 +11,9 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.kernels import two_nearest
-from flareclust.features.scaling import FILL, OPEN_GAPS, as_clustered, nearest, of_directions, scaling_of
+from flareclust.features.scaling import OPEN_GAPS, as_clustered, nearest, of_directions, scaling_of
 from flareclust.protocol import cluster_arrays
+from flareclust.protocol.columns import FILL
 
 #: A row is far from a centroid beyond so many root mean square distances of its cluster. At most 1/9 of a cluster's rows are,
 #: whatever their distribution (Markov's inequality of the squared distances).

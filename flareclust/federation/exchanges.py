@@ -18,7 +18,8 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Message
 from flareclust.federation.checkpoint import Progress
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED, check_number_of_sites
-from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
+from flareclust.privacy.secure_aggregation.server import ServerSums, of_other_width, unusable
+from flareclust.protocol.replies import ALL
 from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import Schema, nbytes, plain

@@ -30,10 +30,10 @@ from flareclust.core import profiles as profile_sums
 from flareclust.core import shallow_tree
 from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.core.missing import profiles as known_profiles
-from flareclust.features.scaling import FILL
+from flareclust.protocol.columns import FILL
 from flareclust.federation.exchanges import Exchanges, refusal_texts
 from flareclust.preparation.settings import ColumnsParams, ScaledParams, TrimParams
-from flareclust.privacy.secure_aggregation.server import ALL
+from flareclust.protocol.replies import ALL
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.params import Params

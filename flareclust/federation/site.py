@@ -135,7 +135,7 @@ def answer(
     single = executor.without_rows()
     owner: object = single.member if line.of_member else single
     if line.phase is not None:
-        owner = line.phase(executor if line.phase.trusted else single)
+        owner = line.phase(executor.params, executor if line.phase.trusted else single)
     reply: Message = getattr(owner, line.step.method)(exchange.task, exchange.rows)
     for stage in (SchemaStage(), *reversed(gate)):
         reply = stage.after(asked, reply)

@@ -1,22 +1,32 @@
 """Quartiles and ranges of the columns (`scale` robust or range), from numbers of cells in bins that the server chooses."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from flareclust._foundation.errors import BadMessage
-from flareclust._foundation.typing import IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core import histograms
+from flareclust.core.histograms import Grid
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.preparation.settings import BY_BINS
-from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, real
-from flareclust.protocol.task import Task
+from flareclust.protocol.task import StepName, Task
 
 #: What asks for numbers of cells in bins: where the bins of each column begin, and their width.
-GRID = Schema(low="d", width=real("d", minimum=LEAST_DEVIATION))
+_GRID = Schema(low="d", width=real("d", minimum=LEAST_DEVIATION))
 
 #: What a site answers: cells of each column in each bin.
 IN_BINS = Schema(counts=counts("d b"))
 
+#: The steps that ask for them, the second where the bins of the first are too wide.
+STEPS = (StepName.BINNED, StepName.FINER_BINNED)
 
-def asked_grid(task: Task, scale: str, d: int) -> histograms.Grid:
+#: Least and largest value of each column by the schema of the tables, None where it does not say.
+Ranges = Sequence[Sequence[float] | None]
+
+
+def asked_grid(task: Task, scale: str, d: int) -> Grid:
     """Return the bins that a task asks about, of d columns.
 
     Raises:
@@ -27,11 +37,44 @@ def asked_grid(task: Task, scale: str, d: int) -> histograms.Grid:
         raise BadMessage(f"was asked for cells in bins, which scale={scale} does without")
     if task.round:
         raise BadMessage("was asked for cells in bins again; a job asks for them before the rounds")
-    asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
-    GRID.check(asked, {"d": d})
-    return histograms.Grid(**asked)
+    asked = {name: task.arrays[name] for name in _GRID.fields if name in task.arrays}
+    _GRID.check(asked, {"d": d})
+    return Grid(**asked)
 
 
-def cells_in_bins(rows: SiteRows, grid: histograms.Grid) -> IntArray:
-    """Return how many known cells of each column of the table (n, d) lie in each bin (d, b)."""
-    return histograms.binned(rows.table.X, grid, rows.context.min_count)
+# The server's side.
+
+
+def first_grid(scale: str, mean: FloatArray, divisor: FloatArray) -> Grid:
+    """Return the bins that are asked about first, around the means (d,) of the columns; `divisor` (d,) are their deviations."""
+    return histograms.grid_around(mean, divisor, histograms.REACH if scale == "robust" else histograms.WIDE_REACH)
+
+
+def finer_grid(scale: str, step: str, cells: IntArray, grid: Grid) -> Grid | None:
+    """Return the bins that are asked about next, by the cells in those of a step (d, b); None where these do."""
+    return histograms.finer(cells, grid) if scale == "robust" and step == StepName.BINNED else None
+
+
+def located(scale: str, ranges: Ranges | None, cells: IntArray, grid: Grid) -> tuple[FloatArray, FloatArray]:
+    """Return location and divisor of the columns, both (d,); NaN where the cells (d, b) of all sites do not say them.
+
+    That is of columns of which no site has enough known cells, and of those without an interquartile range.
+    """
+    if scale == "robust":
+        location, divisor = histograms.median_and_range(cells, grid)
+    else:
+        low, high = stated(ranges, len(cells))
+        first, last = histograms.outermost(cells, grid)
+        location = np.where(np.isnan(low), first, low)
+        divisor = np.where(np.isnan(low), last, high) - location
+    usable = (cells.sum(axis=1) > 0) & (divisor > 0)
+    return np.where(usable, location, np.nan), np.where(usable, divisor, np.nan)
+
+
+def stated(ranges: Ranges | None, d: int) -> tuple[FloatArray, FloatArray]:
+    """Return least and largest value of each column (d,) by the schema, NaN where it does not say."""
+    ranges = ranges or [None] * d
+    if len(ranges) != d:
+        return np.full(d, np.nan), np.full(d, np.nan)
+    low, high = np.array([(np.nan, np.nan) if one is None else one for one in ranges], dtype=np.float64).T
+    return low, high

@@ -7,24 +7,39 @@ site has, of the rows and of what the server sends. The server sends NaN for an 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import histograms
 from flareclust.core.disclosure import factor
 from flareclust.core.local import Sendable, without_remainder
+from flareclust.core.scaling import divisors_of, pooled_known_spread
 from flareclust.data.tables import Table
 from flareclust.features import alignment
-from flareclust.features.columns import LEAST_DEVIATION
-from flareclust.preparation.bins import IN_BINS, asked_grid
+from flareclust.features.columns import (
+    LEAST_DEVIATION,
+    by_column,
+    check_divisors,
+    check_known,
+    common,
+    gather,
+    spreads,
+    sums_of,
+)
+from flareclust.preparation.bins import IN_BINS, Ranges, asked_grid
+from flareclust.preparation.scale import Measured, ScalingPhase
 from flareclust.preparation.settings import BY_BINS, ColumnsParams, Shown
+from flareclust.preparation.units import ColumnFacts, log_before_rounds, odd_between_sites, of_described, of_known
+from flareclust.protocol.columns import FILL, Columns
 from flareclust.protocol.groups import GROUPS, rounded_spread
+from flareclust.protocol.replies import ALL
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, real
-from flareclust.protocol.stages import Phase, SiteExchange, Stage
+from flareclust.protocol.stages import SiteExchange, Stage
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
@@ -38,18 +53,18 @@ _SCALING, _FILLING = Schema(mean="D", deviation=real("D", minimum=LEAST_DEVIATIO
 CARRIED = ("columns", *_SCALING.fields, *_FILLING.fields)
 
 
-class Description(Phase):
+class Description(ScalingPhase):
     """Asks for the names of the columns, their location and spread, and numbers of cells in bins."""
 
     params: ColumnsParams
 
     steps = MappingProxyType(
         {
-            StepName.DESCRIBE: Step(alignment.DESCRIPTION, "describe", as_is=True),
-            StepName.MOMENTS: Step(GROUPS, "moments", jobs="secure", as_is=True),
-            StepName.KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, as_is=True),
-            StepName.BINNED: Step(IN_BINS, "bins", summed=True, as_is=True),
-            StepName.FINER_BINNED: Step(IN_BINS, "bins", summed=True, as_is=True),
+            StepName.DESCRIBE: Step(alignment.DESCRIPTION, "describe", "described", as_is=True),
+            StepName.MOMENTS: Step(GROUPS, "moments", "measured", jobs="secure", as_is=True),
+            StepName.KNOWN_MOMENTS: Step(GROUPS, "known_moments", "measured", summed=True, as_is=True),
+            StepName.BINNED: Step(IN_BINS, "bins", "merge_bins", summed=True, as_is=True),
+            StepName.FINER_BINNED: Step(IN_BINS, "bins", "merge_bins", summed=True, as_is=True),
         }
     )
 
@@ -92,6 +107,98 @@ class Description(Phase):
         own = histograms.Grid(*(values[has] for values in grid))
         found[has] = histograms.binned(X, own, rows.context.min_count)
         return {"counts": found}
+
+    # ---- the server's side ----
+
+    def begin(self) -> Round[Measured]:
+        """Ask the sites for their columns."""
+        return Round(step=StepName.DESCRIBE, state=Measured())
+
+    def described(self, round_: Round[Measured], replies: Mapping[str, Message], rng: object) -> Round[Any]:
+        """Form the union of the columns, and ask for their moments where these are needed and have not come."""
+        p = self.params
+        fills, by_bins = p.missing == "mean", p.scale in BY_BINS
+        needs_sums = fills or p.scale != "none" or p.shown == "imputed"
+        columns = gather(replies)
+        numbers = {
+            "columns": float(len(columns.codes)),
+            "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),
+            "columns_of_one_site": float((columns.masks.sum(axis=0) == 1).sum()),
+        }
+        facts = ColumnFacts()
+        if p.missing != "refuse":
+            facts = replace(facts, rows_by_site=np.array([int(replies[site]["rows"]) for site in columns.sites]))
+        asks = needs_sums and (fills or by_bins or self.secure)
+        sums = None if asks or not needs_sums else sums_of(columns, replies)
+        if p.shown == "common":
+            columns, sums = common(columns, sums)
+        if asks:
+            step = StepName.KNOWN_MOMENTS if fills or by_bins else StepName.MOMENTS
+            return Round(diagnostics=numbers, state=Measured(columns, facts=facts), step=step, columns=columns)
+        if sums is None:
+            return Round(done=True, diagnostics=numbers, columns=columns, state=facts)
+        facts = self._compared(columns, facts, of_described(columns, replies))
+        ended = self.scaled(Measured(columns, sums.mean, sums.deviation, facts))
+        if p.scale == "standard" and p.shown == "own":
+            ended = replace(ended, state=replace(facts, site_spread=spreads(ended.columns, replies)))
+        return replace(ended, diagnostics=numbers)
+
+    def measured(self, round_: Round[Measured], replies: Mapping[str, Message], rng: object) -> Round[Any]:
+        """Return what follows mean and standard deviation of the columns."""
+        columns, facts = round_.state.columns, round_.state.facts
+        spread = pooled_known_spread(*by_column(replies, len(columns.codes)))
+        check_known(columns, spread)
+        if ALL not in replies:
+            facts = self._compared(columns, facts, of_known(columns, replies))
+        if self.params.missing == "mean":
+            assert facts.rows_by_site is not None
+            rows = facts.rows_by_site
+            if ALL not in replies:  # a site that has refused since gave no cells
+                rows = rows * np.isin(columns.sites, list(replies))
+            missing = np.maximum(rows @ columns.masks - spread.counts, 0)
+            facts, columns = replace(facts, rows_by_site=rows, missing_cells=missing), replace(columns, fill=spread.mean)
+        if self.params.scale in BY_BINS and self.params.shown == "imputed":
+            columns = replace(columns, fill=spread.mean)
+        return self.scaled(Measured(columns, spread.mean, spread.deviation, facts))
+
+    def scaled(self, state: Measured) -> Round[Any]:
+        """Return what follows; where columns are not scaled, their means stand in the places of those that a site lacks."""
+        if self.params.shown == "imputed" and self.params.scale == "none":
+            assert state.deviation is not None
+            unscaled = replace(state, columns=replace(state.columns, scales=False))
+            return self.ended(unscaled, state.mean, divisors_of(state.deviation))
+        return super().scaled(state)
+
+    def groups(self, columns: Columns, d: int) -> list[list[int]]:
+        """Return the columns of each category; raise JobFailed where no site has any of one, and none hides names."""
+        found = []
+        for group in self.params.categories or []:
+            own = [j for j, name in enumerate(columns.names) if name in group]
+            if not own and not any(name.startswith(alignment.HIDDEN) for name in columns.names):
+                raise JobFailed(
+                    f"no site has a column {' or '.join(map(repr, group))}, which categories name; correct them"
+                )
+            found.append(own)
+        return found
+
+    def with_categories(self, columns: Columns, mean: FloatArray, deviation: FloatArray) -> Columns:
+        """Return the columns with those of each category scaled together, where columns are scaled."""
+        return columns if self.params.scale == "none" else super().with_categories(columns, mean, deviation)
+
+    def ranges(self, columns: Columns) -> Ranges:
+        """Return least and largest value of each column by the schema, None where it does not say."""
+        ranges = self.params.table_ranges or {}
+        return [ranges.get(name) for name in columns.names]
+
+    def check(self, columns: Columns, divisor: FloatArray) -> None:
+        """Raise JobFailed where a column varies too little."""
+        check_divisors(columns, divisor)
+
+    def _compared(self, columns: Columns, facts: ColumnFacts, own: ColumnFacts) -> ColumnFacts:
+        """Return what is kept of the sites' own columns, after a warning of those that are odd at one of them."""
+        valued = [name for group in self.params.categories or [] for name in group]
+        log_before_rounds(odd_between_sites(own.arrays(), columns.names, np.isin(columns.names, valued)))
+        return replace(own, rows_by_site=facts.rows_by_site)
 
 
 @dataclass(frozen=True)
@@ -139,7 +246,7 @@ class OwnColumns(Stage):
             raise Refusal(f"has {len(has)} of the {D} columns that the others have in common")
         if self.shown != "imputed":
             return X, has
-        fill = sent.get(alignment.FILL, sent["mean"])
+        fill = sent.get(FILL, sent["mean"])
         if self.scaled:
             fill = (fill - sent["mean"]) / sent["deviation"]
         filled = np.tile(fill, (len(X), 1))

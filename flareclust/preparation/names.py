@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.typing import Message
 from flareclust.features import alignment
+from flareclust.preparation.settings import NamesParams, ScaledParams
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.stages import Phase
 from flareclust.protocol.steps import Step
@@ -28,3 +30,12 @@ class ColumnNames(Phase):
     def names(self, task: Task, rows: SiteRows) -> Message:
         """Return hashes of the names of the columns."""
         return alignment.hashed_names(rows.table)
+
+    def begin(self) -> Round[Any] | None:
+        """Ask where the job compares names."""
+        compares = isinstance(self.params, NamesParams | ScaledParams) and self.params.compare != "none"
+        return Round(step=StepName.NAMES) if compares else None
+
+    def merge(self, round_: Round[Any], replies: Mapping[str, Message], rng: object) -> Round[Any]:
+        """End: the schema has refused the sites at odds."""
+        return Round(done=True)

@@ -12,7 +12,8 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.features.columns import LEAST_DEVIATION
-from flareclust.features.scaling import FILL, filled
+from flareclust.features.scaling import filled
+from flareclust.protocol.columns import FILL
 from flareclust.preparation.categories import Modes
 from flareclust.preparation.different import CARRIED, OwnColumns
 from flareclust.preparation.settings import (

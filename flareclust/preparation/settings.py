@@ -59,7 +59,7 @@ PARTIAL = "partial"
 BY_BINS = ("robust", "range")
 
 
-class _ScaleParams(ClusteringParams):
+class ScaleParams(ClusteringParams):
     """The parameter of algorithms that can scale columns."""
 
     scale: Annotated[str, OneOf(SCALE)] = both(
@@ -69,7 +69,7 @@ class _ScaleParams(ClusteringParams):
     )
 
 
-class ScaledParams(_ScaleParams):
+class ScaledParams(ScaleParams):
     """Parameters of algorithms that can scale columns, for sites with the same ones."""
 
     missing: Annotated[str, OneOf(MISSING)] = both(
@@ -237,7 +237,7 @@ def by_direction(params: Params) -> bool:
 Shown = Literal["own", "common", "imputed"]
 
 
-class ColumnsParams(_ScaleParams):
+class ColumnsParams(ScaleParams):
     """Parameters of algorithms for sites with different columns."""
 
     shown: ClassVar[Shown] = "own"

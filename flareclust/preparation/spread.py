@@ -1,23 +1,38 @@
 """Location and spread of the columns of sites that have the same ones, before rows are filled and scaled by those of all sites."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust._foundation.errors import Refusal
-from flareclust._foundation.typing import Message
+from flareclust._foundation.errors import JobFailed, Refusal
+from flareclust._foundation.typing import BoolArray, FloatArray, Message
 from flareclust.core import categories as category_columns
-from flareclust.core.scaling import known_spread
-from flareclust.preparation.bins import IN_BINS, asked_grid, cells_in_bins
+from flareclust.core.histograms import binned
+from flareclust.core.scaling import known_spread, pooled_known_spread, pooled_spread
+from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
+from flareclust.preparation.bins import IN_BINS, Ranges, asked_grid
+from flareclust.preparation.categories import weighted
 from flareclust.preparation.rows import check_usable
-from flareclust.preparation.settings import ModesParams, ScaledParams
-from flareclust.preparation.units import ODD, odd_columns
+from flareclust.preparation.scale import Measured, ScalingPhase
+from flareclust.preparation.settings import ModesParams, ScaledParams, by_direction
+from flareclust.preparation.units import (
+    ODD,
+    ColumnFacts,
+    log_before_rounds,
+    odd_between_sites,
+    odd_columns,
+    of_sites,
+    pooled_message,
+)
+from flareclust.protocol.columns import SAME, Columns
 from flareclust.protocol.groups import GROUPS, rounded_spread
+from flareclust.protocol.replies import ALL
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, index, real
-from flareclust.protocol.stages import Phase
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
@@ -35,18 +50,18 @@ _KNOWN = Schema(
 )
 
 
-class ColumnSpreads(Phase):
+class ColumnSpreads(ScalingPhase):
     """Asks for location and spread of the columns, and where quartiles or ranges are needed for numbers of cells in bins."""
 
     params: ScaledParams
 
     steps = MappingProxyType(
         {
-            StepName.SCALES: Step(GROUPS, "scales", summed=True, as_is=True),
-            StepName.KNOWN_SCALES: Step(_KNOWN, "known_scales", summed=True, as_is=True),
-            StepName.ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", as_is=True),
-            StepName.BINNED: Step(IN_BINS, "bins", summed=True, as_is=True),
-            StepName.FINER_BINNED: Step(IN_BINS, "bins", summed=True, as_is=True),
+            StepName.SCALES: Step(GROUPS, "scales", "measured", summed=True, as_is=True),
+            StepName.KNOWN_SCALES: Step(_KNOWN, "known_scales", "measured", summed=True, as_is=True),
+            StepName.ODD_COLUMNS: Step(ODD, "odd_columns", "odd_counted", jobs="secure", as_is=True),
+            StepName.BINNED: Step(IN_BINS, "bins", "merge_bins", summed=True, as_is=True),
+            StepName.FINER_BINNED: Step(IN_BINS, "bins", "merge_bins", summed=True, as_is=True),
         }
     )
 
@@ -92,7 +107,7 @@ class ColumnSpreads(Phase):
         check_usable(self.params, rows.table.X)
         grid = asked_grid(task, self.params.scale, rows.table.X.shape[1])
         rows.check_sums()
-        return {"counts": cells_in_bins(rows, grid)}
+        return {"counts": binned(rows.table.X, grid, rows.context.min_count)}
 
     def _check(self, rows: SiteRows) -> None:
         """Raise Refusal where the algorithm could not use the rows, or categories of which modes are taken are not columns of 0 and 1."""
@@ -106,3 +121,107 @@ class ColumnSpreads(Phase):
             raise Refusal(
                 "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
             )
+
+    # ---- the server's side ----
+
+    def begin(self) -> Round[Measured] | None:
+        """Ask where columns are filled, scaled or compared."""
+        p = self.params
+        weighs = isinstance(p, ModesParams) and bool(p.categories)
+        if p.scale == "none" and p.missing == "refuse" and p.compare != "spread" and not weighs:
+            return None
+        return Round(step=StepName.SCALES if p.missing == "refuse" else StepName.KNOWN_SCALES, state=Measured())
+
+    def measured(self, round_: Round[Measured], replies: Mapping[str, Message], rng: object) -> Round[Any]:
+        """Return what follows location and spread of all sites' columns."""
+        state = (_of_known if round_.step == StepName.KNOWN_SCALES else _of_all)(replies)
+        if ALL not in replies:
+            return self._compared(state)
+        # Nobody but a site itself can compare it.
+        total, d = replies[ALL], len(state.mean)  # type: ignore[arg-type]
+        return Round(pooled_message(total, self._valued(d)), state=state, step=StepName.ODD_COLUMNS)
+
+    def odd_counted(self, round_: Round[Measured], replies: Mapping[str, Message], rng: object) -> Round[Any]:
+        """Return what follows the numbers of sites with odd columns."""
+        state = round_.state
+        return self._compared(replace(state, facts=replace(state.facts, odd_sites=replies[ALL]["odd"])))
+
+    def _compared(self, state: Measured) -> Round[Any]:
+        """Log before the first round what the result's warnings will say, of columns by number: names are not known here."""
+        assert state.deviation is not None
+        d = len(state.deviation)
+        names = [f"column {j + 1} of {d}" for j in range(d)]
+        found = odd_between_sites(state.facts.arrays(), names, self._valued(d))
+        widest = outweighing(names, state.deviation)
+        unscaled = self.params.scale == "none" and not self.params.categories and not by_direction(self.params)
+        if unscaled and widest is not None:
+            found.append(decides_distances(widest, "scale=standard"))
+        log_before_rounds(found)
+        return self.scaled(state)
+
+    def groups(self, columns: Columns, d: int) -> list[list[int]]:
+        """Return the columns of each category; raise JobFailed where rows have fewer columns, d."""
+        groups = self.params.categories or []
+        if any(column >= d for group in groups for column in group):
+            raise JobFailed(f"categories name columns that rows of {d} columns do not have; they are counted from 0")
+        return groups
+
+    def ranges(self, columns: Columns) -> Ranges | None:
+        """Return least and largest value of each column by the schema."""
+        return self.params.table_ranges
+
+    def with_categories(self, columns: Columns, mean: FloatArray, deviation: FloatArray) -> Columns:
+        """Return the columns with those of each category scaled together, or weighted where modes are taken."""
+        p = self.params
+        if isinstance(p, ModesParams) and p.categories:
+            return weighted(columns, self.groups(columns, len(mean)), p.gamma, deviation)
+        if isinstance(p, ModesParams) or columns.deviation is None:
+            return columns
+        return super().with_categories(columns, mean, deviation)
+
+    def check(self, columns: Columns, divisor: FloatArray) -> None:
+        """Raise JobFailed where a column varies too little."""
+        if (divisor < LEAST_DEVIATION).any():
+            raise JobFailed(
+                f"the standard deviation of a column is below {LEAST_DEVIATION:g}; give such columns in a smaller unit, or leave them out"
+            )
+
+    def _valued(self, d: int) -> BoolArray:
+        """Return which of d columns are values of categories (d,): they have no units, and may be rare at one site."""
+        return category_columns.in_categories(self.groups(SAME, d), d)
+
+
+def _of_all(replies: Mapping[str, Message]) -> Measured:
+    """Return mean and deviation of all rows, and what is kept of the sites; of a total there is nothing to keep."""
+    groups = {site: reply for site, reply in replies.items() if len(reply["counts"])}
+    if not groups:
+        raise JobFailed("no site has enough rows to disclose the means of its columns; leave out scale")
+    rows = np.array([float(reply["counts"][0]) for reply in groups.values()])
+    means, m2 = (np.concatenate([reply[name] for reply in groups.values()]) for name in ("centroids", "m2"))
+    spread, facts = pooled_spread(rows, means, m2), ColumnFacts()
+    if len(replies) > 1:
+        cells = np.broadcast_to(rows[:, None], means.shape).astype(np.int64)
+        facts = of_sites(list(groups), cells, means, np.sqrt(m2 / rows[:, None]))
+    return Measured(SAME, spread.mean, spread.deviation, facts)
+
+
+def _of_known(replies: Mapping[str, Message]) -> Measured:
+    """Return the same over the known cells, what gaps are filled with, and how many there are."""
+    groups = {site: reply for site, reply in replies.items() if len(reply["counts"])}
+    if not groups:
+        raise JobFailed("no site has enough known cells to disclose the means of its columns; leave out missing=mean")
+    cells, means, m2 = (
+        np.concatenate([reply[name] for reply in groups.values()]) for name in ("counts", "centroids", "m2")
+    )
+    spread = pooled_known_spread(cells, means, m2)
+    if (spread.counts == 0).any():
+        raise JobFailed(
+            f"column {int((spread.counts == 0).argmax()) + 1}: no site has enough known cells to disclose their mean; leave the column out"
+        )
+    rows, facts = np.array([int(reply["rows"]) for reply in groups.values()]), ColumnFacts()
+    if len(replies) > 1:
+        few, own = cells == 0, np.sqrt(m2 / np.maximum(cells, 1))
+        facts = of_sites(list(groups), cells, np.where(few, np.nan, means), np.where(few, np.nan, own))
+    missing = np.maximum(rows[:, None] - cells, 0).sum(axis=0)
+    facts = replace(facts, missing_cells=missing, rows_in_all=int(rows.sum()))
+    return Measured(Columns(fill=spread.mean), spread.mean, spread.deviation, facts)

@@ -1,22 +1,29 @@
-"""What a site finds odd about its columns, where secure sums let nobody compare sites: it takes its own part out of the totals.
+"""Columns that are odd at a site beside those of the others, as in another unit: what the server keeps to say so, and what sites do.
 
-The rule is that of the server without secure sums (`flareclust.evaluation.agreement`). The server gets the number of sites by
-column and oddity, masked as every sum; the site's own log names the columns.
+The server compares the sites' means and deviations where it knows these of each. With secure sums nobody can compare sites, but
+each takes its own part out of the totals: the server gets the number of sites by column and oddity, masked as every sum, and the
+site's own log names the columns. The rule is the same (`flareclust.evaluation.agreement`).
 """
 
 import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage
-from flareclust._foundation.typing import BoolArray, Message
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.core.disclosure import rounded
-from flareclust.core.scaling import KnownSpread
+from flareclust.core.scaling import KnownSpread, Spread
+from flareclust.core.scaling import rounded as rounded_spread
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement
 from flareclust.evaluation.units import ODDITIES, Odd
 from flareclust.features import alignment
+from flareclust.features.columns import by_column
 from flareclust.protocol.groups import MEAN, ROWS, SPREAD
+from flareclust.protocol.columns import Columns
+from flareclust.protocol.rounds import State
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.task import Task
@@ -81,3 +88,102 @@ def _spread(group: Message) -> KnownSpread:
     mean, m2 = group[MEAN][0], group[SPREAD][0]
     cells = np.broadcast_to(group[ROWS][0], mean.shape).astype(np.int64)
     return KnownSpread(cells, mean, np.sqrt(m2 / np.maximum(cells, 1)))
+
+
+# The server's side.
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnFacts(State):
+    """What the server learnt of the sites' columns before the rounds; kept with the result, for warnings.
+
+    Attributes:
+        scaled_sites: names of the m sites whose replies came one by one.
+        site_cells: numbers of known cells of their columns (m, d).
+        site_means, site_deviations: of these (m, d), NaN where a site lacks the column or knows too few cells.
+        odd_sites: with secure sums in their place, the number of sites by column and what is odd about it (d, u).
+        missing_cells: where rows may have missing cells, those of each column at all sites together (d,).
+        rows_in_all: and the number of rows.
+        rows_by_site: of different columns, the rows of the sites that take part (m,).
+        site_spread: of different columns, the squared deviations of each site's rows from their mean, in scaled units (m,).
+    """
+
+    scaled_sites: Array | None = None
+    site_cells: IntArray | None = None
+    site_means: FloatArray | None = None
+    site_deviations: FloatArray | None = None
+    odd_sites: IntArray | None = None
+    missing_cells: IntArray | None = None
+    rows_in_all: int | None = None
+    rows_by_site: IntArray | None = None
+    site_spread: FloatArray | None = None
+
+
+def of_sites(names: list[str], cells: IntArray, means: FloatArray, deviations: FloatArray) -> ColumnFacts:
+    """Return what is kept of the sites' own columns."""
+    return ColumnFacts(np.array(names), cells, means, deviations)
+
+
+def of_described(columns: Columns, replies: Mapping[str, Message]) -> ColumnFacts:
+    """Return the same of sites with different columns, rounded, from what they sent of these.
+
+    Args:
+        columns: of the federation, D of them.
+        replies: to the step `describe`, by site.
+    """
+    cells = np.zeros(columns.masks.shape, dtype=np.int64)
+    means, deviations = np.full((2, *cells.shape), np.nan)
+    for i, reply in enumerate(replies[site] for site in columns.sites):
+        if len(reply["m2"]):
+            positions = alignment.places(columns.codes, reply["codes"])
+            has, own = positions >= 0, positions[positions >= 0]
+            n = cells[i, has] = int(reply["rows"])
+            _, means[i, has], deviations[i, has] = rounded_spread(Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n)))
+    return of_sites(list(columns.sites), cells, means, deviations)
+
+
+def of_known(columns: Columns, replies: Mapping[str, Message]) -> ColumnFacts:
+    """Return the same from what they sent of the known cells of their columns, D in all."""
+    cells, means, m2 = by_column(replies, len(columns.codes))
+    found = np.full((2, *cells.shape), np.nan)
+    for i, j in np.argwhere(cells > 0).tolist():
+        n = int(cells[i, j])
+        _, *found[:, i, [j]] = rounded_spread(Spread(n, means[i, [j]], np.sqrt(m2[i, [j]] / n)))
+    return of_sites(list(replies), cells, *found)
+
+
+def odd_between_sites(
+    arrays: Message,
+    names: Sequence[str],
+    left_out: BoolArray,
+    absent: Collection[str] = (),
+    dates: Collection[str] = (),
+) -> list[str]:
+    """Return a sentence for each column that is odd at a site, or with secure sums at a number of sites.
+
+    Args:
+        arrays: of a result, or `ColumnFacts.arrays`.
+        names: of the columns (d,).
+        left_out: columns that are not compared (d,), as those of categories: they have no units.
+        absent: sites that are not compared.
+        dates: the columns of days since 1970-01-01.
+    """
+    if "odd_sites" in arrays:
+        return agreement.counted_oddities(arrays["odd_sites"], names)
+    if "site_cells" not in arrays:
+        return []
+    sites = arrays["scaled_sites"].tolist()
+    present = np.array([site not in absent for site in sites])
+    cells, means, deviations = (
+        arrays[name][np.ix_(present, ~left_out)] for name in ("site_cells", "site_means", "site_deviations")
+    )
+    compared = [name for name, leave in zip(names, left_out.tolist(), strict=True) if not leave]
+    return agreement.unit_warnings(
+        [site for site in sites if site not in absent], cells, means, deviations, compared, dates
+    )
+
+
+def log_before_rounds(sentences: Sequence[str]) -> None:
+    """Log warnings about columns before the first round; the result has them, too, with the columns' names."""
+    for sentence in sentences:
+        _log.warning("%s", sentence)

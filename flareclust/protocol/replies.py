@@ -12,6 +12,9 @@ from flareclust.core.chunks import pieces
 from flareclust.protocol.batch import Batch, Messages
 from flareclust.protocol.schema import SECONDS, Schema, plain
 
+#: Stands in the place of a site's name for the one reply that the totals of secure sums make.
+ALL = "all sites"
+
 
 @dataclass(frozen=True)
 class SiteReply:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flareclust._foundation.typing import Message
 from flareclust.data.tables import Table
 from flareclust.protocol.params import Params
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
@@ -16,26 +17,42 @@ if TYPE_CHECKING:
 
 
 class Phase:
-    """A part of a job with steps of its own, such as the preparation of columns or the assessment.
+    """A part of a job with steps of its own, such as the preparation of columns or the assessment, at a site or at the server.
+
+    A step's `method` answers at a site: (task, rows) -> arrays. Before the rounds, its `merge` is the server's:
+    (round, replies, rng) -> next round; the phase is over with a round that is done, which has the columns of the job.
 
     Attributes:
-        steps: what sites are asked for, and which methods answer: (task, rows) -> arrays.
-        executor: the site's side of the algorithm.
-        params: the settings of the job.
+        steps: what sites are asked for.
         trusted: whether it gets the executor itself, which holds the site's rows and keys; others get a copy without these.
+        params: the settings of the job.
+        executor: at a site, its side of the algorithm.
+        secure: at the server, whether sums come as totals over all sites.
     """
 
     steps: ClassVar[Mapping[str, Step]]
     trusted: ClassVar[bool] = False
     params: Params
 
-    def __init__(self, executor: "ClusteringExecutor") -> None:
-        self.executor, self.params = executor, executor.params
+    def __init__(
+        self, params: Params, executor: "ClusteringExecutor | None" = None, *, secure: bool = False
+    ) -> None:
+        self.params, self._executor, self.secure = params, executor, secure
+
+    @property
+    def executor(self) -> "ClusteringExecutor":
+        """Return the site's side of the algorithm."""
+        assert self._executor is not None, "a server has no executor"
+        return self._executor
 
     @classmethod
     def steps_of(cls, executor: "type[ClusteringExecutor]") -> Mapping[str, Step]:
         """Return the steps that jobs of an algorithm have; none where its jobs are without this phase."""
         return cls.steps
+
+    def begin(self) -> Round[Any] | None:
+        """Return the server's first question before the rounds; None where the job's settings ask for nothing."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,26 @@ class Step:
 
     Attributes:
         schema: the arrays of a reply; exactly these leave a site.
-        method: name of the method (task, rows) -> arrays, of the executor or of the phase that has the step.
+        method: name of the site's method (task, rows) -> arrays, of the executor or of the phase that has the step.
+        merge: name of the server's method (round, replies, rng) -> next round, of the aggregator or of the phase.
         summed: whether replies are sums over rows, which secure aggregation can mask.
         jobs: which jobs ask for it: all of them, those with secure sums only (it then leaves masked only), or those without.
         as_is: whether it is about the columns as they are: rows are not prepared for the algorithm.
         counted: whether replies are about groups of rows that, with secure sums, must be large enough in total, not at each
             site. Sites are asked for the numbers of rows first, by the step `counts_of(name)`.
         public: whether a reply holds nothing that is computed from rows.
+        counts: whether the exchange is a round of its own, by whose number sites draw; not where it is a part of one.
     """
 
     schema: Schema
     method: str = "local"
+    merge: str = "merge"
     summed: bool = False
     jobs: Literal["all", "secure", "plain"] = "all"
     as_is: bool = False
     counted: bool = False
     public: bool = False
+    counts: bool = True
 
     @property
     def maskable(self) -> bool:

@@ -19,9 +19,7 @@ import numpy as np
 
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import IntArray
-from flareclust.aggregators.described import ROWS_BY_SITE
-from flareclust.aggregators.odd_columns import odd_between_sites
-from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
+from flareclust.preparation.units import odd_between_sites
 from flareclust.data.cells import DAYS
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement, criteria
@@ -45,7 +43,7 @@ _COVERED_UNDER_POLICY, _COVERED = 0.99, 0.9
 _MOST_NAMED = 5
 
 #: Arrays of a result whose entries add up to rows that the sites reported.
-_REPORTED = ("received_counts", "counts", ROWS_IN_ALL)
+_REPORTED = ("received_counts", "counts", "rows_in_all")
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 _OVERLAP = 10.0
@@ -221,8 +219,8 @@ class Ended:
             for site, rows in prepared.sites.items()
             if isinstance(rows, Table) and site not in absent
         }
-        if ROWS_BY_SITE in outcome.arrays and self.experiment.policy is None:  # left out by the job, not in reading
-            sites, numbers = outcome.arrays["column_sites"].tolist(), outcome.arrays[ROWS_BY_SITE].tolist()
+        if "rows_by_site" in outcome.arrays and self.experiment.policy is None:  # left out by the job, not in reading
+            sites, numbers = outcome.arrays["column_sites"].tolist(), outcome.arrays["rows_by_site"].tolist()
             described = {site: n for site, n in zip(sites, numbers, strict=True) if site in outcome.labels}
             rows = {site: (n, len(outcome.labels[site])) for site, n in described.items()}
             by_site |= {site: (of - n, of) for site, (n, of) in rows.items() if n < of}
@@ -241,10 +239,10 @@ class Ended:
         """Give columns that sites may not mean alike, and one that decides the distances where nothing was scaled."""
         arrays, prepared, d = self.outcome.arrays, self.prepared, self.outcome.centroids.shape[1]
         names = self.names or tuple(f"column {j + 1}" for j in range(d))
-        if MISSING_CELLS in arrays:
-            rows = arrays[ROWS_IN_ALL] if ROWS_IN_ALL in arrays else arrays[ROWS_BY_SITE] @ arrays["column_masks"]
+        if "missing_cells" in arrays:
+            rows = arrays["rows_in_all"] if "rows_in_all" in arrays else arrays["rows_by_site"] @ arrays["column_masks"]
             yield from filter(
-                None, [agreement.missing_cells(names, arrays[MISSING_CELLS], rows, left_open=OPEN_GAPS in arrays)]
+                None, [agreement.missing_cells(names, arrays["missing_cells"], rows, left_open=OPEN_GAPS in arrays)]
             )
         # Columns of categories go by number, or by name where sites have different columns.
         valued = {column for group in prepared.params.get("categories") or () for column in group}

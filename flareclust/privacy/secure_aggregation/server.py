@@ -11,10 +11,6 @@ from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.sizes import total_sizes
 
-#: Stands in the place of a site's name for the one reply that the totals make.
-ALL = "all sites"
-
-
 class ServerSums:
     """The sites whose numbers are added up, from their keys on.
 

@@ -11,7 +11,7 @@ from flareclust.aggregators.proxy import ProxyAggregator, attract, generate_prox
 from flareclust.core.agglomeration import cut
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
-from flareclust.features.columns import Columns
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, names, run, tables

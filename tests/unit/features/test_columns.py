@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust.data.tables import Table
 from flareclust.features import alignment
-from flareclust.features.columns import Columns, by_site, common, gather, in_common, restored, sharing
+from flareclust.features.columns import by_site, common, gather, in_common, restored, sharing
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.schema import Schema
 from tests.examples import examples
 

@@ -1,0 +1,145 @@
+"""Splitting clusters of k-means from totals alone: to leave a local optimum, where two others are joined, or to make a start.
+
+Source: split and merge moves as in Ball and Hall (1965), ISODATA, and Ueda, Nakano, Ghahramani, Hinton (2000), SMEM
+algorithm for mixture models. Everything follows from totals over rows: number, mean and squared deviations by cluster.
+
+Readings:
+1. The cluster with the largest sum of squares is split along its column of largest variance, one standard deviation to
+   either side of its mean.
+2. The pair is joined that adds least to the sum of squares, n_a n_b / (n_a + n_b) |mean_a - mean_b|^2 (Ward 1963), and
+   that the split cluster is not one of. A cluster without rows costs nothing.
+3. Four proposals: the best move; the best two; the second best cluster split; the second best pair joined.
+"""
+
+from collections.abc import Sequence
+from math import ceil, pi
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, IntArray
+
+#: Moves, rank of the first cluster that is split, and rank of the first pair that is joined, of each proposal.
+_PROPOSALS = ((1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1))
+
+#: The most solutions that `proposals` returns.
+_MOST_PROPOSALS = len(_PROPOSALS)
+
+
+class Totals(NamedTuple):
+    """What is known of all rows by cluster, for one solution.
+
+    Attributes:
+        counts: rows (k,).
+        means: (k, d), the centroid itself where a cluster has no rows.
+        m2: squared deviations from the mean by column (k, d).
+    """
+
+    counts: IntArray
+    means: FloatArray
+    m2: FloatArray
+
+
+def mean_square(centroids: FloatArray, totals: Totals) -> float:
+    """Return the mean squared distance of the rows to their centroids (k, d); infinite without rows."""
+    rows = totals.counts.sum()
+    if not rows:
+        return float("inf")
+    within = totals.m2.sum() + totals.counts @ ((totals.means - centroids) ** 2).sum(axis=1)
+    return float(within / rows)
+
+
+def proposals(totals: Totals) -> list[FloatArray]:
+    """Return different solutions (k, d) one or two moves away, at most `_MOST_PROPOSALS`; none where no move is possible."""
+    found: list[FloatArray] = []
+    for moves, cluster, pair in _PROPOSALS:
+        proposed = _moved(totals, moves, cluster, pair)
+        if proposed is not None and not any(np.array_equal(proposed, other) for other in found):
+            found.append(proposed)
+    return found
+
+
+def _moved(totals: Totals, moves: int, cluster: int, pair: int) -> FloatArray | None:
+    """Return the centroids after so many moves, each about clusters of its own; None where the first is not possible."""
+    counts, centroids, squares = totals.counts.astype(np.float64), totals.means.copy(), totals.m2.sum(axis=1)
+    free = np.ones(len(counts), dtype=bool)
+    for move in range(moves):
+        splittable = np.argsort(np.where(free & (squares > 0), -squares, np.inf), kind="stable")
+        splittable = splittable[: np.count_nonzero(free & (squares > 0))]
+        rank = cluster if move == 0 else 0
+        if rank >= len(splittable):
+            return centroids if move else None
+        r = int(splittable[rank])
+        free[r] = False
+        joined = _cheapest(counts, centroids, np.flatnonzero(free), pair if move == 0 else 0)
+        if joined is None:
+            return centroids if move else None
+        a, b = joined
+        free[[a, b]] = False
+        if counts[a] + counts[b]:
+            centroids[a] += counts[b] / (counts[a] + counts[b]) * (centroids[b] - centroids[a])
+        step = np.zeros(centroids.shape[1])
+        j = int(totals.m2[r].argmax())
+        step[j] = np.sqrt(totals.m2[r, j] / counts[r])
+        centroids[b] = centroids[r] + step
+        centroids[r] = centroids[r] - step
+    return centroids
+
+
+def _cheapest(
+    counts: FloatArray, centroids: FloatArray, among: Sequence[int] | IntArray, rank: int
+) -> tuple[int, int] | None:
+    """Return the pair of clusters that costs least to join, or next to least for `rank` 1; None without such a pair."""
+    points, rows = centroids[among], counts[among]
+    a, b = np.triu_indices(len(points), 1)
+    if rank >= len(a):
+        return None
+    weight = rows[a] * rows[b] / np.maximum(rows[a] + rows[b], 1)
+    cost = weight * ((points[a] - points[b]) ** 2).sum(axis=1)
+    at = int(np.argsort(cost, kind="stable")[rank])
+    return int(among[a[at]]), int(among[b[at]])
+
+
+# Starts of k-means from sums alone: clusters are split in two until there are k.
+#
+# Source: Linde, Buzo, Gray (1980), An algorithm for vector quantizer design, section III, "splitting". Which cluster is
+# split, and in which direction, as in Su and Dy (2007), In search of deterministic methods for initializing K-means and
+# Gaussian mixture clustering, "Var-Part": the one with the largest sum of squares, along the column with the largest
+# variance in it, one standard deviation to either side.
+
+#: About so many splits in a row give k clusters, however large k is.
+_SPLITS = 15
+
+
+def at_once(k: int) -> int:
+    """Return how many clusters are split before the rows are looked at again; up to `_SPLITS` clusters, one."""
+    return ceil(k / _SPLITS)
+
+
+def split(centroids: FloatArray, counts: IntArray, m2: FloatArray, times: int) -> FloatArray:
+    """Return the centroids (c, d) with the results of up to so many splits, fewer where no rows differ within a cluster.
+
+    What the halves of a cluster are is taken from the normal distribution, where they are to be split further.
+
+    Args:
+        centroids: means of c clusters (c, d).
+        counts: their rows (c,).
+        m2: squared deviations from the mean by column (c, d).
+        times: how many to split.
+    """
+    split, rows, squares = list(centroids.copy()), list(counts.astype(np.float64)), list(m2.copy())
+    for _ in range(times):
+        r = int(np.argmax([own.sum() for own in squares]))
+        j = int(np.argmax(squares[r]))
+        if squares[r][j] <= 0:
+            break
+        step = np.zeros(centroids.shape[1])
+        step[j] = np.sqrt(squares[r][j] / rows[r])
+        rows[r] /= 2
+        squares[r] = squares[r] / 2
+        squares[r][j] *= 1 - 2 / pi
+        split.append(split[r] + step)
+        split[r] = split[r] - step
+        rows.append(rows[r])
+        squares.append(squares[r].copy())
+    return np.stack(split)

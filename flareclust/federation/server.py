@@ -1,0 +1,182 @@
+"""The server's side of a job: which exchange follows which, through the phases before the rounds, the rounds, and after them.
+
+An algorithm's own `begin` and `merge` know nothing of phases: what prepares rows goes out with every task, and the result is in
+the units of the columns.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.seeding import SERVER, stream
+from flareclust._foundation.typing import Message
+from flareclust.core import assessment
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.missing.assessment import masked_metrics
+from flareclust.core.rounds import HISTORY
+from flareclust.features.scaling import LENGTH_ONE, OPEN_GAPS
+from flareclust.federation.site import PHASES, job_lines
+from flareclust.preparation.categories import exact_modes
+from flareclust.preparation.scale import Measured
+from flareclust.preparation.settings import PARTIAL, ClusteringParams, ColumnsParams, GapsParams, ModesParams, by_direction
+from flareclust.preparation.units import ColumnFacts
+from flareclust.privacy.dp.assessment import noisy_metrics
+from flareclust.privacy.dp.settings import PrivateParams
+from flareclust.protocol.columns import Columns
+from flareclust.protocol.replies import by_name
+from flareclust.protocol.rounds import Round, State, packed, unpacked
+from flareclust.protocol.schema import MOST_COLUMNS, Schema
+from flareclust.protocol.stages import Phase
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import StepName
+
+if TYPE_CHECKING:
+    from flareclust.aggregators.base import ClusteringAggregator
+
+
+class ServerJob:
+    """One job at its server.
+
+    Args:
+        aggregator: the server's side of the algorithm.
+        secure: whether sums come as totals over all sites.
+
+    Raises:
+        UserError: a setting needs the sums of single sites, and `secure` hides them.
+    """
+
+    def __init__(self, aggregator: "ClusteringAggregator", *, secure: bool = False) -> None:
+        self.aggregator, self.params = aggregator, aggregator.params
+        if secure:
+            if isinstance(self.params, GapsParams) and self.params.missing == PARTIAL:
+                raise UserError(f"missing={PARTIAL} does not go with secure_sums; take missing=mean")
+            self.aggregator = aggregator.secured()
+        lines = job_lines(aggregator.executor)
+        self._phases: dict[type[Phase], Phase] = {
+            kind: kind(self.params, secure=secure)
+            for kind in PHASES[0]
+            if any(line.phase is kind for line in lines.values())
+        }
+        self._owner = {name: line.phase for name, line in lines.items()}
+        member = aggregator.member
+        of_member: Mapping[str, Step] = {} if member is None else member.executor.steps
+        self.steps = {**of_member, **{name: line.step for name, line in lines.items()}}
+
+    # ---- the course of the job ----
+
+    def first(self) -> Round[Any]:
+        """Return the first exchange."""
+        return self._next_phase(Round(), -1)
+
+    def advance(self, round_: Round[Any], replies: Mapping[str, Message]) -> Round[Any]:
+        """Merge the replies, in the order of the sites' names, and count the round."""
+        phase, step = self._owner.get(round_.step), self.steps[round_.step]
+        rng = stream(self.params.seed, round_.index, SERVER)
+        if phase is not None:
+            after: Round[Any] = getattr(self._phases[phase], step.merge)(round_, by_name(replies), rng)
+            return after if not after.done else self._next_phase(after, list(self._phases).index(phase))
+        merge = self.aggregator.merge_of_member if round_.step not in self._owner else None
+        merged: Round[Any] = (merge or getattr(self.aggregator, step.merge))(round_, by_name(replies), rng)
+        index = round_.index + step.counts
+        return self._shown(replace(merged, index=index, columns=round_.columns, facts=round_.facts))
+
+    def _next_phase(self, ended: Round[Any], place: int) -> Round[Any]:
+        """Return the first exchange after a phase that has ended, by its place among the phases; -1 before all of them."""
+        for phase in list(self._phases.values())[place + 1 :]:
+            if (begun := phase.begin()) is not None:
+                return begun
+        columns = replace(ended.columns, directions=by_direction(self.params))
+        begun, facts = self.aggregator.begin(), ended.state if isinstance(ended.state, ColumnFacts) else ColumnFacts()
+        task = dict(begun.task)
+        if "centroids" in task and columns.scales and columns.mean is not None:  # the caller's, in the units of the columns
+            if task["centroids"].shape[1] != len(columns.mean):
+                raise JobFailed(
+                    f"start has centroids of {task['centroids'].shape[1]} columns where the rows have {len(columns.mean)}"
+                )
+            task["centroids"] = columns.scaled(task["centroids"])
+        return self._shown(replace(begun, task=task, columns=columns, facts=facts, diagnostics=ended.diagnostics))
+
+    def _shown(self, round_: Round[Any]) -> Round[Any]:
+        """Return a round whose centroids are as rows are compared with them."""
+        names = [name for name in ("centroids", "candidates") if name in round_.task]
+        sent = {name: round_.columns.centers(round_.task[name]) for name in names}
+        return replace(round_, task={**round_.task, **sent})
+
+    def so_far(self, round_: Round[Any]) -> Round[Any] | None:
+        """Return the best solution so far as a finished round, for when the next exchange fails; None where there is none."""
+        return None if self._owner.get(round_.step) is not None else self.aggregator.so_far(round_)
+
+    # ---- what replies must be ----
+
+    def schema(self, step: str) -> Schema:
+        """Return what the sites send in a step."""
+        return self.steps[step].schema
+
+    def own_sizes(self, round_: Round[Any]) -> dict[str, dict[str, int]]:
+        """Return, by site, the sizes that its reply to a round must respect: the numbers of different columns."""
+        columns, params = round_.columns, self.params
+        before = self._owner.get(round_.step) is not None
+        if before or not columns.different or not isinstance(params, ColumnsParams):
+            return {}
+        own = columns.masks.sum(axis=1) if params.shown == "own" else np.full(*columns.masks.shape)
+        return {site: {"d": int(d)} for site, d in zip(columns.sites, own, strict=True)}
+
+    def limits(self, round_: Round[Any]) -> dict[str, int]:
+        """Return the most entries by axis symbol that an honest site's reply to a round can have, where they are not known.
+
+        The names of columns have about 16 bytes each, four to a number.
+        """
+        if round_.step == StepName.DESCRIBE:
+            return {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
+        if round_.step == StepName.KNOWN_MOMENTS:
+            return {"k": MOST_COLUMNS, "d": 1}
+        usual = {"k": max(self.params.k, len(round_.task.get("candidate", ()))), "d": MOST_COLUMNS}
+        return {**usual, **self.aggregator.limits(round_)}
+
+    def least_rows(self) -> int:
+        """Return how many rows a group must have over all sites to be reported with secure sums, in steps that are `counted`."""
+        return max(self.params.min_count, LEAST_ROWS) if isinstance(self.params, ClusteringParams) else LEAST_ROWS
+
+    # ---- what comes of it ----
+
+    def quality(self, round_: Round[Any], sums: Message) -> dict[str, float | None]:
+        """Return the label-free metrics of the final centroids from the sums of all sites."""
+        own = self.aggregator.metrics(round_)
+        if isinstance(self.params, PrivateParams):
+            return {**noisy_metrics(self.params, round_, sums), **own}
+        metrics = masked_metrics if round_.columns.different else assessment.label_free_metrics
+        return {**metrics(round_.task["centroids"], sums), **own}
+
+    def result(self, round_: Round[Any]) -> Message:
+        """Return the arrays of the result, the centroids in the units of the columns, and how rows were prepared."""
+        columns, params = round_.columns, self.params
+        arrays = {**columns.kept(), **round_.facts.arrays(), **self.aggregator.result(round_), **columns.sent()}
+        back = [name for name in ("centroids", HISTORY) if name in arrays]
+        arrays |= {name: columns.unscaled(arrays[name]) for name in back}
+        if isinstance(params, ModesParams):
+            arrays |= {name: exact_modes(arrays[name], params.categories or []) for name in back}
+        if isinstance(params, GapsParams) and params.missing == PARTIAL:
+            arrays[OPEN_GAPS] = np.array(True)
+        if columns.directions:
+            arrays[LENGTH_ONE] = np.array(True)
+        if isinstance(params, ColumnsParams):
+            arrays |= {"standardized": np.array(True)} if params.scale != "none" else {}
+            arrays["mask"] = ~np.isnan(arrays["centroids"])
+        return arrays
+
+    # ---- checkpoints ----
+
+    def packed(self, round_: Round[Any]) -> Message:
+        """Return what a checkpoint keeps of a round, beside its task."""
+        parts = {"state": round_.state, "columns": round_.columns, "facts": round_.facts}
+        return {name: value for part, own in parts.items() for name, value in packed(own, f"{part}.").items()}
+
+    def unpacked(self, step: str, arrays: Message) -> tuple[State, Columns, ColumnFacts]:
+        """Return state, columns and facts that `packed` returned the arrays of, for a round that asks for a step."""
+        state = self.aggregator.state if self._owner.get(step) is None else Measured
+        kinds = {"state": state, "columns": Columns, "facts": ColumnFacts}
+        state_, columns, facts = (unpacked(kind, arrays, f"{part}.") for part, kind in kinds.items())
+        return state_, columns, facts

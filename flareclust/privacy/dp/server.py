@@ -1,0 +1,75 @@
+"""What servers share under differential privacy: how much noise the sites add, and what to say where it is much."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.box import Box
+from flareclust.privacy.dp import accounting
+from flareclust.privacy.dp.mechanism import sigma
+from flareclust.privacy.dp.settings import PrivateParams
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
+from flareclust.protocol import cluster_arrays
+from flareclust.protocol.rounds import Round, State
+
+#: The key of an exchange's diagnostics for its share of the job's rho. `SIGNAL` is how large what was sent is beside its noise.
+BUDGET_SHARE = "budget_share"
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyState(State):
+    """What the server of an algorithm under differential privacy knows, beside what is the algorithm's own.
+
+    Attributes:
+        all_rows: noisy number of all rows.
+        summed_sites: how many sites sent it.
+    """
+
+    all_rows: float = 0.0
+    summed_sites: int = 0
+
+
+def noise_of(params: PrivateParams, sensitivity: float, share: float, sites: int) -> float:
+    """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
+    rho = share * accounting.WHOLE * accounting.rho_of(params.epsilon, params.delta)
+    return sigma(sensitivity * params.rows_of_unit, rho) * math.sqrt(sites)
+
+
+def epsilon_for(params: PrivateParams, factor: float) -> float:
+    """Return the epsilon, at the job's delta, at which the noise is a factor smaller; it can be more than any that is allowed."""
+    rho = accounting.rho_of(params.epsilon, params.delta) * factor**2
+    return accounting.epsilon_of(min(rho, 2 * accounting.MOST_EPSILON), params.delta)
+
+
+def poor_signal(
+    params: PrivateParams, round_: Round[NoisyState], *, noises: int | None = None, shares_noise: bool = False
+) -> list[str]:
+    """Return a warning with what would help where noise is large beside the clusters, by their noisy numbers of rows.
+
+    Args:
+        params: the job's settings.
+        round_: the last one; its diagnostics have the radius of a cluster over the distance by which noise moves its centroid.
+        noises: how many noises the sums hold; None for one of each site.
+        shares_noise: whether sites share one noise in jobs with secure sums.
+    """
+    ratio = max(round_.diagnostics.get(cluster_arrays.SIGNAL, dp_sums.CLEAR), 1e-3)
+    if ratio >= dp_sums.CLEAR:
+        return []
+    noises, factor = noises or round_.state.summed_sites, dp_sums.CLEAR / ratio
+    epsilon = epsilon_for(params, factor)
+    helps = [f"epsilon={epsilon:.2g}"] if epsilon < accounting.MOST_EPSILON else []
+    helps.append(f"{factor:.2g} times as many rows")
+    if shares_noise and noises >= LEAST_SITES:
+        helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")
+    return [
+        f"noise moves a centroid by about {1 / ratio:.2g} radii of its cluster (by the noisy numbers of rows), so clusters may be missed "
+        f"or misplaced. What helps: {', or '.join(helps)}"
+    ]
+
+
+def reach_of(radii: FloatArray, box: Box) -> FloatArray:
+    """Return the distance beyond which rows do not count more in the assessment, from the clusters' radii (k,)."""
+    return np.array(max(dp_sums.REACH_RADII * float(np.median(radii)), box.half / 1000))
