@@ -19,9 +19,10 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import plain
 from flareclust.protocol.sizes import reply_sizes
+from flareclust.protocol.state import State
 from flareclust.protocol.task import REFUSED, ROUND, STEP
 
 

@@ -8,27 +8,25 @@ Readings where the paper is open:
 3. With `rounds=0` the network keeps its random weights: a baseline.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import IntArray, Message
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.aggregators import linear_evaluation as regression
 from flareclust.aggregators.base import ClusteringAggregator
-from flareclust.aggregators.feca import FeCAAggregator
-from flareclust.aggregators.ffcm import FFCMAggregator
-from flareclust.aggregators.kfed import KFedAggregator
-from flareclust.aggregators.mavg import MAvgAggregator
-from flareclust.aggregators.pooled import PooledAggregator
+from flareclust.aggregators.feca import FeCAAggregator, FeCAState
+from flareclust.aggregators.ffcm import FFCMAggregator, FFCMState
+from flareclust.aggregators.kfed import KFedAggregator, KFedState
+from flareclust.aggregators.mavg import MAvgAggregator, MAvgState
+from flareclust.aggregators.pooled import PooledAggregator, PooledState
 from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca
 from flareclust.executors import linear_evaluation as linear
-from flareclust.protocol.outcome import DEVICE_GPU, DEVICE_SITE
 from flareclust.protocol.rounds import Round
-from flareclust.protocol.schema import Schema
+from flareclust.protocol.state import State
 
 _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
     "feca": FeCAAggregator,
@@ -39,114 +37,138 @@ _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
 }
 
 
-#: The centroids of the last round in the record, while features are evaluated.
-_LAST = "last_centroids"
+@dataclass(frozen=True, eq=False)
+class DeepFeCAState(State):
+    """What the server knows.
+
+    Attributes:
+        trained: rounds of training so far.
+        classes: of the column for linear evaluation; 0 without one.
+        device_site: names of the sites.
+        device_gpu: whether each computes on a GPU.
+        member: what is known of the algorithm that finds the centroids, such as FeCA's `radii`: distances before the
+            centroids are brought to length 1.
+        last_centroids: of the last round (k, e), while features are evaluated.
+        regression: where the evaluation stands.
+        linear_coefficients: of the classifier at the end (C, f).
+        linear_accuracy: and the share of the rows held out that are in their class.
+    """
+
+    trained: int = 0
+    classes: int = 0
+    device_site: Array | None = None
+    device_gpu: IntArray | None = None
+    member: FeCAState | KFedState | MAvgState | FFCMState | PooledState | None = None
+    last_centroids: FloatArray | None = None
+    regression: regression.Regression | None = None
+    linear_coefficients: FloatArray | None = None
+    linear_accuracy: float | None = None
+
+    def arrays(self) -> Message:
+        """Return what goes into the result, with what the algorithm for the centroids kept."""
+        return {**({} if self.member is None else self.member.arrays()), **super().arrays()}
+
+
+_Round = Round[DeepFeCAState]
 
 
 class DeepFeCAAggregator(ClusteringAggregator):
     """The server of DeepFeCA.
 
-    Result beside `centroids` (k, e): `weights` (p,) of the network, `image` (3,), the shape of its images, the same weights
-    by name, `weights.<name>`, what each site computed on, `device_site` and `device_gpu`, and what the centroid step kept in the last round, such as FeCA's `radii`: distances before the
-    centroids are brought to length 1.
+    Result beside `centroids` (k, e): `weights` (p,) of the network, `image` (3,), the shape of its images, and the same weights
+    by name, `weights.<name>`.
     """
 
     params: deepfeca.DeepFeCAParams
+    executor = deepfeca.DeepFeCAExecutor
+    state = DeepFeCAState
 
-    steps = deepfeca.DeepFeCAExecutor.job_steps()
-
-    def schema(self, step: str) -> Schema:
-        """Return what the sites send in a step, which may be one of the algorithm that finds the centroids."""
-        return super().schema(step) if step in self.steps else self._inner().schema(step)
-
-    def begin(self) -> Round:
+    def begin(self) -> _Round:
         """Ask for the shape of the images."""
-        return Round(step=deepfeca.SHAPE)
+        return Round(state=DeepFeCAState(), step=deepfeca.SHAPE)
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Do what follows on the shape, on a step of the centroids, or on training."""
-        if round_.step == deepfeca.SHAPE:
-            return self._initialised(next(iter(replies.values()))["image"], replies)
-        if round_.step == deepfeca.TRAIN:
-            return self._averaged(round_, replies)
-        if round_.step in (linear.MOMENTS, linear.GRADIENT):
-            return self._evaluated(round_, list(replies.values()))
-        return self._clustered(round_, replies, rng)
+    @property
+    def member(self) -> ClusteringAggregator:
+        """Return the algorithm that finds the centroids (line 4)."""
+        return _CENTROIDS[self.params.centroids](self.params.k, self.params.seed)
 
-    def _initialised(self, image: Any, replies: Mapping[str, Message]) -> Round:
+    def limits(self, round_: _Round) -> dict[str, int]:
+        """Return that a shape has three numbers."""
+        return {"a": 3}
+
+    def shape(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Draw the first weights (line 2)."""
         from flareclust.deep import networks as deep_networks
 
+        image, on_gpu = next(iter(replies.values()))["image"], [int(reply["cuda"]) for reply in replies.values()]
         network = deep_networks.build(self.params.network, image, self.params.seed)
-        on_gpu = sum(int(reply["cuda"]) for reply in replies.values())
         task = {"weights": deep_networks.weights_of(network), "image": image}
-        classes = max(int(reply["classes"]) for reply in replies.values())
-        return self._with_network(
-            self._inner().begin(),
-            task,
-            {"trained": np.array(0), "classes": np.array(classes), **_devices(replies)},
-            {"sites_on_gpu": float(on_gpu)},
+        state = DeepFeCAState(
+            classes=max(int(reply["classes"]) for reply in replies.values()),
+            device_site=np.array(list(replies), dtype=np.str_),
+            device_gpu=np.array(on_gpu, dtype=np.int64),
         )
+        return self._asked(task, state, {"sites_on_gpu": float(sum(on_gpu))})
 
-    def _clustered(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def merge_of_member(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Merge the centroids (line 4), and send them with the network (line 5)."""
         network = {name: round_.task[name] for name in ("weights", "image")}
         rest = {name: value for name, value in round_.task.items() if name not in network}
-        before = replace(round_, task=rest)
-        merged, kept = self._inner().merge(before, replies, rng), _progress(round_)
+        member = self.member
+        before = Round(rest, state=round_.state.member or member.state(), step=round_.step, index=round_.index)
+        merged: Round[FeCAState] = getattr(member, member.executor.steps[round_.step].merge)(before, replies, rng)
+        state = replace(round_.state, member=merged.state)
         if not merged.done:
-            return self._with_network(merged, network, kept, merged.diagnostics)
+            return Round({**network, **merged.task}, False, merged.diagnostics, state, merged.step)
         centroids = of_length_one(merged.task["centroids"])
-        if kept["trained"] < self.params.rounds:
-            return Round(
-                {**network, "prototypes": centroids}, diagnostics=merged.diagnostics, record=kept, step=deepfeca.TRAIN
-            )
-        record = {**merged.record, **kept}
-        if not kept["classes"]:
-            return Round({**network, "centroids": centroids}, True, merged.diagnostics, record)
-        record = {**record, _LAST: centroids}
+        if state.trained < self.params.rounds:
+            task = {**network, "prototypes": centroids}
+            return Round(task, False, merged.diagnostics, replace(state, member=None), deepfeca.TRAIN)
+        if not state.classes:
+            return Round({**network, "centroids": centroids}, True, merged.diagnostics, state)
         task = {**network, "features": np.array(self._features(network["image"]) + 1)}
-        return Round(task, diagnostics=merged.diagnostics, record=record, step=linear.MOMENTS)
+        return Round(task, False, merged.diagnostics, replace(state, last_centroids=centroids), linear.MOMENTS)
 
-    def _evaluated(self, round_: Round, replies: Sequence[Message]) -> Round:
-        """Take a step of the logistic regression on the features; the accuracy is that of the last."""
-        network = {name: round_.task[name] for name in ("weights", "image")}
-        record = dict(round_.record)
-        kept = regression.without_state(record)
-        if round_.step == linear.MOMENTS:
-            state, diagnostics = regression.begun(int(record["classes"]), replies), {}
-        else:
-            found = regression.accuracy(replies)
-            diagnostics = {} if found is None else {"linear_accuracy": found}
-            if regression.State.of(record).step == self.params.linear_steps:
-                task = {**network, "centroids": kept.pop(_LAST)}
-                result = {"linear_coefficients": round_.task["coefficients"], "linear_accuracy": np.array(found or 0.0)}
-                return Round(task, True, diagnostics, {**kept, **(result if found is not None else {})})
-            state = regression.advanced(regression.State.of(record), replies)
-        last = state.step == self.params.linear_steps
-        task = {**network, "coefficients": state.before if last else state.coefficients}
-        return Round(task, diagnostics=diagnostics, record={**kept, **state.arrays}, step=linear.GRADIENT)
-
-    def _averaged(self, round_: Round, replies: Mapping[str, Message]) -> Round:
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Average the networks by their sites' numbers of rows (line 10)."""
         total = {
             name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ("weights", "counts", "loss")
         }
-        kept = _progress(round_) | {"trained": round_.record["trained"] + 1}
         if not total["counts"] > 0:
             raise JobFailed(f"round {round_.index}: no site trained the network on any rows")
         task = {"weights": total["weights"] / total["counts"], "image": round_.task["image"]}
-        return self._with_network(self._inner().begin(), task, kept, {"loss": float(total["loss"] / total["counts"])})
+        state = replace(round_.state, trained=round_.state.trained + 1)
+        return self._asked(task, state, {"loss": float(total["loss"] / total["counts"])})
 
-    def _with_network(self, inner: Round, network: Message, kept: Message, diagnostics: Mapping[str, float]) -> Round:
-        """Return a round of the algorithm that finds the centroids, with the network of DeepFeCA."""
-        record = {**inner.record, **kept}
-        return Round(
-            {**network, **inner.task},
-            diagnostics=diagnostics,
-            record=record,
-            step=inner.step,
-        )
+    def linear_moments(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Begin the logistic regression on the features."""
+        return self._evaluated(round_, regression.begun(round_.state.classes, list(replies.values())), {})
+
+    def linear_gradient(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Take a step of the logistic regression; the accuracy is that of the last."""
+        sent, state = list(replies.values()), round_.state
+        share, before = regression.accuracy(sent), state.regression
+        assert before is not None
+        numbers = {} if share is None else {"linear_accuracy": share}
+        if before.step < self.params.linear_steps:
+            return self._evaluated(round_, regression.advanced(before, sent), numbers)
+        assert state.last_centroids is not None
+        task = {"weights": round_.task["weights"], "image": round_.task["image"], "centroids": state.last_centroids}
+        state = replace(state, last_centroids=None, regression=None, linear_accuracy=share)
+        coefficients = None if share is None else round_.task["coefficients"]
+        return Round(task, True, numbers, replace(state, linear_coefficients=coefficients))
+
+    def _evaluated(self, round_: _Round, found: regression.Regression, numbers: Mapping[str, float]) -> _Round:
+        """Ask for the next gradient, or for the accuracy at the end."""
+        last = found.step == self.params.linear_steps
+        coefficients = found.before if last else found.coefficients
+        task = {"weights": round_.task["weights"], "image": round_.task["image"], "coefficients": coefficients}
+        return Round(task, False, numbers, replace(round_.state, regression=found), linear.GRADIENT)
+
+    def _asked(self, network: Message, state: DeepFeCAState, numbers: Mapping[str, float]) -> _Round:
+        """Ask for what the algorithm that finds the centroids begins with, with a network."""
+        begun: Round[FeCAState] = self.member.begin()
+        return Round({**network, **begun.task}, False, numbers, replace(state, member=begun.state), begun.step)
 
     def _features(self, image: IntArray) -> int:
         """Return the number of features that a linear classifier gets."""
@@ -156,40 +178,20 @@ class DeepFeCAAggregator(ClusteringAggregator):
             deep_networks.build(self.params.network, image, self.params.seed).backbone, image
         )
 
-    def _inner(self) -> ClusteringAggregator:
-        return _CENTROIDS[self.params.centroids](self.params.k, self.params.seed)
+    def metrics(self, round_: _Round) -> dict[str, float | None]:
+        """Return the accuracy of the linear evaluation, where there was one."""
+        found = round_.state.linear_accuracy
+        return {} if found is None else {"linear_accuracy": found}
 
-    def limits(self, round_: Round) -> dict[str, int]:
-        """Return also that a shape has three numbers."""
-        return {**super().limits(round_), "a": 3}
-
-    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+    def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where linear evaluation had no rows to evaluate on."""
-        none = int(round_.record["classes"]) and "linear_accuracy" not in round_.record
+        none = round_.state.classes and round_.state.linear_accuracy is None
         return ["linear evaluation: no site has enough rows to hold some out, so there is no accuracy"] if none else []
 
-    def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
-        """Return also the accuracy of the linear evaluation, where there was one."""
-        found = round_.record.get("linear_accuracy")
-        own = {} if found is None else {"linear_accuracy": float(found)}
-        return {**super().quality(round_, sums), **own}
-
-    def result(self, round_: Round) -> Message:
+    def result(self, round_: _Round) -> Message:
         """Return the weights by name, too."""
         from flareclust.deep import networks as deep_networks
 
         network = deep_networks.build(self.params.network, round_.task["image"], self.params.seed)
         deep_networks.load_weights(network, round_.task["weights"])
         return {**super().result(round_), **deep_networks.named(network)}
-
-
-def _progress(round_: Round) -> Message:
-    """Return what the server remembers: rounds of training, the number of classes, and what sites compute on."""
-    kept = ("trained", "classes", DEVICE_SITE, DEVICE_GPU)
-    return {name: value for name, value in round_.record.items() if name in kept}
-
-
-def _devices(replies: Mapping[str, Message]) -> Message:
-    """Return the names of the sites, and whether each computes on a GPU."""
-    on_gpu = [int(reply["cuda"]) for reply in replies.values()]
-    return {DEVICE_SITE: np.array(list(replies), dtype=np.str_), DEVICE_GPU: np.array(on_gpu, dtype=np.int64)}

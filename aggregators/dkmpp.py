@@ -26,7 +26,8 @@ from flareclust.core.arrays import as_count, as_labels, as_matrix
 from flareclust.core.lloyd import assign
 from flareclust.executors import dkmpp
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,9 @@ class DKMPPAggregator(ClusteringAggregator):
     executor = dkmpp.DKMPPExecutor
     state = DKMPPState
 
-    def merge(self, round_: Round[DKMPPState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[DKMPPState]:
+    def merge(
+        self, round_: Round[DKMPPState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[DKMPPState]:
         """Run lines 5 and 6 on all users' seeds."""
         sent, site = gathered(replies.values())
         seeds, rows = sent["centroids"], sent["counts"]

@@ -18,15 +18,13 @@ Readings and deviations:
 
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
-from typing import Self
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_steps
@@ -36,57 +34,47 @@ from flareclust.core.rounds import remember
 from flareclust.executors import dp_lloyd
 from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.mechanism import deviation_of_total
+from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of, poor_signal, reach_of
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
-from flareclust.protocol.task import StepName
 
 
-class DPLloydAggregator(PrivateAggregator):
-    """The server of DP Lloyd.
+@dataclass(frozen=True, eq=False)
+class DPLloydState(NoisyState):
+    """What the server knows.
 
-    Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every update; `counts` (k,), the
-    noisy numbers of rows of the last one.
+    Attributes:
+        mean: the noisy mean of all rows (d,), towards which centroids are shrunk; none after a start from a grid.
+        first_radii: while cells along the main axes are counted, the radii of the first update (k,).
+        main_axes: of a start from cells along them (p, d).
+        history: the centroids of the start and after every update (rounds + 1, k, d).
     """
 
+    mean: FloatArray | None = None
+    first_radii: FloatArray | None = None
+    main_axes: FloatArray | None = None
+    history: FloatArray | None = None
+
+
+_Round = Round[DPLloydState]
+
+
+class DPLloydAggregator(ClusteringAggregator):
+    """The server of DP Lloyd. With secure sums, totals hold one noise of all sites."""
+
     params: dp_lloyd.DPLloydParams
+    executor = dp_lloyd.DPLloydExecutor
+    state = DPLloydState
 
-    steps = dp_lloyd.DPLloydExecutor.job_steps()
-
-    shares_noise = True
-
-    #: Whether sums arrive as totals over all sites, with secure sums.
-    _of_totals = False
-
-    def begin(self) -> Round:
+    def begin(self) -> _Round:
         """Ask for the sites' bounds."""
-        return Round(step=dp_lloyd.BOUNDS)
+        return Round(state=DPLloydState(), step=dp_lloyd.BOUNDS)
 
-    def limits(self, round_: Round) -> dict[str, int]:
+    def limits(self, round_: _Round) -> dict[str, int]:
         """Return the most entries of a reply: of a grid, its cells."""
         cells, d = round_.task.get("shape", np.ones(1)), len(round_.task.get("low", ()))
         return {"g": math.prod(int(g) for g in cells), "d": MOST, "t": d * (d + 1) // 2}
-
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Span the box, find a start, or move the centroids."""
-        sent = list(replies.values())
-        if round_.step == dp_lloyd.BOUNDS:
-            return self._boxed(sent)
-        if round_.step == StepName.CLUSTER:
-            return self._from_cells(round_, sent, rng)
-        if round_.step == dp_lloyd.SECOND_MOMENTS:
-            return self._from_second_moments(round_, sent, rng)
-        if round_.step == dp_lloyd.AXES:
-            return self._from_axes(round_, sent, rng)
-        if round_.step == dp_lloyd.OUTLINE:
-            return self._from_outline(round_, sent, rng)
-        return self._moved(round_, sent)
-
-    def secured(self) -> Self:
-        """Return this aggregator as it works with totals, which hold one noise of all sites."""
-        secured = copy(self)
-        secured._of_totals = True
-        return secured
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
@@ -99,38 +87,41 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / dp_sums.UNIT
         return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(d))
 
-    def _noises(self, sites: int) -> int:
-        return 1 if self._of_totals else sites
+    def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say so where noise is large beside the clusters."""
+        return poor_signal(self.params, round_, noises=1 if self.secure else None, shares_noise=True)
 
-    def _noise(self, round_: Round, sensitivity: float, share: float, sent: int) -> float:
+    def _noise(self, round_: _Round, sensitivity: float, share: float, sent: int) -> float:
         """Return the standard deviation of the noise of the total of so many replies."""
-        return self._deviation(sensitivity, share, int(round_.record[SITES]) if self._of_totals else sent)
+        return self._deviation(sensitivity, share, round_.state.summed_sites if self.secure else sent)
 
     def _deviation(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total: of one noise, or of each site's own."""
-        if not self._of_totals:
-            return self.noise(sensitivity, share, sites)
-        return deviation_of_total(self.noise(sensitivity, share, 1), sites, self.params.colluding)
+        if not self.secure:
+            return noise_of(self.params, sensitivity, share, sites)
+        return deviation_of_total(noise_of(self.params, sensitivity, share, 1), sites, self.params.colluding)
 
-    def _boxed(self, sent: Sequence[Message]) -> Round:
-        box = Box.around([Box.of(reply) for reply in sent])
+    def bounds(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Span the box, and ask for what the start is found with."""
+        box = Box.around([Box.of(reply) for reply in replies.values()])
         if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
         task = box.sent()
-        record = task | {SITES: np.array(len(sent))}
         start, d = self.params.start, len(box.low)
-        public = {"rows_needed": float(self.rows_needed(d, len(sent)))}
+        public = {"rows_needed": float(self.rows_needed(d, len(replies)))}
+        asked = Round(task, diagnostics=public, state=DPLloydState(summed_sites=len(replies), box=Box.of(task)))
         if start == "grid" or (start == "auto" and dp_grid.has_grid(self.params.k, d, self.params.cells)):
             if not dp_grid.has_grid(self.params.k, d, self.params.cells):
                 raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
             shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
-            return Round(task | {"shape": np.array(shape)}, diagnostics=public, record=record, step=StepName.CLUSTER)
+            return replace(asked, task=task | {"shape": np.array(shape)})
         if start == "spread" or (start == "auto" and d > dp_axes.MOST_COLUMNS):
-            return Round(task, diagnostics=public, record=record, step=dp_lloyd.OUTLINE)
-        return Round(task, diagnostics=public, record=record, step=dp_lloyd.SECOND_MOMENTS)
+            return replace(asked, step=dp_lloyd.OUTLINE)
+        return replace(asked, step=dp_lloyd.SECOND_MOMENTS)
 
-    def _from_cells(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
-        box, shape = _box(round_), tuple(int(g) for g in round_.task["shape"])
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Find the start from the cells of a grid."""
+        box, shape, sent = _box(round_), tuple(int(g) for g in round_.task["shape"]), replies.values()
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == math.prod(shape)]
         if not usable:
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
@@ -138,23 +129,26 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._noise(round_, 1.0, dp_site.GRID_START, len(usable))
         centroids, _ = dp_grid.grid_clusters(noisy, noise, dp_grid.cell_centers(box, shape), self.params.k, rng)
         started = self._started(
-            round_, centroids, dp_steps.half_way(centroids, box), float(noisy.sum()), {}, dp_site.GRID_START
+            round_.state, centroids, dp_steps.half_way(centroids, box), float(noisy.sum()), dp_site.GRID_START
         )
         return _reported(started, dp_site.GRID_START, noisy, noise)
 
-    def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
-        box = _box(round_)
+    def outline(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Start about the mean."""
+        box, sent = _box(round_), list(replies.values())
         totals = np.concatenate([np.atleast_1d(total) for total in self._totals(dp_lloyd.OUTLINE, sent)])
         noise = self._noise(round_, dp_sums.moment_sensitivity(), dp_site.MOMENTS_START, len(sent)) / dp_sums.UNIT
         found = dp_steps.moments(totals, box, noise)
         centroids, radii = dp_steps.spread_start(found, box, self.params.k, rng)
-        started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, dp_site.MOMENTS_START)
+        started = self._started(
+            replace(round_.state, mean=found.mean), centroids, radii, found.rows, dp_site.MOMENTS_START
+        )
         # Without the number of rows, which is hardly ever small beside its noise.
         return _reported(started, dp_site.MOMENTS_START, totals[1:], noise)
 
-    def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
+    def second_moments(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
-        box = _box(round_)
+        box, sent = _box(round_), list(replies.values())
         rows, values, products = self._totals(dp_lloyd.SECOND_MOMENTS, sent)
         noise = self._noise(round_, dp_axes.second_moment_sensitivity(), dp_site.MOMENTS_START, len(sent))
         found = dp_axes.spread_of(float(rows), values, products, noise)
@@ -162,23 +156,24 @@ class DPLloydAggregator(PrivateAggregator):
         cells = min(self.params.cells or dp_axes.cells_for(found, of_cells, self.params.k), dp_lloyd.MOST_CELLS)
         if self.params.start == "axes" or dp_axes.is_clear(found, cells, of_cells, self.params.k):
             grid = dp_axes.grid_along(found, box, cells, self.params.k)
-            kept = {
-                "mean": grid.middle,
-                "first_radii": dp_axes.first_radii(found, box, self.params.k),
-                ALL_ROWS: np.array(found.rows),
-            }
-            task = grid._asdict() | {"shape": np.array(grid.shape)}
-            following = Round(task, record={**round_.record, **kept}, step=dp_lloyd.AXES)
+            state = replace(
+                round_.state,
+                mean=grid.middle,
+                first_radii=dp_axes.first_radii(found, box, self.params.k),
+                all_rows=found.rows,
+            )
+            following = Round(grid._asdict() | {"shape": np.array(grid.shape)}, state=state, step=dp_lloyd.AXES)
         else:
             outline = found.moments(box)
             centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rng)
             following = self._started(
-                round_, centroids, radii, outline.rows, {"mean": outline.mean}, dp_site.MOMENTS_START
+                replace(round_.state, mean=outline.mean), centroids, radii, outline.rows, dp_site.MOMENTS_START
             )
         return _reported(following, dp_site.MOMENTS_START, products, noise / dp_axes.SQUARE_UNIT)
 
-    def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
-        task, record = round_.task, dict(round_.record)
+    def axes(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Find the start from cells along the main axes."""
+        task, state, sent = round_.task, round_.state, replies.values()
         grid = dp_axes.Grid(task["middle"], task["axes"], task["half"], tuple(int(g) for g in task["shape"]))
         cells = math.prod(grid.shape)
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
@@ -187,68 +182,67 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._noise(round_, 1.0, dp_site.AXES_START, len(usable))
         noisy = np.sum(usable, axis=0)
         centroids = _box(round_).clip(dp_axes.cluster_cells(noisy, noise, grid, self.params.k, rng))
-        radii = record.pop("first_radii")[: len(centroids)]
-        kept = {"main_axes": grid.axes}
-        rows = float(record[ALL_ROWS])
+        assert state.first_radii is not None
+        radii = state.first_radii[: len(centroids)]
         spent = dp_site.MOMENTS_START + dp_site.AXES_START
-        started = self._started(replace(round_, record=record), centroids, radii, rows, kept, spent)
+        state = replace(state, first_radii=None, main_axes=grid.axes)
+        started = self._started(state, centroids, radii, state.all_rows, spent)
         return _reported(started, dp_site.AXES_START, noisy, noise)
 
     def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
-        return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
+        return [np.sum([reply[name] for reply in sent], axis=0) for name in self.executor.steps[step].schema.fields]
 
     def _started(
-        self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message, spent: float
-    ) -> Round:
+        self, state: DPLloydState, centroids: FloatArray, radii: FloatArray, rows: float, spent: float
+    ) -> _Round:
         """Return the first update, where a share of the budget is spent; the updates share what is left."""
         share = np.array((1 - dp_site.ASSESSMENT_SHARE - spent) / self.params.rounds)
-        record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.params.k)
-        return Round(
-            {"centroids": centroids, "radii": radii, dp_site.SHARE: share}, record=record, step=dp_lloyd.UPDATE
-        )
+        state = replace(state, all_rows=max(rows, 0.0), history=remember(None, centroids, self.params.k))
+        return Round({"centroids": centroids, "radii": radii, dp_site.SHARE: share}, state=state, step=dp_lloyd.UPDATE)
 
-    def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
+    def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Move the centroids."""
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
+        sent, state, share = replies.values(), round_.state, round_.task[dp_site.SHARE]
         total = dp_sums.ClusterSums(
             *(np.sum([reply[name] for reply in sent], axis=0) for name in dp_sums.ClusterSums._fields)
         )
-        share = round_.task[dp_site.SHARE]
         noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / dp_sums.UNIT
-        done = len(round_.record["history"]) - 1
-        mean = round_.record.get("mean")
-        centroids, rows = dp_steps.next_centroids(before, radii, total, noise, done, box, mean)
-        record = remember(round_.record, centroids, self.params.k)
-        record |= {
-            "counts": np.rint(np.maximum(rows, 0)).astype(np.int64),
-            ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),
-        }
+        assert state.history is not None
+        done = len(state.history) - 1
+        centroids, rows = dp_steps.next_centroids(before, radii, total, noise, done, box, state.mean)
         clear = np.maximum(rows, 0) / (noise * math.sqrt(before.shape[1]))
-        record[cluster_arrays.SIGNAL] = clear
-        moved = float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())
+        state = replace(
+            state,
+            history=remember(state.history, centroids, self.params.k),
+            counts=np.rint(np.maximum(rows, 0)).astype(np.int64),
+            all_rows=max(float(rows.sum()), 0.0),
+            signal_to_noise=clear,
+        )
         diagnostics = {
             "noise": noise,
-            "moved": moved,
+            "moved": float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max()),
             BUDGET_SHARE: float(share),
             cluster_arrays.SIGNAL: float(np.median(clear)),
         }
         if done + 1 >= self.params.rounds:
             reach = reach_of(radii, box)
-            return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, record)
-        if mean is None:
+            return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, state)
+        if state.mean is None:
             radii = dp_steps.half_way(centroids, box)
-        elif "main_axes" in record:
+        elif state.main_axes is not None:
             radii = dp_axes.settled_radii(radii, total, noise, box)
-        return Round(
-            {"centroids": centroids, "radii": radii, dp_site.SHARE: share}, False, diagnostics, record, dp_lloyd.UPDATE
-        )
+        task = {"centroids": centroids, "radii": radii, dp_site.SHARE: share}
+        return Round(task, False, diagnostics, state, dp_lloyd.UPDATE)
 
 
-def _reported(round_: Round, share: float, noisy: FloatArray, noise: float) -> Round:
+def _reported(round_: _Round, share: float, noisy: FloatArray, noise: float) -> _Round:
     """Return a round whose diagnostics are those of an exchange of the start, which cost a share of the job's rho."""
     return replace(
         round_, diagnostics={BUDGET_SHARE: share, cluster_arrays.SIGNAL: dp_sums.signal_to_noise(noisy, noise)}
     )
 
 
-def _box(round_: Round) -> Box:
-    return Box.of(round_.record)
+def _box(round_: _Round) -> Box:
+    assert round_.state.box is not None
+    return round_.state.box

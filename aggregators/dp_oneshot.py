@@ -12,12 +12,13 @@ Readings and deviations:
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_steps
@@ -26,23 +27,41 @@ from flareclust.core.dp.box import Box
 from flareclust.core.lloyd import sums_by_label
 from flareclust.executors import dp_lloyd, dp_oneshot
 from flareclust.privacy.dp import site as dp_site
+from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of, poor_signal, reach_of
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS
 
 
-class DPOneShotAggregator(PrivateAggregator):
-    """The server of DP one-shot clustering.
+@dataclass(frozen=True, eq=False)
+class DPOneShotState(NoisyState):
+    """What the server knows; where sites sent centroids (c, d) also these.
 
-    Kept on the server: `counts` (k,), the noisy numbers of rows behind each centroid; `signal_to_noise` (k,); the bounds; where sites sent centroids also
-    `received_centroids` (c, d), `received_rows` (c,), `received_radii` (c,), `received_site` (c,) and
-    `received_signal_to_noise` (c,).
+    Attributes:
+        received_centroids: of the sites (c, d).
+        received_rows: their noisy numbers of rows (c,).
+        received_radii: root mean square distances of their rows (c,).
+        received_site: whose they are (c,).
+        received_signal_to_noise: of each (c,).
     """
 
-    params: dp_oneshot.DPOneShotParams
+    received_centroids: FloatArray | None = None
+    received_rows: FloatArray | None = None
+    received_radii: FloatArray | None = None
+    received_site: IntArray | None = None
+    received_signal_to_noise: FloatArray | None = None
 
-    steps = dp_oneshot.DPOneShotExecutor.job_steps()
+
+_Round = Round[DPOneShotState]
+
+
+class DPOneShotAggregator(ClusteringAggregator):
+    """The server of DP one-shot clustering."""
+
+    params: dp_oneshot.DPOneShotParams
+    executor = dp_oneshot.DPOneShotExecutor
+    state = DPOneShotState
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
@@ -56,42 +75,52 @@ class DPOneShotAggregator(PrivateAggregator):
             return math.ceil(
                 dp_sums.CLEAR
                 * self.params.k
-                * self.noise(1.0, dp_oneshot.GRID_SHARE, sites)
+                * noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)
                 * math.sqrt(cells / self.params.k)
             )
         return math.ceil(dp_sums.CLEAR * self.params.k * self._noise_of_site(d) * math.sqrt(d)) * sites
 
-    def limits(self, round_: Round) -> dict[str, int]:
+    def limits(self, round_: _Round) -> dict[str, int]:
         """Return the most entries of a reply."""
         return {"k": self.params.k, "g": dp_lloyd.MOST_CELLS, "d": MOST_COLUMNS}
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say so where noise is large beside the clusters."""
+        return poor_signal(self.params, round_)
+
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Add up grids, or gather centroids, and cluster them."""
         sent = list(replies.values())
         boxes = [Box.of(reply) for reply in sent]
         gridded = dp_grid.has_grid(self.params.k, len(boxes[0].low), self.params.cells)
-        points, weights, noise, kept = self._from_grids(boxes, sent) if gridded else self._from_centroids(sent)
+        points, weights, noise, state = self._from_grids(boxes, sent) if gridded else self._from_centroids(sent)
         if not len(points):
             raise JobFailed("no site sent what this job asks for; all must have the same settings")
         centroids, labels = clusterers.weighted_kmeans(points, weights, self.params.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
-        box = Box.around(boxes)
-        reach = reach_of(kept.get("received_radii", dp_steps.half_way(centroids, box)), box)
-        record = {**kept, **box.sent(), "counts": np.rint(rows).astype(np.int64), SITES: np.array(len(sent))}
-        record[cluster_arrays.SIGNAL] = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
+        box, radii = Box.around(boxes), state.received_radii
+        reach = reach_of(dp_steps.half_way(centroids, box) if radii is None else radii, box)
+        state = replace(
+            state,
+            box=box,
+            counts=np.rint(rows).astype(np.int64),
+            summed_sites=len(sent),
+            signal_to_noise=rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids))),
+        )
+        received = state.received_signal_to_noise
+        signals = state.signal_to_noise if received is None else received
+        assert signals is not None
         diagnostics = {
             "received": float(len(points)),
             "rows_needed": float(self.rows_needed(len(box.low), len(sent))),
             BUDGET_SHARE: 1 - dp_site.ASSESSMENT_SHARE,
-            cluster_arrays.SIGNAL: float(
-                np.median(record[cluster_arrays.SIGNAL] if gridded else kept["received_signal_to_noise"])
-            ),
+            cluster_arrays.SIGNAL: float(np.median(signals)),
         }
-        return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, record)
+        return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, state)
 
     def _from_grids(
         self, boxes: Sequence[Box], sent: Sequence[Message]
-    ) -> tuple[FloatArray, FloatArray, FloatArray, Message]:
+    ) -> tuple[FloatArray, FloatArray, FloatArray, DPOneShotState]:
         """Return the centers of cells that hold rows (c, d), how many each holds and its noise (c,), and the number of all rows."""
         alike: dict[bytes, list[int]] = {}
         for i, box in enumerate(boxes):
@@ -103,17 +132,20 @@ class DPOneShotAggregator(PrivateAggregator):
             grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
             if not grids:
                 continue
-            noisy, noise = np.sum(grids, axis=0).reshape(shape), self.noise(1.0, dp_oneshot.GRID_SHARE, len(grids))
+            noisy, noise = (
+                np.sum(grids, axis=0).reshape(shape),
+                noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, len(grids)),
+            )
             occupied = dp_grid.denoised(noisy, noise, self.params.k).ravel()
             points.append(dp_grid.cell_centers(box, shape)[occupied > 0])
             weights.append(occupied[occupied > 0])
             noises.append(np.full(len(points[-1]), noise))
             total += float(noisy.sum())
-        kept: Message = {ALL_ROWS: np.array(max(total, 0.0))}
-        return np.concatenate(points), np.concatenate(weights), np.concatenate(noises), kept
+        state = DPOneShotState(all_rows=max(total, 0.0))
+        return np.concatenate(points), np.concatenate(weights), np.concatenate(noises), state
 
-    def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, FloatArray, Message]:
-        """Return the sites' centroids that have more rows than noise (c, d), rows and noise of each (c,), and all for the record."""
+    def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, FloatArray, DPOneShotState]:
+        """Return the sites' centroids that have more rows than noise (c, d), rows and noise of each (c,), and what is kept."""
         names = ("centroids", "rows", "radii")
         received, site = gathered([{name: reply[name] for name in names} for reply in sent])
         d = received["centroids"].shape[1]
@@ -121,14 +153,19 @@ class DPOneShotAggregator(PrivateAggregator):
         sure = received["rows"] > noise * dp_sums.UNIT / dp_sums.COUNT
         if np.count_nonzero(sure) < self.params.k:
             sure = np.ones(len(site), dtype=bool)
-        kept = {f"received_{name}": received[name] for name in names} | {"received_site": site}
-        kept[ALL_ROWS] = np.array(max(float(received["rows"].sum()), 0.0))
-        # Of all that were received: those with more rows than noise alone would look clear where nothing is.
-        kept["received_signal_to_noise"] = np.maximum(received["rows"], 0) / (noise * math.sqrt(d))
+        state = DPOneShotState(
+            all_rows=max(float(received["rows"].sum()), 0.0),
+            received_centroids=received["centroids"],
+            received_rows=received["rows"],
+            received_radii=received["radii"],
+            received_site=site,
+            # Of all that were received: those with more rows than noise alone would look clear where nothing is.
+            received_signal_to_noise=np.maximum(received["rows"], 0) / (noise * math.sqrt(d)),
+        )
         rows = np.maximum(received["rows"][sure], 1)
-        return received["centroids"][sure], rows, np.full(len(rows), noise * math.sqrt(d)), kept
+        return received["centroids"][sure], rows, np.full(len(rows), noise * math.sqrt(d)), state
 
     def _noise_of_site(self, d: int) -> float:
         """Return the deviation of the noise of a site's sum of shifts in one column, in radii."""
         share = dp_site.update_share(self.params.k, d, self.params.cells, self.params.rounds)
-        return self.noise(dp_sums.cluster_sensitivity(), share, 1) / dp_sums.UNIT
+        return noise_of(self.params, dp_sums.cluster_sensitivity(), share, 1) / dp_sums.UNIT

@@ -18,7 +18,8 @@ from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.radius_tree import group_around
 from flareclust.executors import feca
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 #: More centroids are looked for in a compiled tree, with the same result.
 _MANY = 50
@@ -43,7 +44,9 @@ class FeCAAggregator(ClusteringAggregator):
     executor = feca.FeCAExecutor
     state = FeCAState
 
-    def merge(self, round_: Round[FeCAState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[FeCAState]:
+    def merge(
+        self, round_: Round[FeCAState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[FeCAState]:
         """Run Algorithm 5 on all sites' centroids and radii."""
         sent, site = gathered(replies.values())
         centroids, radii = sent["centroids"], sent["radii"]

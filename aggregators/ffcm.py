@@ -29,7 +29,8 @@ from flareclust.core.rounds import movement, remember
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.executors import ffcm
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ class FFCMAggregator(ClusteringAggregator):
         diagnostics = {"received": float(len(centers)), "centroids": float(len(centroids))}
         if len(before) == len(centroids):
             diagnostics["shift"] = movement(before, centroids)
-        behind = np.bincount(labels, weights=support, minlength=len(centroids))
+        behind = np.bincount(labels, weights=support, minlength=len(centroids)).astype(np.float64)
         state = FFCMState(remember(round_.state.history, centroids, self.params.k), behind, centers, support, site)
         drawn = isinstance(self.params.start, str)
         done = round_.index + (0 if drawn else 1) >= self.params.rounds

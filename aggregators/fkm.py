@@ -30,9 +30,9 @@ from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import fkm
-from flareclust.protocol.columns import Columns
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +107,9 @@ def merged(params: fkm.FKMRounds, round_: _Round, replies: Mapping[str, Message]
     if starting and params.start != fkm.WEIGHTED:
         centroids, cluster = clusterers.cluster_means(filtered.points, params.k, params.start, rng)
     else:
-        centroids, cluster = clusterers.weighted_kmeans(
-            filtered.points, filtered.weights, params.k, params.n_init, rng
-        )
+        centroids, cluster = clusterers.weighted_kmeans(filtered.points, filtered.weights, params.k, params.n_init, rng)
     centroids = filtered.centers(centroids, cluster)
-    numbers, outliers = filtered.summary(replies)
+    numbers, believed = filtered.summary(replies)
 
     shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
     diagnostics = {
@@ -124,7 +122,7 @@ def merged(params: fkm.FKMRounds, round_: _Round, replies: Mapping[str, Message]
         diagnostics["shift"] = shift
     behind = np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64)
     history = remember(round_.state.history, centroids, params.k)
-    state = FKMState(history, behind, means, sizes, site, **outliers)
+    state = FKMState(history, behind, means, sizes, site, believed.kept, believed.left_out)
     done = round_.index >= params.rounds or shift < params.tol
     return Round({"centroids": centroids}, done, diagnostics, state)
 

@@ -24,7 +24,8 @@ from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.executors import kfed
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,9 @@ class KFedAggregator(ClusteringAggregator):
         if self.params.start is not None and self.params.start not in sites:
             raise UserError(f"start={self.params.start!r}{did_you_mean(self.params.start, sites)} is none of the sites")
 
-    def merge(self, round_: Round[KFedState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[KFedState]:
+    def merge(
+        self, round_: Round[KFedState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[KFedState]:
         """Run Algorithm 2 on all devices' centers."""
         if self.params.start is not None and self.params.start not in replies:
             raise JobFailed(f"start={self.params.start!r} sent no centers; sites that did: {', '.join(replies)}")

@@ -34,7 +34,8 @@ from flareclust.evaluation.scores import stack
 from flareclust.executors import lloyd
 from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, rows_behind
 from flareclust.protocol.replies import gathered, stacked
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 #: Attempts to leave a local optimum after a start from totals: it splits large clusters before it parts small ones.
 _AFTER_SPLITS = 3
@@ -146,8 +147,9 @@ def seeded(
     filtered = robust.filter_outliers(seeds, np.ones(len(seeds)), site, params.k, params.rule)
     means = filtered.centers(*clusterers.cluster_means(filtered.points, params.k, params.start, rng))
     centroids = round_.columns.centers(means)
-    numbers, outliers = filtered.summary(replies)
-    state = replace(_remembering(params, round_.state, centroids), **outliers)
+    numbers, believed = filtered.summary(replies)
+    state = _remembering(params, round_.state, centroids)
+    state = replace(state, kept=believed.kept, left_out=believed.left_out)
     diagnostics = {"received": float(len(seeds)), **numbers}
     return Round({"centroids": centroids}, False, diagnostics, state, lloyd.UPDATE)
 
@@ -187,8 +189,8 @@ def spread(params: lloyd.UpdatesParams, round_: _Round, replies: Sequence[Messag
     if solutions:
         return Round(stack(solutions), False, refinement.diagnostics, state, SPREAD)
     state = replace(_remembering(params, state, refinement.centroids), refinement=None)
-    if refinement.counts is not None:
-        state = replace(state, counts=refinement.counts)
+    if refinement.totals is not None:
+        state = replace(state, counts=refinement.totals.counts)
     return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, SPREAD)
 
 

@@ -21,46 +21,77 @@ Readings where the paper is open, and deviations from it:
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.described import DescribedAggregator
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import overlap as overlaps
 from flareclust.core.missing import distances, grouping, selection
 from flareclust.core.rounds import remember
 from flareclust.executors import masked
+from flareclust.features.alone import better_off_alone
+from flareclust.preparation.settings import ColumnsParams
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 _log = logging.getLogger(__name__)
 
 
-class MaskedAggregator(DescribedAggregator):
-    """The server of Algorithm 1.
+@dataclass(frozen=True, eq=False)
+class ReceivedState(State):
+    """What a server knows of the clusters (c) that sites with different columns have sent.
 
-    Kept on the server: `history` (rounds + 1, k, D), the centroids of the start and after every round; `counts` (k,),
-    the rows behind each centroid when it was last reported; of the start `received_centroids` (c, D),
-    `received_counts` (c,), `received_site` (c,) and `received_group` (c,), -1 for unassigned; `method` and `verdict`.
+    Attributes:
+        received_centroids: of the clusters (c, D).
+        received_counts: their rows (c,).
+        received_site: whose they are, as in `Columns.sites` (c,).
+        received_group: the cluster of the result that each belongs to (c,), -1 for none.
+        counts: the rows behind each centroid of the result (k,).
+        warnings: what a user should know, a sentence each.
     """
 
+    received_centroids: FloatArray | None = None
+    received_counts: IntArray | None = None
+    received_site: IntArray | None = None
+    received_group: IntArray | None = None
+    counts: IntArray | None = None
+    warnings: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedState(ReceivedState):
+    """What the server knows, beside what it has received at the start.
+
+    Attributes:
+        history: the centroids of the start and after every round (rounds + 1, k, D).
+        method: by which local clusters were grouped.
+        verdict: what the columns say of it, in words.
+    """
+
+    history: FloatArray | None = None
+    method: str | None = None
+    verdict: str | None = None
+
+
+class MaskedAggregator(ClusteringAggregator):
+    """The server of Algorithm 1. `counts` are the rows behind each centroid when it was last reported."""
+
     params: masked.MaskedParams
+    executor = masked.MaskedExecutor
+    state = MaskedState
 
-    steps = masked.MaskedExecutor.job_steps()
-
-    def limits(self, round_: Round) -> dict[str, int]:
+    def limits(self, round_: Round[MaskedState]) -> dict[str, int]:
         """Return the most entries that a reply can have: a site updates no more centroids than there are."""
-        return {**super().limits(round_), "c": self.params.k}
+        return {"c": self.params.k}
 
-    def merge_described(
-        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
-    ) -> Round:
-        """Group the local clusters (lines 4-11), or move the global centroids towards those reported (line 21)."""
-        if round_.step == masked.UPDATE:
-            return self._update(round_, columns, replies)
-        return self._start(round_, columns, replies)
-
-    def _start(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
+    def merge(
+        self, round_: Round[MaskedState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[MaskedState]:
+        """Group the local clusters (lines 4-11)."""
+        columns = round_.columns
         centers, rows, site = together(columns, replies)
         verdict = overlap_of(columns, replies, centers)
         _log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
@@ -78,22 +109,24 @@ class MaskedAggregator(DescribedAggregator):
             "unknown": float(np.isnan(found.centroids).sum()),
             "objective": grouping.objective(centers, rows, found.group, self.params.k, self.params.phi),
         }
-        record = {
-            **remember(round_.record, found.centroids, self.params.k),
-            "counts": _rows_by_cluster(found.group, rows, self.params.k),
-            "received_centroids": centers,
-            "received_counts": rows,
-            "received_site": site,
-            "received_group": found.group,
-            "method": np.array(chosen.method),
-            "verdict": np.array(f"{verdict.text}. {_verdict_text(chosen, columns, self.params.method)}"),
-        }
-        if not verdict.connected:
-            record["warnings"] = np.array([verdict.text])
-        return Round({"centroids": found.centroids}, self.params.rounds == 0, diagnostics, record, masked.UPDATE)
+        state = MaskedState(
+            centers,
+            rows,
+            site,
+            found.group,
+            _rows_by_cluster(found.group, rows, self.params.k),
+            None if verdict.connected else np.array([verdict.text]),
+            remember(None, found.centroids, self.params.k),
+            chosen.method,
+            f"{verdict.text}. {_verdict_text(chosen, columns, self.params.method)}",
+        )
+        return Round({"centroids": found.centroids}, self.params.rounds == 0, diagnostics, state, masked.UPDATE)
 
-    def _update(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
-        centers, rows, _ = together(columns, replies)
+    def update(
+        self, round_: Round[MaskedState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[MaskedState]:
+        """Move the centroids towards those reported (line 21)."""
+        centers, rows, _ = together(round_.columns, replies)
         cluster = np.concatenate([reply["cluster"] for reply in replies.values()])
         old = round_.task["centroids"]
         reported = np.full(old.shape, np.nan)
@@ -107,12 +140,26 @@ class MaskedAggregator(DescribedAggregator):
         if np.isfinite(shift):
             diagnostics["shift"] = shift
         behind = _rows_by_cluster(cluster, rows, self.params.k)
-        record = {
-            **remember(round_.record, centroids, self.params.k),
-            "counts": np.where(behind > 0, behind, round_.record["counts"]),
-        }
+        assert round_.state.counts is not None
+        counts = np.where(behind > 0, behind, round_.state.counts)
+        state = replace(round_.state, history=remember(round_.state.history, centroids, self.params.k), counts=counts)
         done = round_.index >= self.params.rounds or shift < self.params.tol or not len(centers)
-        return Round({"centroids": centroids}, done, diagnostics, record, masked.UPDATE)
+        return Round({"centroids": centroids}, done, diagnostics, state, masked.UPDATE)
+
+    def warnings(self, round_: Round[MaskedState], assessed: Mapping[str, Message]) -> list[str]:
+        """Name the sites whose own clusters describe their rows better."""
+        return alone(self.params, round_, assessed)
+
+
+def alone(params: ColumnsParams, round_: Round[ReceivedState], assessed: Mapping[str, Message]) -> list[str]:
+    """Return a sentence for each site whose own clusters describe its rows better, where squared distances are made small."""
+    state, facts = round_.state, round_.facts
+    if params.distance != "euclidean" or facts.site_spread is None or state.received_centroids is None:
+        return []
+    assert state.received_counts is not None
+    assert state.received_site is not None
+    received = state.received_centroids, state.received_counts, state.received_site
+    return better_off_alone(round_.columns, facts.site_spread, received, assessed)
 
 
 def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:

@@ -15,16 +15,18 @@ Readings and deviations:
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import robust
 from flareclust.core.rounds import match
 from flareclust.executors import mavg
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,9 @@ class MAvgAggregator(ClusteringAggregator):
     executor = mavg.MAvgExecutor
     state = MAvgState
 
-    def merge(self, round_: Round[MAvgState], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[MAvgState]:
+    def merge(
+        self, round_: Round[MAvgState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[MAvgState]:
         """Match and average."""
         sent, site = gathered(replies.values())
         diagnostics, left_out = {"received": float(len(site))}, None
@@ -61,9 +65,9 @@ class MAvgAggregator(ClusteringAggregator):
                 sent["centroids"], np.ones(len(site)), site, self.params.k, self.params.rule
             )
             centroids, matched = _match_robustly(sets, filtered.left_out, self.params.rule)
-            numbers, outliers = filtered.summary(replies)
+            numbers, believed = filtered.summary(replies)
             diagnostics |= numbers
-            left_out = outliers["left_out"]
+            left_out = believed.left_out
         else:
             centroids, matched = _match_average(sets)
         return Round({"centroids": centroids}, True, diagnostics, MAvgState(sent["centroids"], site, matched, left_out))

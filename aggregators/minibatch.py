@@ -22,7 +22,8 @@ from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import minibatch
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)

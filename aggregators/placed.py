@@ -6,15 +6,15 @@ the rows. So there is no assessment here, and a site sends the number of rows th
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.protocol.rounds import Round
-from flareclust.protocol.steps import Step
-from flareclust.protocol.task import PLACED, StepName
+from flareclust.protocol.task import StepName
 
 #: The arrays of the finished federation that its executor is sent, among the files of the job.
 FILE = "placed.npz"
@@ -26,7 +26,7 @@ ROWS = "rows"
 class PlacedAggregator(ClusteringAggregator):
     """Sends the result that it has read, of a finished federation of k clusters, and counts the rows."""
 
-    steps = MappingProxyType({StepName.PLACE: Step(PLACED)})
+    executor = ClusteringExecutor
 
     def __init__(self, k: int, seed: int = 0) -> None:
         super().__init__(k, seed)
@@ -37,11 +37,15 @@ class PlacedAggregator(ClusteringAggregator):
         with np.load(folder / FILE, allow_pickle=False) as file:
             self._arrays = {name: file[name] for name in file.files}
 
-    def begin(self) -> Round:
+    def begin(self) -> Round[Any]:
         """Return the finished federation, to be placed in."""
         return Round(self._arrays, step=StepName.PLACE)
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def merge(self, round_: Round[Any], replies: Mapping[str, Message], rng: np.random.Generator) -> Round[Any]:
         """Add up the numbers of placed rows; the round is the last."""
         rows = sum(int(reply["rows"]) for reply in replies.values())
-        return Round(done=True, record=self._arrays, diagnostics={ROWS: float(rows)})
+        return Round(done=True, diagnostics={ROWS: float(rows)})
+
+    def result(self, round_: Round[Any]) -> Message:
+        """Return the arrays of the finished federation."""
+        return self._arrays

@@ -21,7 +21,8 @@ from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors import pooled
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 #: The key of the diagnostics for the share of the sites that scored the solutions, and below which it is a warning.
 SCORED, FEW_SCORED = "scored_sites", 0.5
@@ -72,8 +73,8 @@ class PooledAggregator(ClusteringAggregator):
         filtered = robust.filter_outliers(
             centers, rows if self.params.weighted else np.ones(len(rows)), site, self.params.k, self.params.rule
         )
-        numbers, outliers = filtered.summary(replies)
-        state = PooledState(centers, rows, site, **outliers)
+        numbers, believed = filtered.summary(replies)
+        state = PooledState(centers, rows, site, kept=believed.kept, left_out=believed.left_out)
         diagnostics = {"received": float(len(centers)), **numbers}
 
         def solution(k: int) -> tuple[FloatArray, IntArray]:

@@ -28,12 +28,13 @@ from flareclust.aggregators.lloyd import check_judges_nobody
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.seeds import farthest_first
+from flareclust.core.split_merge import mean_square
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
-from flareclust.core.split_merge import mean_square
 from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, totals
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 from flareclust.protocol.task import StepName
 
 #: (uploads by site, k, restarts, rng) -> centroids (at most k, d).
@@ -97,9 +98,9 @@ class PortfolioAggregator(ClusteringAggregator):
         restarts = self.params.restarts
         solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
         solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
-        numbers, outliers = filtered.summary(replies)
-        received = {f"received_{name}": value for name, value in sent.items()}
-        state = PortfolioState(**received, received_site=site, **outliers)
+        numbers, believed = filtered.summary(replies)
+        received = sent["centroids"], sent["counts"], sent["radii"], sent["sse"]
+        state = PortfolioState(*received, site, believed.kept, believed.left_out)
         return Round(stack(solutions), False, {"received": float(len(site)), **numbers}, state, StepName.SCORE)
 
     def score(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
@@ -152,6 +153,7 @@ class PortfolioAggregator(ClusteringAggregator):
         solutions = unstack(round_.task)
         known = totals(solutions, replies)
         mean = np.array([mean_square(*one) for one in zip(solutions, known, strict=True)])
+        assert round_.state.received_counts is not None
         rows = np.sum(round_.state.received_counts)
         return self._chosen(round_, mean * rows, max(int(one.counts.sum()) for one in known))
 
@@ -159,9 +161,7 @@ class PortfolioAggregator(ClusteringAggregator):
         best = _first_least(inertia) if np.isfinite(inertia).any() else self._unseen()
         centroids = unstack(round_.task)[best]
         candidates, candidate = round_.task["candidates"], round_.task["candidate"]
-        state = replace(
-            round_.state, candidates=candidates, candidate=candidate, candidate_inertia=inertia
-        )
+        state = replace(round_.state, candidates=candidates, candidate=candidate, candidate_inertia=inertia)
         values = zip(self.params.competing, inertia, strict=True)
         names = {f"inertia_{name}": float(value) for name, value in values if np.isfinite(value)}
         diagnostics = {**names, "chosen": float(best), "scored_rows": float(rows)}

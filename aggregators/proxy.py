@@ -26,14 +26,15 @@ Readings where the paper is open, and deviations from it:
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.described import DescribedAggregator
-from flareclust.aggregators.masked import overlap_of, together
+from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.aggregators.masked import ReceivedState, alone, overlap_of, together
 from flareclust.core import agglomeration, exponent, forces
 from flareclust.core import overlap as overlaps
 from flareclust.core import proxies as proxy_pdfs
@@ -41,7 +42,6 @@ from flareclust.core.missing import grouping, selection
 from flareclust.executors import kfed, proxy
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
-from flareclust.protocol.task import StepName
 
 _log = logging.getLogger(__name__)
 
@@ -49,31 +49,44 @@ _log = logging.getLogger(__name__)
 _DIGITS = 9
 
 
-class ProxyAggregator(DescribedAggregator):
+@dataclass(frozen=True, eq=False)
+class ProxyState(ReceivedState):
+    """What the server knows, beside what it has received.
+
+    Attributes:
+        tree_left, tree_right, tree_force, tree_size: of all merges (c - 1,).
+        w: the power of the distance.
+    """
+
+    tree_left: IntArray | None = None
+    tree_right: IntArray | None = None
+    tree_force: FloatArray | None = None
+    tree_size: IntArray | None = None
+    w: float | None = None
+
+
+class ProxyAggregator(ClusteringAggregator):
     """The server of Algorithm 2.
 
     Sent with the result: `group` (c,), the cluster that each received one was merged into, and `group_site` (c,), whose
-    it is. Kept on the server: `counts` (k,), the rows behind each cluster; `received_centroids` (c, D),
-    `received_counts` (c,), `received_site` (c,) and `received_group` (c,); the tree of all merges, `tree_left`,
-    `tree_right`, `tree_force` and `tree_size` (c - 1,).
+    it is.
     """
 
     params: proxy.ProxyParams
+    executor = proxy.ProxyExecutor
+    state = ProxyState
 
-    steps = proxy.ProxyExecutor.job_steps()
-
-    def limits(self, round_: Round) -> dict[str, int]:
+    def limits(self, round_: Round[ProxyState]) -> dict[str, int]:
         """Return the most entries that a reply can have."""
-        if round_.step == StepName.DESCRIBE:
-            return super().limits(round_)
         numbers = self.params.k_local.values() if isinstance(self.params.k_local, dict) else [self.params.k_local]
         maximum = max([self.params.k, *(number for number in numbers if isinstance(number, int))])
-        return {**super().limits(round_), "k": maximum, "a": maximum, "b": maximum}
+        return {"k": maximum, "a": maximum, "b": maximum}
 
-    def merge_described(
-        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
-    ) -> Round:
+    def merge(
+        self, round_: Round[ProxyState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[ProxyState]:
         """Run lines 4-12 on the distributions of all sites' clusters."""
+        columns = round_.columns
         centers, rows, site = together(columns, replies)
         self._check_enough(replies)
         points, cluster = generate_proxy_clusters(columns, replies, rng)
@@ -94,25 +107,32 @@ class ProxyAggregator(DescribedAggregator):
                 "%d merges joined clusters of sites without a column in common, since the sites between them sent nothing",
                 numbers["incomparable"],
             )
-        record = {
-            "counts": np.bincount(group, weights=rows, minlength=k_hat).astype(np.int64),
-            "received_centroids": centers,
-            "received_counts": rows,
-            "received_site": site,
-            "received_group": group,
-            **{f"tree_{name}": value for name, value in tree._asdict().items()},
-            "w": np.array(w),
-        }
         verdict = overlap_of(columns, replies, centers)
         warnings = [] if verdict.connected else [verdict.text]
         warnings += [_too_little(overlap, w)] if w >= overlap.bound else []
         for text in warnings:
             _log.warning("%s", text)
-        if warnings:
-            record["warnings"] = np.array(warnings)
+        counts = np.bincount(group, weights=rows, minlength=k_hat).astype(np.int64)
+        state = ProxyState(
+            centers,
+            rows,
+            site,
+            group,
+            counts,
+            np.array(warnings) if warnings else None,
+            tree.left,
+            tree.right,
+            tree.force,
+            tree.size,
+            w,
+        )
         owners = np.array([kfed.site_number(columns.sites[i]) for i in site], dtype=np.int64)
         task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
-        return Round(task, done=True, diagnostics=numbers, record=record)
+        return Round(task, done=True, diagnostics=numbers, state=state)
+
+    def warnings(self, round_: Round[ProxyState], assessed: Mapping[str, Message]) -> list[str]:
+        """Name the sites whose own clusters describe their rows better."""
+        return alone(self.params, round_, assessed)
 
     def _check_enough(self, replies: Mapping[str, Message]) -> None:
         received = sum(len(reply["counts"]) for reply in replies.values())

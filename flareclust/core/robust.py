@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.core.jit import kernel
 
 NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
@@ -61,6 +61,18 @@ class Rule(NamedTuple):
 PLAIN = Rule()
 
 
+class Believed(NamedTuple):
+    """Who is believed; None where nobody is judged.
+
+    Attributes:
+        left_out: the names of the sites that are not.
+        kept: which of all c centroids are (c,).
+    """
+
+    left_out: Array | None = None
+    kept: BoolArray | None = None
+
+
 class FilteredCentroids(NamedTuple):
     """What is believed of c centroids of m sites, or all of it.
 
@@ -86,13 +98,12 @@ class FilteredCentroids(NamedTuple):
             return centroids
         return site_centers(centroids, self.points, self.weights, self.site, labels, self.rule)
 
-    def summary(self, names: Iterable[str]) -> tuple[dict[str, float], Message]:
-        """Return the number of sites left out and the arrays for the round record, by site name; nothing without an active rule."""
+    def summary(self, names: Iterable[str]) -> "tuple[dict[str, float], Believed]":
+        """Return the number of sites left out, and who they are; nothing without an active rule."""
         if not self.rule.active:
-            return {}, {}
+            return {}, Believed()
         answered = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
-        record: Message = {"left_out": answered[self.left_out], "kept": self.kept}
-        return {"left_out": float(self.left_out.sum())}, record
+        return {"left_out": float(self.left_out.sum())}, Believed(answered[self.left_out], self.kept)
 
 
 def filter_outliers(

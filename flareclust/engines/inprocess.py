@@ -78,7 +78,7 @@ def run_inprocess(
         FederationOptions.of(options),
         on_round=on_round,
         sampling=sampling,
-        resume=None if kept is None else kept.begin(),
+        resume=None if kept is None else kept.begin(aggregator),
         on_checkpoint=None if kept is None else kept.keep,
     )
     outcome.labels.update(asking.labels)

@@ -16,6 +16,7 @@ from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.profiles import profiling_steps
+from flareclust.federation.server import ServerJob
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
@@ -64,7 +65,7 @@ def build_job(
     """
     executor, aggregator = sides or algorithm.build(options.k, options.seed, params)
     if options.secure_sums:
-        aggregator.secured()  # raises where a setting does not go with it
+        ServerJob(aggregator, secure=True)  # raises where a setting does not go with it
     sums = options.sums()
     controller = ClusteringController(
         algorithm.name,

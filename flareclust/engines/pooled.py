@@ -20,8 +20,8 @@ from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
 from flareclust.features import alignment
 from flareclust.features.columns import gather
-from flareclust.protocol.columns import Columns
 from flareclust.features.result import MASK, STANDARDIZED, place_rows
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_STARTS, Params, both
 from flareclust.protocol.registry import Algorithm

@@ -103,7 +103,7 @@ def run_simulator(
         check_resumable(algorithm.name, private=executor.private and checkpoint.resume)
         extra = {"about": checkpoint.about, "resume": SIMULATED if checkpoint.resume else None}
         checkpoint = checkpoint.of(about_job(algorithm.name, aggregator, params, secure_sums=options.secure_sums))
-        if (state := checkpoint.begin()) is not None:
+        if (state := checkpoint.begin(aggregator)) is not None:
             before = len(state.progress.records)
     job = build_job(algorithm, params, options, sides=sides, **extra)
     for attempt in range(1, _ATTEMPTS + 1):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.digest import digest_of
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
@@ -25,6 +24,8 @@ from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.federation.exchanges import Sampling
 from flareclust.preparation import settings
+from flareclust.privacy.dp.server import epsilon_for
+from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
@@ -111,21 +112,22 @@ class _Submission:
         if not (algorithm.federated and shapes and "epsilon" in algorithm.parameters()):
             return ""
         aggregator = algorithm.build(self.prepared.k, asked.seed, self._params)[1]
-        if not isinstance(aggregator, PrivateAggregator):
+        params = aggregator.params
+        if not isinstance(params, PrivateParams):
             return ""
         aggregator = aggregator.secured() if asked.secure_sums else aggregator
         d, m = shapes[0][1], len(shapes)
-        per_id = aggregator.params.rows_per_id
-        n = _rows_used(self.prepared, per_id) if asked.protects_ids else sum(n for n, _ in shapes)
+        n = _rows_used(self.prepared, params.rows_per_id) if asked.protects_ids else sum(n for n, _ in shapes)
         needed = aggregator.rows_needed(d, m)
         if n >= needed:
             return ""
         share, k = n / needed, self.prepared.k
-        helps = [f"epsilon={aggregator.epsilon_for(1 / share):.2g}"]
+        helps = [f"epsilon={epsilon_for(params, 1 / share):.2g}"]
         helps += [f"k={int(k * share)}"] if k * share >= 2 else []
-        helps += ["secure_sums"] if not asked.secure_sums and aggregator.shares_noise and m >= LEAST_SITES else []
+        shares_noise = any(step.maskable for step in aggregator.executor.steps.values())
+        helps += ["secure_sums"] if not asked.secure_sums and shares_noise and m >= LEAST_SITES else []
         return (
-            f"with k={k}, {d} columns, {m} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
+            f"with k={k}, {d} columns, {m} sites and epsilon={params.epsilon:g} clusters stand out "
             f"of the noise from about {needed} rows in all, and there are {n}; what helps: {', or '.join(helps)}"
         )
 

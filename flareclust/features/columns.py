@@ -84,7 +84,7 @@ def common(columns: Columns, sums: KnownSpread | None = None) -> tuple[Columns, 
         masks=columns.masks[:, chosen],
         union=columns.union or len(columns.codes),
     )
-    return shared, None if sums is None else KnownSpread(*(values[chosen] for values in sums))
+    return shared, None if sums is None else KnownSpread(sums.counts[chosen], sums.mean[chosen], sums.deviation[chosen])
 
 
 def sharing(columns: Columns) -> str:

@@ -6,20 +6,18 @@ assessment are added up at once: nothing is kept of each site that the server do
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, assessment_diagnostics
+from flareclust.federation.server import ServerJob
 from flareclust.protocol import batch as batches
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
-
-if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
 
 #: Of more sites, no single replies to the assessment are kept, so that nothing can be warned of that takes them.
 MOST_ASSESSED = 1000
@@ -37,12 +35,12 @@ class BatchExchanges(Exchanges):
         self.ask_many = ask_many
         self._named = 0
 
-    def assess(self, round_: Round, aggregator: "ClusteringAggregator") -> dict[str, float | None]:
+    def assess(self, round_: Round[Any], job: ServerJob) -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment, which is added up part by part."""
-        asked = self._assessment(round_, aggregator)
+        asked = self._assessment(round_, job)
         parts = self._parts(asked)
         if parts is None:
-            return super().assess(round_, aggregator)
+            return super().assess(round_, job)
         each: dict[str, list[Array]] = {name: [] for name in asked.schema.fields}
         places, kept = [np.zeros(0, np.int64)], []
         for part in parts:
@@ -56,7 +54,7 @@ class BatchExchanges(Exchanges):
         if len(places) == 1:
             return {}
         sums: Message = {name: np.sum(np.concatenate(found), axis=0) for name, found in each.items()}
-        metrics, numbers = aggregator.quality(round_, sums), np.concatenate(places).tolist()
+        metrics, numbers = job.quality(round_, sums), np.concatenate(places).tolist()
         answered = batches.Batch([asked.sites[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
         self.record(StepName.ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         self.assessed = batches.joined(asked.sites, kept) if kept else {}
@@ -77,7 +75,7 @@ class BatchExchanges(Exchanges):
 
     def _parts(self, asked: ExchangeRequest) -> Iterator[batches.Part] | None:
         """Return the parts of the replies that can be used; None where the replies of the step come one by one."""
-        answers = self.ask_many(asked.step, asked.round_.index, asked.round_.task, asked.sites)
+        answers = self.ask_many(asked.step, asked.round_.index, asked.round_.sent, asked.sites)
         if answers is None:
             return None
         self._round_bytes = 0, 0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,10 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import make_folder, write_atomically
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__
+from flareclust.federation.server import ServerJob
+from flareclust.protocol.columns import ColumnFacts, Columns
 from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import packed, unpacked
 
 if TYPE_CHECKING:
     from flareclust.aggregators.base import ClusteringAggregator
@@ -39,10 +42,13 @@ PART = CHECKPOINT + ".part"
 _KEPT_DAYS = 30
 
 #: Name of the JSON text among the arrays, and how the names of the others begin.
-_ABOUT, _TASK, _RECORD = "about", "task.", "record."
+_ABOUT, _TASK = "about", "task."
+
+#: The other parts of a round that are kept.
+_PARTS = ("state", "columns", "facts")
 
 #: Changes with the form of the file.
-_FORM = 1
+_FORM = 2
 
 #: What is raised for files that are damaged, or were not written by `write`.
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, EOFError, zipfile.BadZipFile)
@@ -77,7 +83,7 @@ class Progress:
 class Checkpoint:
     """The state of a federation between two exchanges: the next round, and what is known of the sites."""
 
-    round_: Round
+    round_: Round[Any]
     progress: Progress
 
 
@@ -103,13 +109,13 @@ class CheckpointFile:
         """Return this file with more about the job's identity."""
         return replace(self, about={**self.about, **about})
 
-    def begin(self) -> Checkpoint | None:
+    def begin(self, aggregator: "ClusteringAggregator") -> Checkpoint | None:
         """Return the state to go on from; None for a run from the start.
 
         Raises:
             UserError: as `read`.
         """
-        return read(self.path, self.about) if self.resume else None
+        return read(self.path, self.about, aggregator) if self.resume else None
 
     def keep(self, checkpoint: Checkpoint) -> None:
         """Write a state in the place of the one before; a disk that is full costs the checkpoint, not the run."""
@@ -170,7 +176,8 @@ def write(path: Path, checkpoint: Checkpoint, about: Mapping[str, object]) -> No
     state |= {"sites": round_.sites}
     text = json.dumps({"form": _FORM, "job": about, "round": state, "progress": asdict(checkpoint.progress)})
     arrays = {_TASK + name: value for name, value in round_.task.items()}
-    arrays |= {_RECORD + name: value for name, value in round_.record.items()}
+    for part in _PARTS:
+        arrays |= packed(getattr(round_, part), f"{part}.")
     make_folder(path.parent)
     with write_atomically(path, "bytes") as file:
         np.savez(file, allow_pickle=False, **{_ABOUT: np.array(text)}, **arrays)
@@ -189,12 +196,13 @@ def remove_old(folder: Path, but: Path | None) -> None:
                 _log.info("%s was older than %d days and was removed", path, _KEPT_DAYS)
 
 
-def read(path: Path, about: Mapping[str, object]) -> Checkpoint:
+def read(path: Path, about: Mapping[str, object], aggregator: "ClusteringAggregator") -> Checkpoint:
     """Return the state that a checkpoint holds.
 
     Args:
         path: of the file.
         about: what the job is of that goes on from it.
+        aggregator: its server's side.
 
     Raises:
         UserError: there is no such file, it is damaged, or it is of another job; the text names what differs.
@@ -206,33 +214,37 @@ def read(path: Path, about: Mapping[str, object]) -> Checkpoint:
             arrays = {name: file[name] for name in file.files}
         text = json.loads(str(arrays.pop(_ABOUT)))
         form, job, state = text["form"], dict(text["job"]), text["round"]
-        checkpoint = None if form != _FORM else Checkpoint(_round(state, arrays), Progress(**text["progress"]))
+        differing = _differences(job, json.loads(json.dumps(about)))
+        checkpoint = None
+        if form == _FORM and not differing:
+            checkpoint = Checkpoint(_round(state, arrays, ServerJob(aggregator)), Progress(**text["progress"]))
     except _DAMAGED as error:
         raise UserError(
             f"{path} is damaged or no checkpoint ({type(error).__name__}); run it from the start, with another folder"
         ) from error
-    if differing := _differences(job, json.loads(json.dumps(about))):
+    if differing:
         raise UserError(f"{path} is of another job: {differing}; give the settings of that job, or run from the start")
     if checkpoint is None:
         raise UserError(f"{path} has the form of another version of flareclust; run it from the start")
     return checkpoint
 
 
-def _round(state: Mapping[str, object], arrays: Message) -> Round:
+def _round(state: Mapping[str, object], arrays: Message, job: ServerJob) -> Round[Any]:
     """Return the round of a file; raise what is in `_DAMAGED` where it is none."""
     step, index, done, diagnostics = (state[name] for name in ("step", "index", "done", "diagnostics"))
     if not (isinstance(step, str) and type(index) is int and type(done) is bool and isinstance(diagnostics, dict)):
         raise ValueError("round")
-
-    def named(beginning: str) -> Message:
-        return {name[len(beginning) :]: value for name, value in arrays.items() if name.startswith(beginning)}
 
     sites = state.get("sites")
     if isinstance(sites, list):
         sites = tuple(map(str, sites))
     elif sites is not None:
         raise ValueError("round")
-    return Round(named(_TASK), done, diagnostics, named(_RECORD), step, index, sites)
+    task = {name.removeprefix(_TASK): value for name, value in arrays.items() if name.startswith(_TASK)}
+    kinds: tuple[type[Any], ...] = job.state_of(step), Columns, ColumnFacts
+    parts = (unpacked(kind, arrays, f"{part}.") for kind, part in zip(kinds, _PARTS, strict=True))
+    own, columns, facts = parts
+    return Round(task, done, diagnostics, own, step, index, sites, columns, facts)
 
 
 def _differences(there: Mapping[str, object], here: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ set of clients in each round); Bonawitz et al. (2019), Towards federated learnin
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from flareclust._foundation.typing import Message
 from flareclust.federation.checkpoint import Progress
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED, check_number_of_sites
 from flareclust.privacy.secure_aggregation.server import ServerSums, of_other_width, unusable
-from flareclust.protocol.replies import ALL
-from flareclust.protocol.replies import SiteReply, accept, stacked
+from flareclust.protocol.replies import ALL, SiteReply, accept, stacked
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import Schema, nbytes, plain
 from flareclust.protocol.sizes import reply_sizes
@@ -28,7 +27,7 @@ from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
+    from flareclust.federation.server import ServerJob
 
 #: The owners of the random streams that draw the sites of a round.
 _COHORT, _DROPOUT = "cohort", "dropout"
@@ -98,7 +97,7 @@ class ExchangeRequest(NamedTuple):
 
     schema: Schema
     step: str
-    round_: Round
+    round_: Round[Any]
     sites: list[str]
     sizes: Mapping[str, int]
     own_sizes: Mapping[str, Mapping[str, int]] | None = None
@@ -107,7 +106,7 @@ class ExchangeRequest(NamedTuple):
     @property
     def bytes_down(self) -> int:
         """Return how many bytes all sites are sent together."""
-        return nbytes(self.round_.task) * len(self.sites)
+        return nbytes(self.round_.sent) * len(self.sites)
 
 
 class Exchanges:
@@ -158,11 +157,11 @@ class Exchanges:
             seconds_merge=self.seconds_merge,
         )
 
-    def agree(self, aggregator: "ClusteringAggregator") -> None:
+    def agree(self, job: "ServerJob") -> None:
         """Do what comes before the first exchange: nothing."""
 
     def cluster(
-        self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
+        self, schema: Schema, round_: Round[Any], own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
     ) -> Mapping[str, Message]:
         """Return the replies to a round of those that take part, or raise JobFailed below the quorum.
 
@@ -174,7 +173,7 @@ class Exchanges:
         elif self.sampling is not None and round_.step not in StepName.BEFORE_ROUNDS:
             cohort = self.sampling.drawn(self.active, round_.index)
             drawn, asked = len(cohort), self.sampling.staying(cohort, round_.index)
-        sizes = reply_sizes(round_.step, round_.task)
+        sizes = reply_sizes(round_.step, round_.sent)
         request = ExchangeRequest(schema, round_.step, round_, asked, sizes, own_sizes, limits)
         replies = self._exchange(request) if asked or drawn is None else {}
         if gone := {site for site in asked if site not in replies}:
@@ -199,18 +198,20 @@ class Exchanges:
                 f"{needed} are needed (min_sites). {'; '.join(reasons)}"
             )
 
-    def assess(self, round_: Round, aggregator: "ClusteringAggregator") -> dict[str, float | None]:
+    def assess(self, round_: Round[Any], job: "ServerJob") -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment; none where nobody answers."""
-        asked = self._assessment(round_, aggregator)
+        asked = self._assessment(round_, job)
         replies = self._exchange(asked)
         if not replies:
             return {}
         sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in asked.schema.fields}
-        metrics, self.assessed = aggregator.quality(round_, sums), replies
+        metrics, self.assessed = job.quality(round_, sums), replies
         self.record(StepName.ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
 
-    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> Mapping[str, Message]:
+    def describe(
+        self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
+    ) -> Mapping[str, Message]:
         """Return what the sites say in an exchange after the assessment.
 
         Raises:
@@ -228,16 +229,16 @@ class Exchanges:
             )
         return replies
 
-    def _assessment(self, round_: Round, aggregator: "ClusteringAggregator") -> ExchangeRequest:
+    def _assessment(self, round_: Round[Any], job: "ServerJob") -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
         able = [site for site in self.sites if site not in self.silent]
         return ExchangeRequest(
-            aggregator.schema(StepName.ASSESS), StepName.ASSESS, round_, able, {"k": len(round_.task["centroids"])}
+            job.schema(StepName.ASSESS), StepName.ASSESS, round_, able, {"k": len(round_.task["centroids"])}
         )
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""
-        answers = self.ask(asked.step, asked.round_.index, asked.round_.task, asked.sites)
+        answers = self.ask(asked.step, asked.round_.index, asked.round_.sent, asked.sites)
         self._round_bytes = 0, 0
         self._count(sum(nbytes(answer.arrays) for answer in answers.values()), asked.bytes_down)
         replies, problems, slowest = accept(
@@ -317,20 +318,20 @@ class SecureExchanges(Exchanges):
         super().resume(before)
         self.resumed = before.active
 
-    def agree(self, aggregator: "ClusteringAggregator") -> None:
+    def agree(self, job: "ServerJob") -> None:
         """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
         check_number_of_sites(len(self.sites))
         self.needed = max(self.needed, LEAST_SITES)
-        self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
-        self.public = {name for name, step in aggregator.steps.items() if step.public}
-        self.counted = {name: aggregator.least_rows() for name, step in aggregator.steps.items() if step.counted}
+        self.summed = {name for name, step in job.steps.items() if step.maskable}
+        self.public = {name for name, step in job.steps.items() if step.public}
+        self.counted = {name: job.least_rows() for name, step in job.steps.items() if step.counted}
         self.unmasked = self._unmasked_before()
         self.unassessed = ""
-        first = aggregator.begin()
         replies = super().cluster(KEY, Round(step=StepName.KEYS), {}, {"b": LONGEST_KEY})
         problems = unusable(replies)
-        if first.step != StepName.DESCRIBE:
-            columns = first.task["centroids"].shape[1] if "centroids" in first.task else None
+        if StepName.DESCRIBE not in job.steps:  # all sites have the same columns
+            start = job.aggregator.begin().task.get("centroids")
+            columns = None if start is None else start.shape[1]
             problems = {**of_other_width(replies, columns), **problems}
         self.refused |= problems
         self.active = [site for site in self.active if site not in problems]
@@ -349,7 +350,7 @@ class SecureExchanges(Exchanges):
         return list(dict.fromkeys(step for record in self.records if (step := str(record["step"])) not in masked))
 
     def cluster(
-        self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
+        self, schema: Schema, round_: Round[Any], own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
     ) -> Mapping[str, Message]:
         """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
         if round_.step in self.summed:
@@ -360,17 +361,17 @@ class SecureExchanges(Exchanges):
             self.unmasked.append(round_.step)
         return super().cluster(schema, round_, own_sizes, limits)
 
-    def _with_reported_groups(self, round_: Round) -> Round:
+    def _with_reported_groups(self, round_: Round[Any]) -> Round[Any]:
         """Return the round with the groups to report, those that have enough rows at all sites together."""
         counting = replace(round_, step=counts_of(round_.step))
         total = self._required_total(COUNTED, counting)
         self.record(counting.step, {ALL: total}, round_.index, 0.0, {})
-        counts = np.zeros(self.sums.sizes_of(round_.task)["K"], dtype=np.int64)
+        counts = np.zeros(self.sums.sizes_of(round_.sent)["K"], dtype=np.int64)
         counts[total["cluster"]] = total["counts"]
         reported = counts >= self.counted[round_.step]
         return replace(round_, task={**round_.task, REPORTED: reported.astype(np.int64)})
 
-    def _required_total(self, schema: Schema, round_: Round) -> Message:
+    def _required_total(self, schema: Schema, round_: Round[Any]) -> Message:
         total, missing = self._total(schema, round_.step, round_)
         if total is None:
             raise JobFailed(
@@ -379,19 +380,21 @@ class SecureExchanges(Exchanges):
             )
         return total
 
-    def assess(self, round_: Round, aggregator: "ClusteringAggregator") -> dict[str, float | None]:
+    def assess(self, round_: Round[Any], job: "ServerJob") -> dict[str, float | None]:
         """Return the metrics from the totals; none where a site is missing."""
         try:
-            total, self.unassessed = self._total(aggregator.schema(StepName.ASSESS), StepName.ASSESS, round_)
+            total, self.unassessed = self._total(job.schema(StepName.ASSESS), StepName.ASSESS, round_)
         except JobFailed as error:
             total, self.unassessed = None, str(error)
         if total is None:
             return {}
-        metrics = aggregator.quality(round_, total)
+        metrics = job.quality(round_, total)
         self.record(StepName.ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
         return metrics
 
-    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> Mapping[str, Message]:
+    def describe(
+        self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
+    ) -> Mapping[str, Message]:
         """Return the one reply that the totals make; `sizes` follow from what was sent."""
         left_out, self.refused = self.refused, {}
         try:
@@ -404,7 +407,7 @@ class SecureExchanges(Exchanges):
             raise JobFailed(missing)
         return {ALL: total}
 
-    def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
+    def _total(self, schema: Schema, step: str, round_: Round[Any]) -> tuple[Message | None, str]:
         """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
         if not self.sums.begun and len(self.active) < self.minimum:
             raise JobFailed(
@@ -413,11 +416,11 @@ class SecureExchanges(Exchanges):
             )
         self.sums.begin(self.active)
         with_keys = replace(round_, task={**round_.task, **self.sums.table.sent()})
-        sizes = self.sums.sizes(schema, round_.task)
+        sizes = self.sums.sizes(schema, round_.sent)
         replies = self._exchange(ExchangeRequest(MASKED, step, with_keys, self.sums.sites, sizes))
         if missing := [site for site in self.sums.sites if site not in replies]:
             return None, "; ".join(refusal_texts({site: self.refused[site] for site in missing}))
-        return self.sums.total(schema, round_.task, replies), ""
+        return self.sums.total(schema, round_.sent, replies), ""
 
     def record(
         self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]

@@ -15,29 +15,23 @@ the nearest other cluster.
 A profile never makes a job fail: what could not be had is a warning. Sums are over the sites that answer, a quorum at least.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from time import perf_counter
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
+from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, IntArray, Message
 from flareclust.core import profiles as profile_sums
 from flareclust.core import shallow_tree
 from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.core.missing import profiles as known_profiles
-from flareclust.protocol.columns import FILL
-from flareclust.federation.exchanges import Exchanges, refusal_texts
 from flareclust.preparation.settings import ColumnsParams, ScaledParams, TrimParams
-from flareclust.protocol.replies import ALL
-from flareclust.protocol import cluster_arrays
 from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.params import Params
-from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import Schema, index
 from flareclust.protocol.stages import Phase
@@ -45,7 +39,6 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import PROFILED_BINS, PROFILED_KNOWN, PROFILED_KNOWN_BINS, StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
     from flareclust.executors.base import ClusteringExecutor
 
 #: What a task of `profile_bins` carries beside the final centroids: edges of the bins, the tree's splits so far, its leaves.
@@ -232,154 +225,3 @@ def _check_question(arrays: Message, d: int, sent: Message) -> None:
         raise BadMessage("leaves: expected each leaf once")
     if leaves * len(sent["centroids"]) * d * bins > MOST_NUMBERS:
         raise BadMessage(f"leaves: expected a question about at most {MOST_NUMBERS} counts")
-
-
-# The server's side: what it asks, and what comes of it.
-
-
-@dataclass
-class Described:
-    """What came of it: arrays of the result, and warnings, a sentence each."""
-
-    arrays: Message = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-
-def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: "ClusteringAggregator") -> Described:
-    """Ask the sites for what describes the clusters of a finished round; nothing where the algorithm has no profiles."""
-    found = Described()
-    steps = profiling_steps(aggregator.params, secure=exchanges.secure)
-    if not steps or not all(step in aggregator.steps for step in steps):
-        return found
-    try:
-        found.arrays |= _moments(exchanges, round_, aggregator)
-    except (JobFailed, BadMessage) as error:
-        found.warnings.append(f"the clusters have no profile: {error}")
-        return found
-    if not found.arrays[cluster_arrays.ROWS].any():
-        found.warnings.append("the clusters have no profile: none is large enough to be described")
-        return found
-    if exchanges.secure:  # moments only: further counts would be of other rows
-        return found
-    try:
-        for part in _grown(exchanges, round_, aggregator, found.arrays):
-            found.arrays |= part
-    except (JobFailed, BadMessage) as error:
-        found.warnings.append(f"the profiles lack quantiles, or levels of their tree: {error}")
-    new = {site: why for site, why in exchanges.undescribed.items() if site not in exchanges.refused}
-    found.warnings += [f"{text} (in the profiles)" for text in refusal_texts(new)]
-    return found
-
-
-def _moments(exchanges: Exchanges, round_: Round, aggregator: "ClusteringAggregator") -> Message:
-    k, d = round_.task["centroids"].shape
-    step = StepName.PROFILE_TOTALS if exchanges.secure else profiling_steps(aggregator.params)[0]
-    replies = exchanges.describe(step, aggregator.schema(step), replace(round_, step=step), {"K": k, "d": d})
-    started = perf_counter()
-    rows, cells, means, m2 = added_up(replies.values(), k, d)
-    arrays: Message = {cluster_arrays.ROWS: rows, cluster_arrays.MEANS: means, cluster_arrays.SQUARES: m2}
-    if (cells != rows[:, None]).any():
-        arrays[cluster_arrays.CELLS] = cells
-    if ALL not in replies:
-        own = {site: reply for site, reply in replies.items() if len(reply["cluster"])}
-        table = np.zeros((len(own), k), dtype=np.int64)
-        for i, reply in enumerate(own.values()):
-            table[i, reply["cluster"]] = _rows(reply)
-        arrays |= {cluster_arrays.SITES: np.array(list(own), dtype=np.str_), cluster_arrays.SITE_ROWS: table}
-    _record(exchanges, step, replies, round_.index, started)
-    return arrays
-
-
-def added_up(replies: Iterable[Message], k: int, d: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return rows (k,) of clusters over all sites, and known cells (k, d), means (k, d) and squared deviations (k, d).
-
-    After Chan, Golub, LeVeque (1983), in each column over its known cells; these are all rows where replies do not say.
-    """
-    rows, cells = np.zeros(k, dtype=np.int64), np.zeros((k, d), dtype=np.int64)
-    means, m2 = np.zeros((k, d)), np.zeros((k, d))
-    for reply in replies:
-        own, n = reply["cluster"], reply["counts"]
-        n = n if n.ndim == 2 else n[:, None]
-        total = cells[own] + n
-        part = n / np.maximum(total, 1)
-        step = reply["centroids"] - means[own]
-        m2[own] += reply["m2"] + step**2 * (cells[own] * part)
-        means[own] += step * part
-        cells[own] = total
-        rows[own] += _rows(reply)
-    return rows, cells, means, m2
-
-
-def _rows(reply: Message) -> IntArray:
-    """Return the rows (c,) of the clusters of a reply."""
-    return reply["rows" if "rows" in reply else "counts"]
-
-
-def _grown(
-    exchanges: Exchanges, round_: Round, aggregator: "ClusteringAggregator", arrays: Message
-) -> Iterable[Message]:
-    """Give the counts in bins, and then the tree, which grows by a level with each exchange."""
-    k, d = arrays[cluster_arrays.MEANS].shape
-    if cluster_arrays.CELLS in arrays:
-        edges = known_profiles.edges_of_known(
-            arrays[cluster_arrays.CELLS],
-            arrays[cluster_arrays.MEANS],
-            arrays[cluster_arrays.SQUARES],
-            profile_sums.BINS,
-        )
-    else:
-        edges = profile_sums.edges_between(
-            arrays[cluster_arrays.ROWS], arrays[cluster_arrays.MEANS], arrays[cluster_arrays.SQUARES]
-        )
-    _, step = profiling_steps(aggregator.params)
-    schema = aggregator.schema(step)
-    tree, nodes = shallow_tree.Tree.root(k), np.array([0], dtype=np.int64)
-    for level in range(shallow_tree.DEPTH):
-        if not len(nodes) or len(nodes) * k * d * profile_sums.BINS > MOST_NUMBERS:
-            break
-        question: Message = {
-            "edges": edges,
-            "split_column": tree.column + 1,
-            "split_edge": tree.edge,
-            "leaves": nodes,
-        }
-        index = round_.index + level
-        asked = replace(round_, step=step, index=index, task={**round_.task, **question})
-        sizes = {"l": len(nodes), "k": k, "d": d, "h": profile_sums.BINS}
-        replies = exchanges.describe(step, schema, asked, sizes)
-        started = perf_counter()
-        counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
-        nodes = tree.grow(nodes, _of_all_rows(counts, replies, round_.task, edges))
-        _record(exchanges, step, replies, index, started)
-        if level == 0:
-            yield {cluster_arrays.BIN_EDGES: edges, cluster_arrays.BIN_COUNTS: counts[0]}
-        yield _arrays(tree, edges)
-
-
-def _of_all_rows(counts: IntArray, replies: Mapping[str, Message], task: Message, edges: FloatArray) -> IntArray:
-    """Return counts of known cells with the rows that lack one where the tree has them; others as they are."""
-    if FILL not in task or not all("rows" in reply for reply in replies.values()):
-        return counts
-    rows = np.sum([reply["rows"] for reply in replies.values()], axis=0)
-    return known_profiles.with_missing(counts, rows, profile_sums.in_bins(task[FILL][None], edges)[0])
-
-
-def _arrays(tree: shallow_tree.Tree, edges: FloatArray) -> Message:
-    """Return a tree as arrays of the result, without the splits that tell nothing apart."""
-    kept = shallow_tree.Tree(tree.column.copy(), tree.edge, tree.rows.copy())
-    kept.prune()
-    at = [
-        edges[kept.column[node], kept.edge[node]] if kept.column[node] >= 0 else 0.0
-        for node in range(shallow_tree.SPLITS)
-    ]
-    return {
-        cluster_arrays.TREE_COLUMN: kept.column,
-        cluster_arrays.TREE_EDGE: np.array(at),
-        cluster_arrays.TREE_ROWS: kept.rows,
-    }
-
-
-def _record(exchanges: Exchanges, step: str, replies: Mapping[str, Message], index: int, started: float) -> None:
-    seconds = perf_counter() - started
-    exchanges.seconds_merge += seconds
-    exchanges.record(step, replies, index, seconds, {})

@@ -31,8 +31,8 @@ from flareclust.core.split_merge import Totals, mean_square, proposals
 from flareclust.evaluation.scores import unstack
 from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.replies import gathered, piecewise
-from flareclust.protocol.rounds import State
 from flareclust.protocol.rows import SiteRows
+from flareclust.protocol.state import State
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
@@ -68,7 +68,7 @@ class Refinement(State):
         compares: whether the solutions under way are the proposals of an attempt.
         before: mean squared distance at the start of the attempt.
         best: the same of the best solution so far.
-        counts, means, m2: its totals, as in `Totals`; None at the start.
+        totals: its own; None at the start.
     """
 
     centroids: FloatArray
@@ -77,9 +77,7 @@ class Refinement(State):
     compares: bool = False
     before: float = np.inf
     best: float = np.inf
-    counts: IntArray | None = None
-    means: FloatArray | None = None
-    m2: FloatArray | None = None
+    totals: Totals | None = None
 
     @property
     def diagnostics(self) -> dict[str, float]:
@@ -108,17 +106,18 @@ def advanced(state: Refinement, task: Message, replies: Sequence[Message]) -> tu
     values = [mean_square(solution, total) for solution, total in zip(solutions, known, strict=True)]
     at = int(np.argmin(values))
     if values[at] < state.best:
-        state = replace(state, best=values[at], centroids=solutions[at], **known[at]._asdict())
+        state = replace(state, best=values[at], centroids=solutions[at], totals=known[at])
     if state.updates > 0 and any(not np.array_equal(t.means, s) for s, t in zip(solutions, known, strict=True)):
         return replace(state, updates=state.updates - 1), [total.means for total in known]
     if state.compares:
         state = replace(state, updates=AFTERWARDS - 1, compares=False)
         return state, [known[at].means]
     worth = not state.before < np.inf or state.best < state.before * (1 - _WORTH)
-    if not (state.attempts and worth) or state.counts is None or state.means is None or state.m2 is None:
+    own = state.totals
+    if own is None or not (state.attempts and worth):
         return state, []
     state = replace(state, updates=SIDE_BY_SIDE, attempts=state.attempts - 1, compares=True, before=state.best)
-    return state, proposals(Totals(state.counts, state.means, state.m2))
+    return state, proposals(own)
 
 
 def _of_solution(reply: Message, first: int, end: int) -> Message:

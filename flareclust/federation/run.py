@@ -23,13 +23,14 @@ assessment there are no metrics.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Sampling, SecureExchanges
-from flareclust.federation.profiles import Described, describe_clusters
+from flareclust.federation.profile_exchanges import Described, describe_clusters
+from flareclust.federation.server import ServerJob
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.rounds import Round
@@ -103,38 +104,39 @@ def run_federation(
     """
     needed = quorum(len(sites if resume is None else resume.progress.sites), options.min_sites)
     exchanges = exchanging(ask, sorted(sites), needed, on_round)
+    job = ServerJob(aggregator, secure=options.secure_sums)
     if options.secure_sums:
-        aggregator, minimum = aggregator.secured(), options.secure_min_sites or LEAST_SITES
+        minimum = options.secure_min_sites or LEAST_SITES
         exchanges = SecureExchanges(ask, exchanges.sites, exchanges.needed, on_round, minimum)
     else:
         exchanges.sampling = sampling
     if resume is not None:
         exchanges.resume(resume.progress)
-    exchanges.agree(aggregator)
-    round_ = aggregator.first() if resume is None else resume.round_
-    round_ = _clustered(aggregator, exchanges, round_, on_checkpoint)
-    metrics = exchanges.assess(round_, aggregator) if options.assess else {}
+    exchanges.agree(job)
+    round_ = job.first() if resume is None else resume.round_
+    round_ = _clustered(job, exchanges, round_, on_checkpoint)
+    metrics = exchanges.assess(round_, job) if options.assess else {}
     described = options.assess and options.profile
-    profiles = describe_clusters(exchanges, round_, aggregator) if described else Described()
-    return _outcome(aggregator, exchanges, round_, metrics, profiles)
+    profiles = describe_clusters(exchanges, round_, job) if described else Described()
+    return _outcome(job, exchanges, round_, metrics, profiles)
 
 
 def _clustered(
-    aggregator: "ClusteringAggregator", exchanges: Exchanges, round_: Round, on_checkpoint: OnCheckpoint | None
-) -> Round:
+    job: ServerJob, exchanges: Exchanges, round_: Round[Any], on_checkpoint: OnCheckpoint | None
+) -> Round[Any]:
     """Return the finished round: the last one, or the best solution so far where a refinement was interrupted."""
     while not round_.done:
-        own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
+        own_sizes, limits = job.own_sizes(round_), job.limits(round_)
         try:
-            replies = exchanges.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
+            replies = exchanges.cluster(job.schema(round_.step), round_, own_sizes, limits)
         except JobFailed as failure:
-            if (so_far := aggregator.so_far(round_)) is None:
+            if (so_far := job.so_far(round_)) is None:
                 raise
             exchanges.failure = str(failure)
             return so_far
         step, index = round_.step, round_.index
         started = perf_counter()
-        round_ = aggregator.advance(round_, replies)
+        round_ = job.advance(round_, replies)
         seconds = perf_counter() - started
         exchanges.seconds_merge += seconds
         exchanges.record(step, replies, index, seconds, round_.diagnostics)
@@ -144,15 +146,15 @@ def _clustered(
 
 
 def _outcome(
-    aggregator: "ClusteringAggregator",
+    job: ServerJob,
     exchanges: Exchanges,
-    round_: Round,
+    round_: Round[Any],
     metrics: dict[str, float | None],
     profiles: Described,
 ) -> Outcome:
     counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
     return Outcome(
-        arrays={**aggregator.result(round_), **profiles.arrays},
+        arrays={**job.result(round_), **profiles.arrays},
         metrics=metrics,
         rounds=exchanges.records,
         sites=exchanges.sites,
@@ -164,7 +166,7 @@ def _outcome(
         warnings=[
             *exchanges.early_end(),
             *exchanges.warnings(),
-            *aggregator.warnings(round_, exchanges.assessed),
+            *job.aggregator.warnings(round_, exchanges.assessed),
             *batch_effects(counts),
             *tiny_clusters(counts),
             *profiles.warnings,

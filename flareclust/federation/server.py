@@ -21,16 +21,22 @@ from flareclust.features.scaling import LENGTH_ONE, OPEN_GAPS
 from flareclust.federation.site import PHASES, job_lines
 from flareclust.preparation.categories import exact_modes
 from flareclust.preparation.scale import Measured
-from flareclust.preparation.settings import PARTIAL, ClusteringParams, ColumnsParams, GapsParams, ModesParams, by_direction
-from flareclust.preparation.units import ColumnFacts
+from flareclust.preparation.settings import (
+    PARTIAL,
+    ClusteringParams,
+    ColumnsParams,
+    GapsParams,
+    ModesParams,
+    by_direction,
+)
 from flareclust.privacy.dp.assessment import noisy_metrics
 from flareclust.privacy.dp.settings import PrivateParams
-from flareclust.protocol.columns import Columns
 from flareclust.protocol.replies import by_name
-from flareclust.protocol.rounds import Round, State, packed, unpacked
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS, Schema
 from flareclust.protocol.stages import Phase
-from flareclust.protocol.steps import Step
+from flareclust.protocol.state import State
+from flareclust.protocol.steps import with_counts
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
@@ -60,10 +66,11 @@ class ServerJob:
             for kind in PHASES[0]
             if any(line.phase is kind for line in lines.values())
         }
-        self._owner = {name: line.phase for name, line in lines.items()}
+        self._before = {name: self._phases[line.phase] for name, line in lines.items() if line.phase in self._phases}
         member = aggregator.member
-        of_member: Mapping[str, Step] = {} if member is None else member.executor.steps
+        of_member = {} if member is None else with_counts(member.executor.steps)
         self.steps = {**of_member, **{name: line.step for name, line in lines.items()}}
+        self._of_member = of_member.keys() - lines.keys()
 
     # ---- the course of the job ----
 
@@ -73,13 +80,13 @@ class ServerJob:
 
     def advance(self, round_: Round[Any], replies: Mapping[str, Message]) -> Round[Any]:
         """Merge the replies, in the order of the sites' names, and count the round."""
-        phase, step = self._owner.get(round_.step), self.steps[round_.step]
+        phase, step = self._before.get(round_.step), self.steps[round_.step]
         rng = stream(self.params.seed, round_.index, SERVER)
         if phase is not None:
-            after: Round[Any] = getattr(self._phases[phase], step.merge)(round_, by_name(replies), rng)
-            return after if not after.done else self._next_phase(after, list(self._phases).index(phase))
-        merge = self.aggregator.merge_of_member if round_.step not in self._owner else None
-        merged: Round[Any] = (merge or getattr(self.aggregator, step.merge))(round_, by_name(replies), rng)
+            after: Round[Any] = getattr(phase, step.merge)(round_, by_name(replies), rng)
+            return after if not after.done else self._next_phase(after, list(self._phases).index(type(phase)))
+        method = "merge_of_member" if round_.step in self._of_member else step.merge
+        merged: Round[Any] = getattr(self.aggregator, method)(round_, by_name(replies), rng)
         index = round_.index + step.counts
         return self._shown(replace(merged, index=index, columns=round_.columns, facts=round_.facts))
 
@@ -89,25 +96,27 @@ class ServerJob:
             if (begun := phase.begin()) is not None:
                 return begun
         columns = replace(ended.columns, directions=by_direction(self.params))
-        begun, facts = self.aggregator.begin(), ended.state if isinstance(ended.state, ColumnFacts) else ColumnFacts()
+        begun = self.aggregator.begin()
         task = dict(begun.task)
-        if "centroids" in task and columns.scales and columns.mean is not None:  # the caller's, in the units of the columns
+        if (
+            "centroids" in task and columns.scales and columns.mean is not None
+        ):  # the caller's, in the units of the columns
             if task["centroids"].shape[1] != len(columns.mean):
                 raise JobFailed(
                     f"start has centroids of {task['centroids'].shape[1]} columns where the rows have {len(columns.mean)}"
                 )
             task["centroids"] = columns.scaled(task["centroids"])
-        return self._shown(replace(begun, task=task, columns=columns, facts=facts, diagnostics=ended.diagnostics))
+        return self._shown(replace(begun, task=task, columns=columns, facts=ended.facts, diagnostics=ended.diagnostics))
 
     def _shown(self, round_: Round[Any]) -> Round[Any]:
         """Return a round whose centroids are as rows are compared with them."""
         names = [name for name in ("centroids", "candidates") if name in round_.task]
-        sent = {name: round_.columns.centers(round_.task[name]) for name in names}
+        sent: Message = {name: round_.columns.centers(round_.task[name]) for name in names}
         return replace(round_, task={**round_.task, **sent})
 
     def so_far(self, round_: Round[Any]) -> Round[Any] | None:
         """Return the best solution so far as a finished round, for when the next exchange fails; None where there is none."""
-        return None if self._owner.get(round_.step) is not None else self.aggregator.so_far(round_)
+        return None if round_.step in self._before else self.aggregator.so_far(round_)
 
     # ---- what replies must be ----
 
@@ -118,8 +127,7 @@ class ServerJob:
     def own_sizes(self, round_: Round[Any]) -> dict[str, dict[str, int]]:
         """Return, by site, the sizes that its reply to a round must respect: the numbers of different columns."""
         columns, params = round_.columns, self.params
-        before = self._owner.get(round_.step) is not None
-        if before or not columns.different or not isinstance(params, ColumnsParams):
+        if round_.step in self._before or not columns.different or not isinstance(params, ColumnsParams):
             return {}
         own = columns.masks.sum(axis=1) if params.shown == "own" else np.full(*columns.masks.shape)
         return {site: {"d": int(d)} for site, d in zip(columns.sites, own, strict=True)}
@@ -167,16 +175,6 @@ class ServerJob:
             arrays["mask"] = ~np.isnan(arrays["centroids"])
         return arrays
 
-    # ---- checkpoints ----
-
-    def packed(self, round_: Round[Any]) -> Message:
-        """Return what a checkpoint keeps of a round, beside its task."""
-        parts = {"state": round_.state, "columns": round_.columns, "facts": round_.facts}
-        return {name: value for part, own in parts.items() for name, value in packed(own, f"{part}.").items()}
-
-    def unpacked(self, step: str, arrays: Message) -> tuple[State, Columns, ColumnFacts]:
-        """Return state, columns and facts that `packed` returned the arrays of, for a round that asks for a step."""
-        state = self.aggregator.state if self._owner.get(step) is None else Measured
-        kinds = {"state": state, "columns": Columns, "facts": ColumnFacts}
-        state_, columns, facts = (unpacked(kind, arrays, f"{part}.") for part, kind in kinds.items())
-        return state_, columns, facts
+    def state_of(self, step: str) -> type[State]:
+        """Return the class of what the server keeps while it waits for the replies to a step."""
+        return Measured if step in self._before else self.aggregator.state

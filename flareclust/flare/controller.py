@@ -28,7 +28,6 @@ from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__, fits, shown_version
 from flareclust.aggregators import controller as published
 from flareclust.aggregators.base import ClusteringAggregator, unpack
-from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.features import result as partial
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
@@ -174,8 +173,8 @@ class ClusteringController(Controller):
                 sites,
                 FederationOptions.of(self),
                 on_round=on_round,
-                resume=None if interrupted is None else read(interrupted, kept.about),
-                on_checkpoint=None if isinstance(self._aggregator, PrivateAggregator) else kept.keep,
+                resume=None if interrupted is None else read(interrupted, kept.about, self._aggregator),
+                on_checkpoint=None if self._aggregator.executor.private else kept.keep,
             )
         except _Stopped:
             self.log_info(fl_ctx, "the job was aborted; no result was written")

@@ -7,14 +7,14 @@ asks the candidates for their losses in the same round, ahead of the training.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.client_selection import Selection
 from flareclust.executors.kfed import site_number
@@ -23,6 +23,7 @@ from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_ord
 from flareclust.personal.models import make_learner
 from flareclust.personal.selection import make_selection
 from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 from flareclust.protocol.task import StepName
 
 #: What is kept of every test, an entry for each site and round: number of the site, round of the model, and rows.
@@ -31,8 +32,36 @@ TESTS = ("tests_site", "tests_round", "tests_correct", "tests_rows")
 #: The model that a site chose, an entry for each test; -1 where it had too few rows to train with, and did not say.
 CHOSEN = "tests_model"
 
-#: Where sites are selected: the names of those that can be, and their numbers of rows.
-_ABLE, _ABLE_ROWS = "selectable", "selectable_rows"
+
+def _none() -> IntArray:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class FedAvgState(State):
+    """What the server knows: the tests under `TESTS`, and where sites are selected these.
+
+    Attributes:
+        selectable: names of those that can be.
+        selectable_rows: their numbers of rows.
+    """
+
+    tests_site: IntArray = field(default_factory=_none)
+    tests_round: IntArray = field(default_factory=_none)
+    tests_correct: IntArray = field(default_factory=_none)
+    tests_rows: IntArray = field(default_factory=_none)
+    selectable: Array | None = None
+    selectable_rows: IntArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class IFCAState(FedAvgState):
+    """What the server knows, with `CHOSEN`."""
+
+    tests_model: IntArray = field(default_factory=_none)
+
+
+_Round = Round[FedAvgState]
 
 
 class FedAvgAggregator(ClusteringAggregator):
@@ -43,38 +72,66 @@ class FedAvgAggregator(ClusteringAggregator):
     """
 
     params: FedAvgParams
+    executor = FedAvgExecutor
+    state = FedAvgState
 
-    steps = FedAvgExecutor.job_steps()
-
-    def begin(self) -> Round:
+    def begin(self) -> _Round:
         """Ask for the numbers of columns and classes, and where sites are selected for those of rows."""
-        return Round(step=StepName.SIZES if self._selection is None else StepName.ROWS)
+        return Round(state=self.state(), step=StepName.SIZES if self._selection is None else StepName.ROWS)
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Do what follows on the sizes, on losses, on training, or on the last test."""
-        if round_.step in (StepName.SIZES, StepName.ROWS):
-            return self._drawn(self._begun(replies), 0)
-        if round_.step == StepName.LOSSES:
-            return self._chosen(round_, replies)
-        record, rates = _with_tests(round_, replies)
-        if round_.step == StepName.TEST:
-            centroids = round_.task["weights"].reshape(self.params.k, -1)
-            kept = {name: value for name, value in record.items() if name != _ABLE_ROWS}
-            return Round({**round_.task, "centroids": centroids}, True, rates, kept)
+    def sizes(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Draw the first weights."""
+        columns = int(next(iter(replies.values()))["columns"])
+        classes = max(2, self.params.classes or 0, *(int(reply["classes"]) for reply in replies.values()))
+        model = np.array([columns, classes])
+        start = self._learner(model).start(self.params.k, stream(self.params.seed, 0, WEIGHTS))
+        weights = np.concatenate([flat(start, j) for j in range(self.params.k)])
+        state = round_.state
+        if self._selection is not None:
+            rows = {site: int(reply["rows"]) for site, reply in replies.items() if reply["rows"]}
+            names, numbers = np.array(list(rows), dtype=np.str_), np.array(list(rows.values()), dtype=np.int64)
+            state = replace(state, selectable=names, selectable_rows=numbers)
+        return self._drawn(Round({"weights": weights, "model": model}, state=state, step=StepName.TRAIN), 0)
+
+    def losses(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Ask the sites to train that are chosen by their losses."""
+        assert self._selection is not None
+        losses = {site: float(replies[site]["loss"]) for site in round_.sites or () if site in replies}
+        state = _without_lost(round_.state, round_, replies)
+        return Round(round_.task, state=state, step=StepName.TRAIN, sites=tuple(self._selection.chosen(losses)))
+
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Average the weights that sites have trained."""
+        state, rates = self.tested(round_, replies)
         weights = self.averaged(round_.task["weights"], self._sorted(replies))
-        after = Round(
-            {**round_.task, "weights": weights}, diagnostics=rates, record=_without_lost(record, round_, replies)
+        state = _without_lost(state, round_, replies)
+        after = Round({**round_.task, "weights": weights}, diagnostics=rates, state=state, step=StepName.TRAIN)
+        return (
+            self._drawn(after, round_.index)
+            if round_.index < self.params.rounds
+            else replace(after, step=StepName.TEST)
         )
-        if round_.index == self.params.rounds:
-            return replace(after, step=StepName.TEST)
-        return self._drawn(replace(after, step=StepName.TRAIN), round_.index)
 
-    def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        """Call `merge` and count the round, of which the losses of candidates are a part."""
-        after = super().advance(round_, replies)
-        return replace(after, index=round_.index) if round_.step == StepName.LOSSES else after
+    def test(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Return the result, after the last test."""
+        state, rates = self.tested(round_, replies)
+        centroids = round_.task["weights"].reshape(self.params.k, -1)
+        return Round({**round_.task, "centroids": centroids}, True, rates, replace(state, selectable_rows=None))
 
-    def result(self, round_: Round) -> Message:
+    def tested(self, round_: _Round, replies: Mapping[str, Message]) -> tuple[FedAvgState, dict[str, float]]:
+        """Return what is kept with the tests of a round, of the model before it, and the accuracy over all sites."""
+        correct = [int(reply["correct"]) for reply in replies.values()]
+        rows = [int(reply["tested"]) for reply in replies.values()]
+        state = replace(
+            round_.state,
+            tests_site=_longer(round_.state.tests_site, [site_number(site) for site in replies]),
+            tests_round=_longer(round_.state.tests_round, [round_.index - 1] * len(replies)),
+            tests_correct=_longer(round_.state.tests_correct, correct),
+            tests_rows=_longer(round_.state.tests_rows, rows),
+        )
+        return state, {"accuracy": sum(correct) / sum(rows)} if sum(rows) else {}
+
+    def result(self, round_: _Round) -> Message:
         """Return the weights by name, too."""
         found = super().result(round_)
         return {**found, **{f"weights.{name}": value[0] for name, value in self.models(found).items()}}
@@ -89,57 +146,38 @@ class FedAvgAggregator(ClusteringAggregator):
         like = self._learner(found["model"]).start(1, np.random.default_rng(0))
         return stacked_models(found["weights"], like, self.params.k)
 
-    def secured(self) -> ClusteringAggregator:
-        """Return this aggregator; raise UserError where sites are selected."""
+    def check_secure(self) -> None:
+        """Raise UserError where sites are selected."""
         if self._selection is not None:
             raise UserError(
                 f"select={self.params.select} needs the rows or losses of single sites, and secure_sums hides them; use select=all, "
                 "or leave out secure_sums"
             )
-        return super().secured()
 
-    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+    def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where a selection was of as many sites as there are."""
-        if self._selection is None or self._selection.m < (able := len(round_.record[_ABLE])):
+        selectable = round_.state.selectable
+        if self._selection is None or selectable is None or self._selection.m < len(selectable):
             return []
-        return [f"per_round is {self._selection.m}, and {able} sites could train: all of them did in the last round"]
+        return [
+            f"per_round is {self._selection.m}, and {len(selectable)} sites could train: all of them did in the last round"
+        ]
 
     @property
     def _selection(self) -> Selection | None:
         p = self.params
         return make_selection(p.select, p.per_round, p.candidates, p.clusters, self.params.seed)
 
-    def _drawn(self, round_: Round, index: int) -> Round:
+    def _drawn(self, round_: _Round, index: int) -> _Round:
         """Return a round of training with the sites that are drawn for it, by its number from 0; first they may be asked for losses."""
-        if self._selection is None:
+        state = round_.state
+        if self._selection is None or state.selectable is None or state.selectable_rows is None:
             return round_
-        able = dict(zip(round_.record[_ABLE].tolist(), round_.record[_ABLE_ROWS].tolist(), strict=True))
+        able = dict(zip(state.selectable.tolist(), state.selectable_rows.tolist(), strict=True))
         if not able:
             return round_  # all are asked, and none trains
         step = StepName.LOSSES if self._selection.asks(len(able)) else StepName.TRAIN
         return replace(round_, step=step, sites=tuple(self._selection.drawn(able, index)))
-
-    def _chosen(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        """Return the training of the sites that are chosen by their losses."""
-        assert self._selection is not None
-        losses = {site: float(replies[site]["loss"]) for site in round_.sites or () if site in replies}
-        record = _without_lost(round_.record, round_, replies)
-        return Round(round_.task, record=record, step=StepName.TRAIN, sites=tuple(self._selection.chosen(losses)))
-
-    def _begun(self, replies: Mapping[str, Message]) -> Round:
-        columns = int(next(iter(replies.values()))["columns"])
-        classes = max(2, self.params.classes or 0, *(int(reply["classes"]) for reply in replies.values()))
-        model = np.array([columns, classes])
-        start = self._learner(model).start(self.params.k, stream(self.params.seed, 0, WEIGHTS))
-        weights = np.concatenate([flat(start, j) for j in range(self.params.k)])
-        record = dict.fromkeys(TESTS, np.zeros(0, dtype=np.int64))
-        if self._selection is not None:
-            rows = {site: int(reply["rows"]) for site, reply in replies.items() if reply["rows"]}
-            record |= {
-                _ABLE: np.array(list(rows), dtype=np.str_),
-                _ABLE_ROWS: np.array(list(rows.values()), dtype=np.int64),
-            }
-        return Round({"weights": weights, "model": model}, record=record, step=StepName.TRAIN)
 
     def _learner(self, model: Any) -> Learner[Any]:
         return make_learner(
@@ -161,21 +199,20 @@ class IFCAAggregator(FedAvgAggregator):
 
     params: IFCAParams
 
-    steps = IFCAExecutor.job_steps()
+    executor = IFCAExecutor
+    state = IFCAState
 
-    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Do as federated averaging does, and keep what the sites chose."""
-        after = super().merge(round_, replies, rng)
-        if round_.step in (StepName.SIZES, StepName.ROWS):
-            nothing = np.zeros(0, dtype=np.int64)
-            return replace(
-                after, task={**after.task, "models": np.array(self.params.k)}, record={**after.record, CHOSEN: nothing}
-            )
-        chosen = np.array(
-            [int(reply["counts"].argmax()) if reply["counts"].any() else -1 for reply in replies.values()],
-            dtype=np.int64,
-        )
-        return replace(after, record={**after.record, CHOSEN: np.concatenate([round_.record[CHOSEN], chosen])})
+    def sizes(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Draw the first weights of all models."""
+        after = super().sizes(round_, replies, rng)
+        return replace(after, task={**after.task, "models": np.array(self.params.k)})
+
+    def tested(self, round_: _Round, replies: Mapping[str, Message]) -> tuple[FedAvgState, dict[str, float]]:
+        """Return what is kept, with what the sites chose."""
+        state, rates = super().tested(round_, replies)
+        assert isinstance(state, IFCAState)
+        chosen = [int(reply["counts"].argmax()) if reply["counts"].any() else -1 for reply in replies.values()]
+        return replace(state, tests_model=_longer(state.tests_model, chosen)), rates
 
     def averaged(self, before: FloatArray, sent: Sequence[Message]) -> FloatArray:
         """Return the weights of all models after a round; those of a model that no site chose are as before."""
@@ -185,31 +222,19 @@ class IFCAAggregator(FedAvgAggregator):
         found: FloatArray = means.ravel()
         return found
 
-    def result(self, round_: Round) -> Message:
+    def result(self, round_: _Round) -> Message:
         """Return the weights of all models by name, too."""
         found = super().result(round_)
         return {**found, **{f"weights.{name}": value for name, value in self.models(found).items()}}
 
 
-def _with_tests(round_: Round, replies: Mapping[str, Message]) -> tuple[Message, dict[str, float]]:
-    """Return the record with the tests of a round, of the model before it, and the accuracy over all sites."""
-    new = (
-        [site_number(site) for site in replies],
-        [round_.index - 1] * len(replies),
-        [int(reply["correct"]) for reply in replies.values()],
-        [int(reply["tested"]) for reply in replies.values()],
-    )
-    tests = {
-        name: np.concatenate([round_.record[name], np.array(values, dtype=np.int64)])
-        for name, values in zip(TESTS, new, strict=True)
-    }
-    rows = sum(new[3])
-    return {**round_.record, **tests}, {"accuracy": sum(new[2]) / rows} if rows else {}
+def _longer(values: IntArray, more: Sequence[int]) -> IntArray:
+    return np.concatenate([values, np.array(more, dtype=np.int64)])
 
 
-def _without_lost(record: Message, round_: Round, replies: Mapping[str, Message]) -> Message:
-    """Return the record without those of the sites asked that have not answered, which cannot be selected again."""
-    if _ABLE not in record or round_.sites is None:
-        return record
-    there = np.array([site not in round_.sites or site in replies for site in record[_ABLE].tolist()], dtype=bool)
-    return {**record, _ABLE: record[_ABLE][there], _ABLE_ROWS: record[_ABLE_ROWS][there]}
+def _without_lost(state: FedAvgState, round_: _Round, replies: Mapping[str, Message]) -> FedAvgState:
+    """Return what is kept without those of the sites asked that have not answered, which cannot be selected again."""
+    if state.selectable is None or state.selectable_rows is None or round_.sites is None:
+        return state
+    there = np.array([site not in round_.sites or site in replies for site in state.selectable.tolist()], dtype=bool)
+    return replace(state, selectable=state.selectable[there], selectable_rows=state.selectable_rows[there])

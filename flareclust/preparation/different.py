@@ -32,8 +32,8 @@ from flareclust.features.columns import (
 from flareclust.preparation.bins import IN_BINS, Ranges, asked_grid
 from flareclust.preparation.scale import Measured, ScalingPhase
 from flareclust.preparation.settings import BY_BINS, ColumnsParams, Shown
-from flareclust.preparation.units import ColumnFacts, log_before_rounds, odd_between_sites, of_described, of_known
-from flareclust.protocol.columns import FILL, Columns
+from flareclust.preparation.units import log_before_rounds, odd_between_sites, of_described, of_known
+from flareclust.protocol.columns import FILL, ColumnFacts, Columns
 from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
@@ -136,11 +136,11 @@ class Description(ScalingPhase):
             step = StepName.KNOWN_MOMENTS if fills or by_bins else StepName.MOMENTS
             return Round(diagnostics=numbers, state=Measured(columns, facts=facts), step=step, columns=columns)
         if sums is None:
-            return Round(done=True, diagnostics=numbers, columns=columns, state=facts)
+            return Round(done=True, diagnostics=numbers, columns=columns, facts=facts)
         facts = self._compared(columns, facts, of_described(columns, replies))
         ended = self.scaled(Measured(columns, sums.mean, sums.deviation, facts))
         if p.scale == "standard" and p.shown == "own":
-            ended = replace(ended, state=replace(facts, site_spread=spreads(ended.columns, replies)))
+            ended = replace(ended, facts=replace(facts, site_spread=spreads(ended.columns, replies)))
         return replace(ended, diagnostics=numbers)
 
     def measured(self, round_: Round[Measured], replies: Mapping[str, Message], rng: object) -> Round[Any]:
@@ -156,7 +156,10 @@ class Description(ScalingPhase):
             if ALL not in replies:  # a site that has refused since gave no cells
                 rows = rows * np.isin(columns.sites, list(replies))
             missing = np.maximum(rows @ columns.masks - spread.counts, 0)
-            facts, columns = replace(facts, rows_by_site=rows, missing_cells=missing), replace(columns, fill=spread.mean)
+            facts, columns = (
+                replace(facts, rows_by_site=rows, missing_cells=missing),
+                replace(columns, fill=spread.mean),
+            )
         if self.params.scale in BY_BINS and self.params.shown == "imputed":
             columns = replace(columns, fill=spread.mean)
         return self.scaled(Measured(columns, spread.mean, spread.deviation, facts))
@@ -164,7 +167,6 @@ class Description(ScalingPhase):
     def scaled(self, state: Measured) -> Round[Any]:
         """Return what follows; where columns are not scaled, their means stand in the places of those that a site lacks."""
         if self.params.shown == "imputed" and self.params.scale == "none":
-            assert state.deviation is not None
             unscaled = replace(state, columns=replace(state.columns, scales=False))
             return self.ended(unscaled, state.mean, divisors_of(state.deviation))
         return super().scaled(state)

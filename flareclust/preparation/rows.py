@@ -13,7 +13,6 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import filled
-from flareclust.protocol.columns import FILL
 from flareclust.preparation.categories import Modes
 from flareclust.preparation.different import CARRIED, OwnColumns
 from flareclust.preparation.settings import (
@@ -26,6 +25,7 @@ from flareclust.preparation.settings import (
     TrimParams,
     by_direction,
 )
+from flareclust.protocol.columns import FILL
 from flareclust.protocol.params import Params
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.stages import SiteExchange, Stage

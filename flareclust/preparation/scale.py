@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from flareclust.core.scaling import divisors_of
 from flareclust.preparation import bins
 from flareclust.preparation.categories import scaled_together
 from flareclust.preparation.settings import BY_BINS, ScaleParams
-from flareclust.preparation.units import ColumnFacts
-from flareclust.protocol.columns import SAME, Columns
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.columns import NO_FACTS, SAME, ColumnFacts, Columns
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.stages import Phase
+from flareclust.protocol.state import State
 from flareclust.protocol.task import StepName
 
 
@@ -26,15 +26,15 @@ class Measured(State):
 
     Attributes:
         columns: with what fills gaps, without a scaling.
-        mean: of each column (d,).
+        mean: of each column (d,); empty before it is known.
         deviation: of each (d,), 0 for a constant one.
         facts: for the result.
     """
 
     columns: Columns = SAME
-    mean: FloatArray | None = None
-    deviation: FloatArray | None = None
-    facts: ColumnFacts = ColumnFacts()
+    mean: FloatArray = field(default_factory=lambda: np.zeros(0))
+    deviation: FloatArray = field(default_factory=lambda: np.zeros(0))
+    facts: ColumnFacts = NO_FACTS
 
 
 class ScalingPhase(Phase):
@@ -56,7 +56,6 @@ class ScalingPhase(Phase):
 
     def scaled(self, state: Measured) -> Round[Any]:
         """Return what follows the measuring of the columns: a question about bins, or the end of the phase."""
-        assert state.mean is not None and state.deviation is not None
         scale = self.params.scale
         if scale not in BY_BINS:
             standard = scale == "standard"
@@ -73,7 +72,6 @@ class ScalingPhase(Phase):
         grid, state, scale = Grid(round_.task["low"], round_.task["width"]), round_.state, self.params.scale
         if (closer := bins.finer_grid(scale, round_.step, cells, grid)) is not None:
             return self._asked(closer, state, StepName.FINER_BINNED)
-        assert state.mean is not None and state.deviation is not None
         location, divisor = bins.located(scale, self.ranges(state.columns), cells, grid)
         usual = np.isnan(divisor)  # these columns are scaled by mean and deviation
         location = np.where(usual, state.mean, location)
@@ -81,12 +79,11 @@ class ScalingPhase(Phase):
 
     def ended(self, state: Measured, location: FloatArray | None, divisor: FloatArray | None) -> Round[Any]:
         """Return the end of the phase, with the columns scaled; None for columns as they are."""
-        assert state.mean is not None and state.deviation is not None
         columns = replace(state.columns, mean=location, deviation=divisor)
         columns = self.with_categories(columns, state.mean, state.deviation)
         if columns.deviation is not None:
             self.check(columns, columns.deviation)
-        return Round(done=True, columns=columns, state=state.facts)
+        return Round(done=True, columns=columns, facts=state.facts)
 
     def with_categories(self, columns: Columns, mean: FloatArray, deviation: FloatArray) -> Columns:
         """Return the columns with those of each category scaled together."""

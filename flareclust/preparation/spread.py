@@ -20,14 +20,13 @@ from flareclust.preparation.scale import Measured, ScalingPhase
 from flareclust.preparation.settings import ModesParams, ScaledParams, by_direction
 from flareclust.preparation.units import (
     ODD,
-    ColumnFacts,
     log_before_rounds,
     odd_between_sites,
     odd_columns,
     of_sites,
     pooled_message,
 )
-from flareclust.protocol.columns import SAME, Columns
+from flareclust.protocol.columns import SAME, ColumnFacts, Columns
 from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
@@ -138,7 +137,7 @@ class ColumnSpreads(ScalingPhase):
         if ALL not in replies:
             return self._compared(state)
         # Nobody but a site itself can compare it.
-        total, d = replies[ALL], len(state.mean)  # type: ignore[arg-type]
+        total, d = replies[ALL], len(state.mean)
         return Round(pooled_message(total, self._valued(d)), state=state, step=StepName.ODD_COLUMNS)
 
     def odd_counted(self, round_: Round[Measured], replies: Mapping[str, Message], rng: object) -> Round[Any]:
@@ -148,7 +147,6 @@ class ColumnSpreads(ScalingPhase):
 
     def _compared(self, state: Measured) -> Round[Any]:
         """Log before the first round what the result's warnings will say, of columns by number: names are not known here."""
-        assert state.deviation is not None
         d = len(state.deviation)
         names = [f"column {j + 1} of {d}" for j in range(d)]
         found = odd_between_sites(state.facts.arrays(), names, self._valued(d))

@@ -7,12 +7,11 @@ site's own log names the columns. The rule is the same (`flareclust.evaluation.a
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage
-from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.disclosure import rounded
 from flareclust.core.scaling import KnownSpread, Spread
 from flareclust.core.scaling import rounded as rounded_spread
@@ -21,9 +20,8 @@ from flareclust.evaluation import agreement
 from flareclust.evaluation.units import ODDITIES, Odd
 from flareclust.features import alignment
 from flareclust.features.columns import by_column
+from flareclust.protocol.columns import ColumnFacts, Columns
 from flareclust.protocol.groups import MEAN, ROWS, SPREAD
-from flareclust.protocol.columns import Columns
-from flareclust.protocol.rounds import State
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.task import Task
@@ -93,32 +91,6 @@ def _spread(group: Message) -> KnownSpread:
 # The server's side.
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnFacts(State):
-    """What the server learnt of the sites' columns before the rounds; kept with the result, for warnings.
-
-    Attributes:
-        scaled_sites: names of the m sites whose replies came one by one.
-        site_cells: numbers of known cells of their columns (m, d).
-        site_means, site_deviations: of these (m, d), NaN where a site lacks the column or knows too few cells.
-        odd_sites: with secure sums in their place, the number of sites by column and what is odd about it (d, u).
-        missing_cells: where rows may have missing cells, those of each column at all sites together (d,).
-        rows_in_all: and the number of rows.
-        rows_by_site: of different columns, the rows of the sites that take part (m,).
-        site_spread: of different columns, the squared deviations of each site's rows from their mean, in scaled units (m,).
-    """
-
-    scaled_sites: Array | None = None
-    site_cells: IntArray | None = None
-    site_means: FloatArray | None = None
-    site_deviations: FloatArray | None = None
-    odd_sites: IntArray | None = None
-    missing_cells: IntArray | None = None
-    rows_in_all: int | None = None
-    rows_by_site: IntArray | None = None
-    site_spread: FloatArray | None = None
-
-
 def of_sites(names: list[str], cells: IntArray, means: FloatArray, deviations: FloatArray) -> ColumnFacts:
     """Return what is kept of the sites' own columns."""
     return ColumnFacts(np.array(names), cells, means, deviations)
@@ -138,7 +110,9 @@ def of_described(columns: Columns, replies: Mapping[str, Message]) -> ColumnFact
             positions = alignment.places(columns.codes, reply["codes"])
             has, own = positions >= 0, positions[positions >= 0]
             n = cells[i, has] = int(reply["rows"])
-            _, means[i, has], deviations[i, has] = rounded_spread(Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n)))
+            _, means[i, has], deviations[i, has] = rounded_spread(
+                Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n))
+            )
     return of_sites(list(columns.sites), cells, means, deviations)
 
 

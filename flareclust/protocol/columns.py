@@ -4,11 +4,38 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.core.scaling import of_length_one
+from flareclust.protocol.state import State
 
 #: The array with what missing cells of each column are filled with.
 FILL = "fill"
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnFacts(State):
+    """What the server learnt of the sites' columns before the rounds; kept with the result, for warnings.
+
+    Attributes:
+        scaled_sites: names of the m sites whose replies came one by one.
+        site_cells: numbers of known cells of their columns (m, d).
+        site_means, site_deviations: of these (m, d), NaN where a site lacks the column or knows too few cells.
+        odd_sites: with secure sums in their place, the number of sites by column and what is odd about it (d, u).
+        missing_cells: where rows may have missing cells, those of each column at all sites together (d,).
+        rows_in_all: and the number of rows.
+        rows_by_site: of different columns, the rows of the sites that take part (m,).
+        site_spread: of different columns, the squared deviations of each site's rows from their mean, in scaled units (m,).
+    """
+
+    scaled_sites: Array | None = None
+    site_cells: IntArray | None = None
+    site_means: FloatArray | None = None
+    site_deviations: FloatArray | None = None
+    odd_sites: IntArray | None = None
+    missing_cells: IntArray | None = None
+    rows_in_all: int | None = None
+    rows_by_site: IntArray | None = None
+    site_spread: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,3 +129,6 @@ class Columns:
 
 #: The same columns, as they are.
 SAME = Columns()
+
+#: Nothing is known of the columns.
+NO_FACTS = ColumnFacts()

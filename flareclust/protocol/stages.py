@@ -34,9 +34,7 @@ class Phase:
     trusted: ClassVar[bool] = False
     params: Params
 
-    def __init__(
-        self, params: Params, executor: "ClusteringExecutor | None" = None, *, secure: bool = False
-    ) -> None:
+    def __init__(self, params: Params, executor: "ClusteringExecutor | None" = None, *, secure: bool = False) -> None:
         self.params, self._executor, self.secure = params, executor, secure
 
     @property

@@ -16,6 +16,7 @@ from flareclust.data.tables import Table
 from flareclust.evaluation import metrics
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.nvflare_executor import ExecutorShell
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.groups import SPREAD
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
@@ -23,6 +24,7 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import nbytes
 from flareclust.protocol.sizes import reply_sizes
+from flareclust.protocol.state import State
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing.policies import check_answers_follow_the_groups, check_policies_hold
 from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure
@@ -82,7 +84,10 @@ def _check_arguments_survive(algorithm: Algorithm) -> None:
 def _check_both_sides_agree(algorithm: Algorithm) -> None:
     """Both sides use the same schemas, and what a site sends in every step fits them."""
     executor, aggregator = algorithm.build(4)
-    ensure(executor.job_steps() == aggregator.steps, algorithm, "executor and aggregator have different schemas")
+    ensure(aggregator.executor is type(executor), algorithm, "the aggregator's executor is another class")
+    steps, owner = aggregator.executor.steps, type(aggregator).__name__
+    for step in steps.values():
+        ensure(callable(getattr(aggregator, step.merge, None)), algorithm, f"{owner} has no method {step.merge!r}")
     sites, _ = iid_sites()
     sent = exchanges(algorithm, sites, k=4)
     ensure(bool(sent), algorithm, "no site sent anything")
@@ -213,12 +218,12 @@ def _mutants(good: Message) -> Iterator[tuple[str, Any]]:
 def _check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
     """Every axis of a reply is bounded, and a reply of more entries is refused by the site's name."""
     sites, _ = iid_sites(m=2)
-    _, aggregator = algorithm.build(4)
+    job = ServerJob(algorithm.build(4)[1])
     sent = exchanges(algorithm, sites, k=4)
     good = {task.step: (task, arrays) for task, arrays in sent if all(array.size for array in arrays.values())}
     for step, (task, arrays) in good.items():
-        schema, now = aggregator.schema(step), Round(task.arrays, step=step)
-        sizes, limits = reply_sizes(now.step, now.task), aggregator.limits(now)
+        now: Round[State] = Round(task.arrays, step=step)
+        schema, sizes, limits = job.schema(step), reply_sizes(now.step, now.task), job.limits(now)
         for axis in {axis for field in schema.fields.values() for axis in field.axes} - set(sizes):
             if axis not in limits:  # then what the reply says elsewhere must bound it
                 limits = {**limits, axis: 10**6}
@@ -227,7 +232,7 @@ def _check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
                 for name, field in schema.fields.items()
             }
             answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
-            replies, problems, _ = accept(schema, answers, list(answers), sizes, None, aggregator.limits(now))
+            replies, problems, _ = accept(schema, answers, list(answers), sizes, None, job.limits(now))
             named = list(replies) == ["site-1"] and list(problems) == ["site-2"]
             ensure(named, algorithm, f"{limits[axis] + 1} entries along {axis} were not refused in step {step}")
 

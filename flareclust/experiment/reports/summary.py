@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from flareclust.aggregators.dp_base import BUDGET_SHARE
 from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.privacy.dp.server import BUDGET_SHARE
 from flareclust.privacy.dp.site import ASSESSMENT_SHARE
 from flareclust.protocol.task import StepName
 

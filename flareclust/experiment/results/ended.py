@@ -19,7 +19,6 @@ import numpy as np
 
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import IntArray
-from flareclust.preparation.units import odd_between_sites
 from flareclust.data.cells import DAYS
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement, criteria
@@ -31,6 +30,7 @@ from flareclust.features.columns import decides_distances, outweighing
 from flareclust.features.scaling import OPEN_GAPS, of_directions, scaling_of
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.federation.exchanges import refusal_texts
+from flareclust.preparation.units import odd_between_sites
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm

@@ -26,8 +26,8 @@ from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import filled, nearest
-from flareclust.protocol.columns import FILL
 from flareclust.protocol import cluster_arrays
+from flareclust.protocol.columns import FILL
 from flareclust.protocol.outcome import Outcome, devices
 from flareclust.schema.reading import check_read_by, rows_of
 

@@ -23,8 +23,8 @@ from flareclust.features import alignment
 from flareclust.features import result as partial
 from flareclust.features.placement import placements, thresholds_of
 from flareclust.features.scaling import filled
-from flareclust.protocol.columns import FILL
 from flareclust.protocol import cluster_arrays, registry
+from flareclust.protocol.columns import FILL
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.reading import without
 

@@ -9,8 +9,8 @@ import numpy as np
 from flareclust._foundation.typing import Message, never_abort
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.dp import sums as dp_sums
-from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.dp.server import NoisyState, noise_of
+from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.dp.site import ASSESSMENT_SHARE, Noise, positive
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.rounds import Round

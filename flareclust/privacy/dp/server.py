@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.privacy.dp import accounting
@@ -13,7 +13,8 @@ from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import cluster_arrays
-from flareclust.protocol.rounds import Round, State
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.state import State
 
 #: The key of an exchange's diagnostics for its share of the job's rho. `SIGNAL` is how large what was sent is beside its noise.
 BUDGET_SHARE = "budget_share"
@@ -26,10 +27,20 @@ class NoisyState(State):
     Attributes:
         all_rows: noisy number of all rows.
         summed_sites: how many sites sent it.
+        box: what all sites' bounds span together.
+        counts: noisy numbers of rows behind each centroid (k,).
+        signal_to_noise: of each of them (k,), the radius of the cluster over the distance by which noise moves the centroid.
     """
 
     all_rows: float = 0.0
     summed_sites: int = 0
+    box: Box | None = None
+    counts: IntArray | None = None
+    signal_to_noise: FloatArray | None = None
+
+    def arrays(self) -> Message:
+        """Return what goes into the result, with the bounds."""
+        return {**super().arrays(), **({} if self.box is None else self.box.sent())}
 
 
 def noise_of(params: PrivateParams, sensitivity: float, share: float, sites: int) -> float:
@@ -64,10 +75,11 @@ def poor_signal(
     helps.append(f"{factor:.2g} times as many rows")
     if shares_noise and noises >= LEAST_SITES:
         helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")
-    return [
+    sentence = (
         f"noise moves a centroid by about {1 / ratio:.2g} radii of its cluster (by the noisy numbers of rows), so clusters may be missed "
         f"or misplaced. What helps: {', or '.join(helps)}"
-    ]
+    )
+    return [sentence]
 
 
 def reach_of(radii: FloatArray, box: Box) -> FloatArray:

@@ -11,6 +11,7 @@ from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.sizes import total_sizes
 
+
 class ServerSums:
     """The sites whose numbers are added up, from their keys on.
 
