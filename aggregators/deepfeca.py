@@ -15,11 +15,11 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
-from flareclust.aggregators import linear_evaluation as regression
 from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.feca import FeCAAggregator, FeCAState
 from flareclust.aggregators.ffcm import FFCMAggregator, FFCMState
 from flareclust.aggregators.kfed import KFedAggregator, KFedState
+from flareclust.aggregators.linear_evaluation import Regression, accuracy, advanced, begun
 from flareclust.aggregators.mavg import MAvgAggregator, MAvgState
 from flareclust.aggregators.pooled import PooledAggregator, PooledState
 from flareclust.core.scaling import of_length_one
@@ -60,7 +60,7 @@ class DeepFeCAState(State):
     device_gpu: IntArray | None = None
     member: FeCAState | KFedState | MAvgState | FFCMState | PooledState | None = None
     last_centroids: FloatArray | None = None
-    regression: regression.Regression | None = None
+    regression: Regression | None = None
     linear_coefficients: FloatArray | None = None
     linear_accuracy: float | None = None
 
@@ -142,23 +142,23 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     def linear_moments(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Begin the logistic regression on the features."""
-        return self._evaluated(round_, regression.begun(round_.state.classes, list(replies.values())), {})
+        return self._evaluated(round_, begun(round_.state.classes, list(replies.values())), {})
 
     def linear_gradient(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Take a step of the logistic regression; the accuracy is that of the last."""
         sent, state = list(replies.values()), round_.state
-        share, before = regression.accuracy(sent), state.regression
+        share, before = accuracy(sent), state.regression
         assert before is not None
         numbers = {} if share is None else {"linear_accuracy": share}
         if before.step < self.params.linear_steps:
-            return self._evaluated(round_, regression.advanced(before, sent), numbers)
+            return self._evaluated(round_, advanced(before, sent), numbers)
         assert state.last_centroids is not None
         task = {"weights": round_.task["weights"], "image": round_.task["image"], "centroids": state.last_centroids}
         state = replace(state, last_centroids=None, regression=None, linear_accuracy=share)
         coefficients = None if share is None else round_.task["coefficients"]
         return Round(task, True, numbers, replace(state, linear_coefficients=coefficients))
 
-    def _evaluated(self, round_: _Round, found: regression.Regression, numbers: Mapping[str, float]) -> _Round:
+    def _evaluated(self, round_: _Round, found: Regression, numbers: Mapping[str, float]) -> _Round:
         """Ask for the next gradient, or for the accuracy at the end."""
         last = found.step == self.params.linear_steps
         coefficients = found.before if last else found.coefficients
@@ -167,8 +167,8 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     def _asked(self, network: Message, state: DeepFeCAState, numbers: Mapping[str, float]) -> _Round:
         """Ask for what the algorithm that finds the centroids begins with, with a network."""
-        begun: Round[FeCAState] = self.member.begin()
-        return Round({**network, **begun.task}, False, numbers, replace(state, member=begun.state), begun.step)
+        asked: Round[FeCAState] = self.member.begin()
+        return Round({**network, **asked.task}, False, numbers, replace(state, member=asked.state), asked.step)
 
     def _features(self, image: IntArray) -> int:
         """Return the number of features that a linear classifier gets."""

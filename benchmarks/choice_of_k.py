@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.seeding import stream
+from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.pooled import PooledAggregator
 from flareclust.data.partition import partition
@@ -22,7 +22,6 @@ from flareclust.data.tables import Table
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import ALL_SCORES, score_sums
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 
@@ -79,7 +78,7 @@ def chosen(sites: list[FloatArray], seed: int) -> dict[str, int]:
             uploads[name] = executor.local(Task(StepName.CLUSTER, 0, {}, name), site)
         except Refusal:
             continue
-    task = aggregator.advance(Round(), uploads).task
+    task = aggregator.merge(aggregator.begin(), uploads, stream(seed, 0, SERVER)).task
     sums = [score_sums(task, rows, ALL_SCORES, MIN_COUNT, limited=False) for rows in sites]
     selection = criteria.score_candidates(
         task, {name: np.sum([one[name] for one in sums], axis=0) for name in ALL_SCORES}, mean=True

@@ -11,6 +11,7 @@ docs/adr/0027-two-levels.md has the figures.
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.aggregators.base import ClusteringAggregator
-from flareclust.aggregators.refinement import lloyd_merge, rows_behind
 from flareclust.core.lloyd import assign, kmeans
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.partition import partition
@@ -26,6 +26,8 @@ from flareclust.evaluation.metrics.centroids import l2_distance
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import UPDATE
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.refinement import lloyd_merge, rows_behind
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
@@ -76,15 +78,15 @@ class TwoLevel(OneLevel):
         return {f"group-{i // PER_GROUP}": sites[i : i + PER_GROUP] for i in range(0, len(sites), PER_GROUP)}
 
     def _merged(self, step: str, round_: int, arrays: Message, members: Sequence[str]) -> SiteReply:
-        now = Round(arrays, step=step, index=round_)
-        schema = self.aggregator.schema(step)
+        now: Round[Any] = Round(arrays, state=self.aggregator.state(), step=step, index=round_)
+        schema = self.aggregator.executor.steps[step].schema
         replies, problems, _ = accept(schema, super().ask(step, round_, arrays, members), members)
         if not replies:
             return SiteReply(problem="; ".join(problems.values()))
         if step == UPDATE:
             return SiteReply(added_up(arrays["centroids"], replies))
-        merged = self.aggregator.advance(now, replies)
-        known = {**merged.record, **merged.task}
+        merged = ServerJob(self.aggregator).advance(now, replies)
+        known = {**merged.state.arrays(), **merged.task}
         return SiteReply({name: known[name] for name in schema.fields})
 
 

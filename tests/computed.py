@@ -1,13 +1,16 @@
-"""What a site computes for a task, without what stands around the algorithm: the method of the task's step."""
+"""What a site computes for a task, without the stages that decide whether it takes part: the method of the task's step."""
 
+from dataclasses import replace
 from typing import Any
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.site import line_of
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import Task
+from flareclust.testing.tools import step_reply
 
 
 def computed(
@@ -20,13 +23,17 @@ def computed(
 ) -> Message:
     """Call the method of the task's step with these arguments."""
     context, table = context or SiteContext(executor.min_count), data if isinstance(data, Table) else Table(data)
-    return getattr(executor.part(task.step), executor.step(task.step).method)(
-        task, SiteRows(table, rng, aborted, context)
-    )
+    line = line_of(executor, task.step)
+    owner = executor if line.phase is None else line.phase(executor.params, executor)
+    reply: Message = getattr(owner, line.step.method)(task, SiteRows(table, rng, aborted, context))
+    return reply
 
 
 def replied(executor: ClusteringExecutor, task: Task, table: Table, policy: Policy | None = None) -> Message:
     """Return what the executor computes from a table, at a site with this policy; the rows are taken as groups."""
     context = SiteContext(executor.min_count)
-    context = context if policy is None else context.under(policy)
-    return executor.compute(task, executor.step(task.step), table, context, never_abort)
+    if policy is not None:
+        minimum = max(executor.min_count, policy.min_count)
+        context = replace(context, min_count=minimum, round_counts=policy.round_counts, grouped=True)
+    reply = step_reply(executor, task, table, context)
+    return {name: reply[name] for name in executor.step(task.step).schema.fields}

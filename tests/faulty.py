@@ -119,7 +119,7 @@ class FaultyAggregator(ClusteringAggregator):
     """Averages the means, as often as there are `rounds`."""
 
     params: FaultyParams
-    steps = FaultyExecutor.steps
+    executor = FaultyExecutor
 
     def merge(self, round_, replies, rng):
         means = np.mean([reply["centroids"] for reply in replies.values()], axis=0)

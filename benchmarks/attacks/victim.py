@@ -13,6 +13,7 @@ from flareclust.data.datasets import load
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.site import steps_to_end
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import StepName, Task
@@ -103,5 +104,5 @@ class Victim:
         return algorithm.build(self.k, 0, {**asked, **given})[0]
 
     def _executor(self, step: str) -> ClusteringExecutor:
-        able = [one for one in self._executors if step in one.own_steps()]
+        able = [one for one in self._executors if step in steps_to_end(type(one))]
         return (able or self._executors)[0]

@@ -13,12 +13,13 @@ from functools import partial
 from benchmarks.pages import ROOT
 from flareclust._foundation.settings import as_text
 from flareclust.data.partition_specs import SPECS
-from flareclust.executors.profiles import ClusterProfiles
 from flareclust.experiment.reports.terminal import parameter_rows
+from flareclust.federation.profiles import ClusterProfiles
+from flareclust.federation.site import steps_to_end
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESSMENT, PLACED, StepName
+from flareclust.protocol.task import ASSESSMENT, PLACED, PROFILED_KNOWN, PROFILED_KNOWN_BINS, StepName
 from flareclust.testing import ALWAYS, PROMISES
 
 
@@ -56,9 +57,9 @@ def leaves() -> str:
             if name != StepName.DESCRIBE
         ]
     rows.append(["all without noise", "the assessment", _arrays(ASSESSMENT)])
-    private = [a for a in federated if a.executor_class().step(StepName.ASSESS).schema is not ASSESSMENT]
+    private = [a for a in federated if _of_assessment(a) is not ASSESSMENT]
     for a in private:
-        rows.append([f"`{a.name}`", "the assessment", _arrays(a.executor_class().step(StepName.ASSESS).schema)])
+        rows.append([f"`{a.name}`", "the assessment", _arrays(_of_assessment(a))])
     rows += [
         [with_profiles(step), f"step `{name}`, of profiles", _arrays(step.schema)]
         for name, step in ClusterProfiles.steps.items()
@@ -70,11 +71,16 @@ def leaves() -> str:
     return table(["algorithm", "sent in", "arrays"], rows)
 
 
+def _of_assessment(algorithm: Algorithm) -> Schema:
+    return algorithm.executor_class().job_steps()[StepName.ASSESS].schema
+
+
 def with_profiles(step: Step) -> str:
     """Return which algorithms have a step of profiles."""
     if step.jobs == "secure":
         return "`lloyd` with `secure_sums`"
-    return "those with the same columns and no noise" if step.parameter is None else f"those with `{step.parameter}`"
+    gaps = step.schema in (PROFILED_KNOWN, PROFILED_KNOWN_BINS)
+    return "those with the same columns and no noise" + (", with `missing`" if gaps else "")
 
 
 def _first_steps(algorithm: Algorithm, federated: list[Algorithm]) -> list[list[str]]:
@@ -96,7 +102,7 @@ def _first_steps(algorithm: Algorithm, federated: list[Algorithm]) -> list[list[
 
 def _plain(algorithm: Algorithm) -> dict[str, Step]:
     """Return the steps of an algorithm's jobs without secure sums."""
-    own = algorithm.executor_class().own_steps()
+    own = steps_to_end(algorithm.executor_class())
     return {name: step for name, step in own.items() if step.jobs != "secure"}
 
 

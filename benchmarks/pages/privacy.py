@@ -16,7 +16,8 @@ from benchmarks.pages import DOCS, RECORDS
 from benchmarks.pages.generate import with_profiles
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.executors.profiles import ClusterProfiles
+from flareclust.federation.profiles import ClusterProfiles
+from flareclust.federation.site import steps_to_end
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Field, Schema
@@ -63,14 +64,14 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
             lines.setdefault(("not federated", "the rows themselves", *4 * ["cannot be used"]), []).append(name)
             continue
         executor = algorithm.executor_class()
-        for step, line in executor.own_steps().items():
+        for step, line in steps_to_end(executor).items():
             lines.setdefault((f"`{step}`", *_cells(step, line, private=executor.private)), []).append(name)
     rows = [[", ".join(names), *cells] for cells, names in lines.items()]
     for step, words in OF_ALL.items():
-        *cells, _ = _cells(step, ClusteringExecutor.steps[step])
+        *cells, _ = _cells(step, ClusteringExecutor.job_steps()[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
     for step, line in ClusterProfiles.steps.items():
-        *cells, masked, _ = _cells(step, LloydExecutor.steps[step])  # which has all of them
+        *cells, masked, _ = _cells(step, LloydExecutor.job_steps()[step])  # which has all of them
         rows.append(
             [with_profiles(line), f"`{step}`", *cells, masked if line.jobs == "secure" else "refused", "refused"]
         )

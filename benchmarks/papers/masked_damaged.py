@@ -22,17 +22,16 @@ from benchmarks.papers.claims import spread, value
 from benchmarks.papers.masked_setups import experiment, in_all_columns, loaded, masked_as_printed
 from benchmarks.papers.masked_values import SetUp, har
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.masked import MaskedAggregator
+from flareclust.aggregators.masked import MaskedAggregator, MaskedState
 from flareclust.core.rounds import HISTORY, remember
 from flareclust.data.datasets import Dataset
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation import metrics
-from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
+from flareclust.executors.masked import MaskedExecutor, MaskedParams
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.sweeps import trials as study_trials
-from flareclust.protocol.columns import Columns
 from flareclust.features.result import columns_of
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import server
@@ -67,17 +66,16 @@ class DamagedAggregator(MaskedAggregator):
     """The server of Algorithm 1, with noise added to its start."""
 
     params: DamagedParams
+    executor = DamagedExecutor
 
-    def merge_described(
-        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
-    ) -> Round:
+    def merge(
+        self, round_: Round[MaskedState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[MaskedState]:
         """Merge as Algorithm 1 does, and damage the start."""
-        merged = super().merge_described(round_, columns, replies, rng)
-        if round_.step == UPDATE:
-            return merged
+        merged = super().merge(round_, replies, rng)
         centroids = with_noise(merged.task["centroids"], self.params.damage, rng)
-        record = {**merged.record, HISTORY: remember({}, centroids, self.params.k)[HISTORY]}
-        return replace(merged, task={**merged.task, "centroids": centroids}, record=record)
+        state = replace(merged.state, history=remember(None, centroids, self.params.k))
+        return replace(merged, task={"centroids": centroids}, state=state)
 
 
 DAMAGED = Algorithm(

@@ -17,9 +17,11 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.profiles import profiling_steps
 from flareclust.federation.server import ServerJob
+from flareclust.federation.site import steps_to_end
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
+from flareclust.protocol.steps import with_counts
 from flareclust.protocol.task import StepName
 from flareclust.sites.job_settings import braced
 
@@ -98,7 +100,8 @@ def build_job(
 
 def _steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
     """Return what a job asks the sites for, beside the placing of late rows: the names of its NVFlare tasks."""
-    own = executor.own_steps()
+    own = steps_to_end(type(executor))
+    own |= with_counts(executor.member.steps) if executor.member is not None else {}
     if not secure:
         return [*(name for name, step in own.items() if step.jobs != "secure"), StepName.ASSESS]
     masked_only = [name for name, step in own.items() if step.jobs == "secure"]

@@ -30,6 +30,7 @@ from flareclust.engines.simulator_watch import LostSite, Watch, end_simulator, f
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
 from flareclust.flare.controller import SIMULATED
+from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import Algorithm
@@ -108,7 +109,13 @@ def run_simulator(
     job = build_job(algorithm, params, options, sides=sides, **extra)
     for attempt in range(1, _ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
-            _place(scratch, sites, reading, policy, with_ids=executor.used_per_id is not None)
+            _place(
+                scratch,
+                sites,
+                reading,
+                policy,
+                with_ids=isinstance(executor.params, PrivateParams) and executor.params.used_per_id is not None,
+            )
             allow_classes(scratch / "workspace" / "local", installed_plugin(algorithm))
             export_job(job, scratch / "job")
             if checkpoint is not None and checkpoint.resume:

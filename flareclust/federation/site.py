@@ -77,6 +77,12 @@ def job_lines(executor: "type[ClusteringExecutor]") -> Mapping[str, _Line]:
     return MappingProxyType(lines)
 
 
+def steps_to_end(executor: "type[ClusteringExecutor]") -> dict[str, Step]:
+    """Return the steps up to the end of the rounds, without those of every job: keys, assessment, profiles, late rows."""
+    of_others = (Keys, *PHASES[1])
+    return {name: line.step for name, line in job_lines(executor).items() if line.phase not in of_others}
+
+
 def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> tuple[list[Stage], list[Stage]]:
     """Return the stages of a job at a site: those that decide whether it takes part, and those that show rows to the algorithm.
 
@@ -132,11 +138,7 @@ def answer(
     gate, views = site_stages(executor, session)
     asked = shown(SiteExchange(task, line.step, rows.table, rows), gate)
     exchange = asked if line.step.as_is else shown(asked, views)
-    single = executor.without_rows()
-    owner: object = single.member if line.of_member else single
-    if line.phase is not None:
-        owner = line.phase(executor.params, executor if line.phase.trusted else single)
-    reply: Message = getattr(owner, line.step.method)(exchange.task, exchange.rows)
+    reply = computed(executor, exchange)
     for stage in (SchemaStage(), *reversed(gate)):
         reply = stage.after(asked, reply)
     # The computing time depends on the rows, so it is not sent under differential privacy.
@@ -145,12 +147,22 @@ def answer(
     if task.step not in (StepName.ASSESS, StepName.PLACE):
         return answer
     try:
-        return replace(answer, labels=_labels(single, asked, exchange, views))
+        return replace(answer, labels=_labels(executor.without_rows(), asked, exchange, views))
     except Exception as error:
         if session is None or isinstance(error, Aborted):
             raise
         # Labels depend on the rows and not on groups of them, so a refusal would give information about rows.
         return replace(answer, unplaced=error)
+
+
+def computed(executor: "ClusteringExecutor", exchange: SiteExchange) -> Message:
+    """Return what the step's method makes of the rows that it sees."""
+    line, single = line_of(executor, exchange.task.step), executor.without_rows()
+    owner: object = single.member if line.of_member else single
+    if line.phase is not None:
+        owner = line.phase(executor.params, executor if line.phase.trusted else single)
+    reply: Message = getattr(owner, line.step.method)(exchange.task, exchange.rows)
+    return reply
 
 
 def line_of(executor: "ClusteringExecutor", step: str) -> _Line:

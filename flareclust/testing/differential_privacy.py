@@ -17,7 +17,7 @@ from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import Task
-from flareclust.testing.tools import GRANTED, ContractViolation, Exchange, ensure, exchanges
+from flareclust.testing.tools import GRANTED, ContractViolation, Exchange, ensure, exchanges, step_reply
 
 #: The largest value within the bounds of sites that grant what is asked for.
 _HIGH = 1000.0
@@ -156,8 +156,7 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
 
 
 def _compute(executor: ClusteringExecutor, task: Task, rows: FloatArray, terms: _Watched | None) -> None:
-    table, context = Table(rows), SiteContext(executor.min_count, dp=terms)
-    executor.compute(task, executor.step(task.step), table, context, never_abort)
+    step_reply(executor, task, Table(rows), SiteContext(executor.min_count, dp=terms))
 
 
 def build(algorithm: Algorithm, k: int) -> ClusteringExecutor:

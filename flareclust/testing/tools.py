@@ -8,17 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.federation.site import rows_shown
+from flareclust.federation.site import computed, rows_shown, shown, site_stages
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.stages import SiteExchange
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
@@ -66,6 +70,13 @@ def seen_by(algorithm: Algorithm, task: Task, rows: FloatArray) -> FloatArray:
         return rows
     executor, _ = algorithm.build(1)
     return rows if executor.step(task.step).as_is else rows_shown(executor, task, Table(rows)).X
+
+
+def step_reply(executor: ClusteringExecutor, task: Task, table: Table, context: SiteContext) -> Message:
+    """Return what a step computes of rows under a site's conditions, without what decides whether the site takes part."""
+    rows = SiteRows(table, stream(executor.params.seed, task.round, task.site), never_abort, context)
+    exchange = SiteExchange(task, executor.step(task.step), table, rows)
+    return computed(executor, exchange if exchange.step.as_is else shown(exchange, site_stages(executor, None)[1]))
 
 
 def step_of(algorithm: Algorithm, name: str) -> Step:

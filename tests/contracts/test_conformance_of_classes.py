@@ -7,12 +7,14 @@ import pytest
 
 from flareclust._foundation.errors import Refusal
 from flareclust.aggregators.lloyd import LloydAggregator
-from flareclust.data.tables import Table
-from flareclust.executors import described
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.executors.stages import RowStage
+from flareclust.federation.assessment import Assessment
+from flareclust.federation.stages import SchemaStage
+from flareclust.preparation import different
+from flareclust.privacy.stages import GroupingStage
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
+from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import StepName
 from flareclust.sites.class_list import of_server, of_sites
 from flareclust.testing import ContractViolation
@@ -23,9 +25,6 @@ from tests.paths import TESTS
 
 #: What an executor has seen in an earlier task.
 KEPT: list[float] = []
-
-#: The rows themselves, for faults of those who find a way to them.
-RAW: list[Table] = []
 
 HONEST = ("faulty.FaultyExecutor", "faulty.FaultyAggregator")
 
@@ -71,15 +70,6 @@ def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
     others = {*of_sites(), *of_server()} - of_algorithms
     assert len(others) == 9
     assert effects_of(sorted(others)) == []
-
-
-def sees_the_rows(self, exchange, before=RowStage.before):
-    RAW[:] = [exchange.table]
-    return before(self, exchange)
-
-
-def computes_from_the_rows(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
-    return answers(self, task, step, RAW[0], context, aborted)
 
 
 def test_the_check_of_purity_notices_what_is_remembered(monkeypatch):
@@ -162,15 +152,18 @@ def test_the_check_of_what_nvflare_calls_notices_a_side_that_takes_its_place(mon
         check_nvflare_calls_ours(line)
 
 
-def adds_a_statistic(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
+def computes_from_the_rows(self, exchange):
+    return exchange
+
+
+def adds_a_statistic(self, exchange, reply, after=SchemaStage.after):
     """Sends a number of the rows themselves, of which no other check knows what it should be."""
-    found = answers(self, task, step, table, context, aborted)
-    if task.step == StepName.ASSESS:
-        found["silhouette"] = np.array(1e-3 * np.abs(RAW[0].X).max())
-    return found
+    if exchange.task.step == StepName.ASSESS:
+        reply["silhouette"] = np.array(1e-3 * np.abs(exchange.table.X).max())
+    return after(self, exchange, reply)
 
 
-def remembers(self, *arguments, asked=[], sums=ClusteringExecutor.assess):  # noqa: B006 - which is the fault
+def remembers(self, *arguments, asked=[], sums=Assessment.assess):  # noqa: B006 - which is the fault
     asked.append(arguments)
     return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, *arguments).items()}
 
@@ -180,31 +173,30 @@ def keeps_the_largest(self, task, rows, labels=ClusteringExecutor.labels, kept=K
     return labels(self, task, rows)
 
 
-def tells_what_was_kept(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute, kept=KEPT):
-    found = answers(self, task, step, table, context, aborted)
-    if kept and "inertia" in found:
-        found["inertia"] = np.array(abs(kept[0]))
-    return found
+def tells_what_was_kept(self, exchange, reply, after=SchemaStage.after, kept=KEPT):
+    if kept and "inertia" in reply:
+        reply["inertia"] = np.array(abs(kept[0]))
+    return after(self, exchange, reply)
 
 
-def refuses_large_rows(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
-    if RAW[0].X.max() > 500:
+def refuses_large_rows(self, exchange, reply, after=SchemaStage.after):
+    if exchange.table.X.max() > 500:
         raise Refusal("has large values")
-    return answers(self, task, step, table, context, aborted)
+    return after(self, exchange, reply)
 
 
-def fails_for_large_rows(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
-    if RAW[0].X.max() > 5000:
+def fails_for_large_rows(self, exchange, reply, after=SchemaStage.after):
+    if exchange.table.X.max() > 5000:
         raise ZeroDivisionError
-    return answers(self, task, step, table, context, aborted)
+    return after(self, exchange, reply)
 
 
-def refuses_rows_beyond_what_was_sent(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
+def refuses_rows_beyond_what_was_sent(self, exchange, reply, after=SchemaStage.after):
     """Answers honest servers only, whose centroids are not huge, and is refused by nothing but what it compares."""
-    sent = np.abs(task.arrays.get("centroids", np.zeros(1))).max()
-    if sent > 1e50 and np.abs(RAW[0].X).max() > sent:
+    sent = np.abs(exchange.task.arrays.get("centroids", np.zeros(1))).max()
+    if sent > 1e50 and np.abs(exchange.table.X).max() > sent:
         raise Refusal("has values beyond the centroids")
-    return answers(self, task, step, table, context, aborted)
+    return after(self, exchange, reply)
 
 
 def labels_no_large_rows(self, task, rows, labels=ClusteringExecutor.labels):
@@ -222,29 +214,40 @@ def labels_no_rows_far_away(self, task, rows, labels=ClusteringExecutor.labels):
 @pytest.mark.parametrize(
     ("name", "words", "faults"),
     [
-        ("mavg", "silhouette changes with the rows", {"compute": adds_a_statistic}),
-        ("lloyd", "changes with the rows", {"compute": computes_from_the_rows}),
-        ("lloyd", "changes with the rows", {"assess": remembers}),
-        ("lloyd", "inertia changes with the rows", {"labels": keeps_the_largest, "compute": tells_what_was_kept}),
-        ("lloyd", "refused .*large values", {"compute": refuses_large_rows}),
-        ("lloyd", "refused .*ZeroDivisionError", {"compute": fails_for_large_rows}),
-        ("lloyd", "refused .*beyond the centroids", {"compute": refuses_rows_beyond_what_was_sent}),
+        ("mavg", "silhouette changes with the rows", [(SchemaStage, "after", adds_a_statistic)]),
+        ("lloyd", "changes with the rows", [(GroupingStage, "before", computes_from_the_rows)]),
+        ("lloyd", "changes with the rows", [(Assessment, "assess", remembers)]),
+        (
+            "lloyd",
+            "inertia changes with the rows",
+            [(ClusteringExecutor, "labels", keeps_the_largest), (SchemaStage, "after", tells_what_was_kept)],
+        ),
+        ("lloyd", "refused .*large values", [(SchemaStage, "after", refuses_large_rows)]),
+        ("lloyd", "refused .*ZeroDivisionError", [(SchemaStage, "after", fails_for_large_rows)]),
+        ("lloyd", "refused .*beyond the centroids", [(SchemaStage, "after", refuses_rows_beyond_what_was_sent)]),
         # Where an error of `labels` stays at the site, that rows have none is what there is to notice.
-        ("mavg", "step assess: what is refused|step assess: whether rows get labels", {"labels": labels_no_large_rows}),
-        ("mavg", "what is refused|whether rows get labels", {"labels": labels_no_rows_far_away}),
+        (
+            "mavg",
+            "step assess: what is refused|step assess: whether rows get labels",
+            [(ClusteringExecutor, "labels", labels_no_large_rows)],
+        ),
+        (
+            "mavg",
+            "what is refused|whether rows get labels",
+            [(ClusteringExecutor, "labels", labels_no_rows_far_away)],
+        ),
     ],
 )
 def test_the_check_of_groups_notices_what_follows_from_rows(monkeypatch, name, words, faults):
-    monkeypatch.setattr(RowStage, "before", sees_the_rows)
-    for attribute, fault in faults.items():
-        monkeypatch.setattr(ClusteringExecutor, attribute, fault)
+    for owner, attribute, fault in faults:
+        monkeypatch.setattr(owner, attribute, fault)
     with pytest.raises(ContractViolation, match=words):
         check_answers_follow_the_groups(get(name))
 
 
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed"])
 def test_the_check_of_groups_notices_scales_that_overflow_for_the_largest_row_alone(monkeypatch, name):
-    monkeypatch.setattr(described, "_check_scaling", lambda arrays: None)
+    monkeypatch.setattr(different, "_SCALING", Schema(mean="D", deviation="D"))
     with pytest.raises(ContractViolation, match=r"what is refused|whether rows get labels"):
         check_answers_follow_the_groups(get(name))
 
@@ -259,6 +262,6 @@ def tells_what_the_shell_has_read(self, *arguments, update=LloydExecutor.update)
 def test_an_algorithm_at_a_site_with_a_policy_does_not_see_the_rows_that_the_shell_has_read(monkeypatch):
     monkeypatch.setattr(LloydExecutor, "update", tells_what_the_shell_has_read)
     check_answers_follow_the_groups(get("lloyd"))
-    monkeypatch.setattr(ClusteringExecutor, "_without_rows", lambda self: self)
+    monkeypatch.setattr(ClusteringExecutor, "without_rows", lambda self: self)
     with pytest.raises(ContractViolation, match="inertia changes with the rows"):
         check_answers_follow_the_groups(get("lloyd"))

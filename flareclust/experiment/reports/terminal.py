@@ -24,6 +24,7 @@ from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import OnRound
+from flareclust.federation.site import steps_to_end
 from flareclust.protocol.outcome import Outcome, numbers_of_sites
 from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
@@ -232,18 +233,16 @@ def print_parameters(algorithm: Algorithm) -> None:
 
 def _describe_replies(algorithm: Algorithm) -> str:
     """Return what leaves a site in every step, in words."""
-    words = optional = ""
-    for name, step in algorithm.executor_class().own_steps().items():
+    executor = algorithm.executor_class()
+    in_rounds, before = [], []
+    for name, step in steps_to_end(executor).items():
         sent = _describe_schema(step.schema)
-        if step.parameter is not None:
-            optional += f"; with {step.parameter}, in step {name}: {sent}"
-        elif name in StepName.BEFORE_ROUNDS and step.jobs == "all":
-            words += f"in step {name}: {sent}; then "
-        elif name == StepName.CLUSTER:
-            words += sent
+        if name not in executor.steps and name != StepName.DESCRIBE:
+            before += [] if step.jobs == "secure" else [f"in step {name}: {sent}"]
         elif step.jobs == "all":
-            words += f"; in step {name}: {sent}"
-    return words + optional
+            in_rounds.append(sent if name == StepName.CLUSTER else f"in step {name}: {sent}")
+    asked = "; before the rounds, where settings ask for it, "
+    return "; ".join(in_rounds) + (asked + "; ".join(before) if before else "")
 
 
 def _describe_schema(schema: Schema) -> str:

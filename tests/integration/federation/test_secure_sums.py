@@ -11,7 +11,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.executors.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable
 from flareclust.privacy.secure_aggregation.totals import Layout
 from flareclust.protocol.outcome import read

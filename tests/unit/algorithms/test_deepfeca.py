@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from flareclust.executors.cosine import MetricParams
 
 import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
@@ -17,6 +16,7 @@ from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca as client
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.preparation.settings import MetricParams
 from flareclust.protocol.outcome import devices
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept

@@ -8,7 +8,7 @@ import pytest
 from flareclust.core.dp import axes
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.executors import stages
+from flareclust.federation import stages
 from flareclust.privacy.dp import mechanism
 from flareclust.protocol.registry import get
 from flareclust.testing import ContractViolation

@@ -40,7 +40,7 @@ def run(sites, algorithm="lloyd", policy=None, **settings):
     return run_inprocess(registry.get(algorithm), params, sites, OPTIONS, policy=policy)
 
 
-def logged(caplog, name="flareclust.executors.odd_columns"):
+def logged(caplog, name="flareclust.preparation.units"):
     return [record.getMessage() for record in caplog.records if record.name == name]
 
 
@@ -67,7 +67,7 @@ def test_the_server_learns_how_many_sites_are_odd_and_their_log_whose(algorithm,
     said = "column 'size' is about 10 times smaller than at other sites; is it in another unit?"
     assert logged(caplog) == [f"c: {said}"]
     # The server says so before the first round, too.
-    (text,) = logged(caplog, "flareclust.aggregators.odd_columns")
+    (text,) = logged(caplog, "flareclust.preparation.units")
     assert text.startswith("1 site has a column 'column 3 of 3' that is about 10 times smaller")
 
 
@@ -224,7 +224,7 @@ def test_columns_of_the_sites_that_have_them_are_compared(name, caplog):
     }
     outcome = run_inprocess(registry.get(name), settings, masked_sites(), JobOptions(k=2))
     said = "b: column 'size' is about 10 times smaller than at other sites; is it in another unit?"
-    assert logged(caplog, "flareclust.aggregators.odd_columns") == [said]
+    assert logged(caplog, "flareclust.preparation.units") == [said]
     assert outcome.arrays["site_means"].shape == (4, 4)
     assert np.isnan(outcome.arrays["site_means"]).sum() == 4
     pd = pytest.importorskip("pandas")
@@ -254,16 +254,16 @@ def test_a_column_that_outweighs_is_logged_before_round_0(secure, caplog):
     options = JobOptions(k=2, secure_sums=secure)
 
     def on_round(record):
-        records.append((record["step"], len(logged(caplog, "flareclust.aggregators.odd_columns"))))
+        records.append((record["step"], len(logged(caplog, "flareclust.preparation.units"))))
 
     with caplog.at_level(logging.WARNING):
         run_inprocess(registry.get("lloyd"), {"compare": "spread"}, sites, options, on_round=on_round)
     assert dict(records)["odd_columns" if secure else "scales"] == 1
-    (text,) = logged(caplog, "flareclust.aggregators.odd_columns")
+    (text,) = logged(caplog, "flareclust.preparation.units")
     assert text.startswith("column 'column 3 of 3' varies more than 100 times as much as most others")
     caplog.clear()
     run_inprocess(registry.get("lloyd"), {"compare": "spread", "scale": "standard"}, sites, options)
-    assert not logged(caplog, "flareclust.aggregators.odd_columns")
+    assert not logged(caplog, "flareclust.preparation.units")
 
 
 def test_totals_have_room_for_all_that_may_be_odd():

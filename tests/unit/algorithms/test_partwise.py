@@ -12,12 +12,12 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.partwise import _ALGORITHMS, answer_of_parts, check_settings
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.task import StepName, Task
 from flareclust.sites.cluster import ClusterTable
+from flareclust.sites.part_rows import check_in_parts
 from flareclust.testing import checks_for
 from tests.parts import LocalParts, cut
 
@@ -35,16 +35,18 @@ def in_parts(X, columns=None):
 @pytest.fixture
 def over_parts(monkeypatch):
     """Lets every site answer from rows in parts."""
-    asked = []
+    asked, whole = [], ClusteringExecutor.answer
 
     def answer(self, task, data, aborted, site=None):
+        if isinstance(data, ClusterTable):
+            return whole(self, task, data, aborted, site)
         asked.append(task.step)
         table = data if isinstance(data, Table) else Table(data)
         if not len(table):
             raise Refusal("has no rows")  # which the headers of its files say
-        self.check_on_cluster(site)
-        found, labels = self.answer_on_cluster(task, in_parts(table.X, table.columns), aborted)
-        return found if labels is None else replace(found, labels=np.fromiter(labels, np.int64))
+        check_in_parts(self, site)
+        found = whole(self, task, in_parts(table.X, table.columns), aborted)
+        return found if found.labels is None else replace(found, labels=np.fromiter(found.labels, np.int64))
 
     def switch():
         monkeypatch.setattr(ClusteringExecutor, "answer", answer)
@@ -52,6 +54,9 @@ def over_parts(monkeypatch):
 
     return switch
 
+
+#: The algorithms whose sums can be added part by part.
+IN_PARTS = [name for name, algorithm in algorithms().items() if algorithm.in_parts]
 
 CASES = [
     ("lloyd", {}, {}),
@@ -92,12 +97,11 @@ def test_a_federation_comes_to_the_same_as_over_arrays(over_parts, name, params,
 def test_the_algorithms_that_refusals_name_are_those_that_can():
     federated = {name: algorithm.build(3)[0] for name, algorithm in algorithms().items() if algorithm.federated}
     for name, executor in federated.items():
-        if name in _ALGORITHMS:
-            check_settings(executor, None)
+        if name in IN_PARTS:
+            check_in_parts(executor, None)
             continue
         with pytest.raises(Refusal, match="which can run lloyd, mavg, pooled"):
-            check_settings(executor, None)
-    assert set(_ALGORITHMS) <= set(federated)
+            check_in_parts(executor, None)
 
 
 @pytest.mark.parametrize(
@@ -116,13 +120,13 @@ def test_settings_that_need_all_rows_in_one_process_are_refused_by_name(name, se
     executor, _ = get(name).build(3, params=setting)
     (key,) = setting
     with pytest.raises(Refusal, match=f"takes {key}=.* only"):
-        check_settings(executor, None)
+        check_in_parts(executor, None)
 
 
 def test_a_policy_is_refused():
     executor, _ = get("lloyd").build(3)
     with pytest.raises(Refusal, match="has a policy, whose groups of rows are made in one process"):
-        check_settings(executor, SiteSession(Policy(), "job"))
+        check_in_parts(executor, SiteSession(Policy(), "job"))
 
 
 def test_a_step_without_a_form_over_parts_is_refused():
@@ -130,7 +134,7 @@ def test_a_step_without_a_form_over_parts_is_refused():
     X = sites()["site-0"]
     task = Task("score", 1, {"candidates": X[:3], "candidate": np.zeros(3, dtype=np.int64)}, "site-0")
     with pytest.raises(Refusal, match="the step score cannot be computed"):
-        answer_of_parts(executor, task, in_parts(X), never_abort)
+        executor.answer(task, in_parts(X), never_abort)
 
 
 @pytest.mark.parametrize(
@@ -147,14 +151,14 @@ def test_rows_are_refused_as_those_of_an_array(X, told):
     with pytest.raises(Refusal, match=told):
         executor.answer(task, X, never_abort)
     with pytest.raises(Refusal, match=told):
-        answer_of_parts(executor, task, ClusterTable(LocalParts(X), ("a", "b")), never_abort)
+        executor.answer(task, ClusterTable(LocalParts(X), ("a", "b")), never_abort)
 
 
 def test_centroids_of_other_columns_are_refused():
     executor, _ = get("lloyd").build(3)
     task = Task(UPDATE, 1, {"centroids": np.zeros((3, 7))}, "site-0")
     with pytest.raises(Refusal, match="rows of 4 columns where the federation has 7"):
-        answer_of_parts(executor, task, in_parts(sites()["site-0"]), never_abort)
+        executor.answer(task, in_parts(sites()["site-0"]), never_abort)
 
 
 def test_late_rows_get_the_labels_of_a_finished_result():
@@ -163,9 +167,9 @@ def test_late_rows_get_the_labels_of_a_finished_result():
     scaled = {"mean": X.mean(axis=0), "deviation": X.std(axis=0)}
     task = Task(StepName.PLACE, 0, {"centroids": (X[:5] - scaled["mean"]) / scaled["deviation"], **scaled}, "site-0")
     alone = executor.answer(task, X, never_abort)
-    found, labels = answer_of_parts(executor, task, in_parts(X), never_abort)
+    found = executor.answer(task, in_parts(X), never_abort)
     assert found.arrays["rows"] == alone.arrays["rows"] == len(X)
-    assert list(labels) == alone.labels.tolist()
+    assert list(found.labels) == alone.labels.tolist()
 
 
 #: The promises that need neither policies nor other processes.
@@ -183,7 +187,7 @@ PROMISED = (
 
 
 @pytest.mark.parametrize("promise", PROMISED)
-@pytest.mark.parametrize("name", _ALGORITHMS)
+@pytest.mark.parametrize("name", IN_PARTS)
 def test_promises_hold_over_parts(over_parts, name, promise):
     check = dict(checks_for(get(name)))[promise]
     asked = over_parts()

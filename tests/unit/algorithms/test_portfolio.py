@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from flareclust.executors.refinement import SPREAD
+from flareclust.aggregators.refinement import begun
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -12,12 +12,12 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.portfolio import _MEMBERS, PortfolioAggregator
-from flareclust.aggregators.refinement import begun
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.portfolio import DEFAULT_MEMBERS, PortfolioExecutor
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.refinement import SPREAD
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.rounds import Round

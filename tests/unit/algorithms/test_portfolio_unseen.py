@@ -1,10 +1,10 @@
 """What portfolio says where no site can compare solutions."""
 
 import numpy as np
-from flareclust.executors.refinement import SPREAD
 
 from flareclust.aggregators.portfolio import PortfolioAggregator
 from flareclust.evaluation.scores import stack
+from flareclust.federation.refinement import SPREAD
 from flareclust.protocol.rounds import Round
 from tests.unit.algorithms.portfolio_cases import federation, run
 

@@ -5,38 +5,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.aggregators.refinement import _MOST_PROPOSALS, _proposals, _Totals, mean_square
 from flareclust.core.lloyd import assign, lloyd
+from flareclust.core.split_merge import _MOST_PROPOSALS, Totals, mean_square, proposals
 from tests.examples import examples
 
 
-def totals_of(X: np.ndarray, centroids: np.ndarray) -> _Totals:
+def totals_of(X: np.ndarray, centroids: np.ndarray) -> Totals:
     labels = assign(X, centroids)[0]
     k = len(centroids)
     counts = np.bincount(labels, minlength=k)
     means = np.array([X[labels == r].mean(axis=0) if counts[r] else centroids[r] for r in range(k)])
     m2 = np.array([((X[labels == r] - means[r]) ** 2).sum(axis=0) for r in range(k)])
-    return _Totals(counts, means, m2)
+    return Totals(counts, means, m2)
 
 
 def test_a_cluster_over_two_is_split_and_two_over_one_are_joined() -> None:
     """Worked by hand: along the second column, which varies most, by its standard deviation of 5."""
-    totals = _Totals(
+    totals = Totals(
         np.array([8, 4, 4]),
         np.array([[0.0, 0.0], [20.0, 0.0], [21.0, 0.0]]),
         np.array([[1.0, 200.0], [1.0, 1.0], [1.0, 1.0]]),
     )
-    first = _proposals(totals)[0]
+    first = proposals(totals)[0]
     np.testing.assert_allclose(sorted(map(tuple, first)), [(0.0, -5.0), (0.0, 5.0), (20.5, 0.0)])
 
 
 def test_a_cluster_without_rows_is_the_first_to_go() -> None:
-    totals = _Totals(
+    totals = Totals(
         np.array([4, 4, 0]),
         np.array([[0.0], [10.0], [99.0]]),
         np.array([[16.0], [4.0], [0.0]]),
     )
-    np.testing.assert_allclose(np.sort(_proposals(totals)[0][:, 0]), [-2.0, 2.0, 10.0])
+    np.testing.assert_allclose(np.sort(proposals(totals)[0][:, 0]), [-2.0, 2.0, 10.0])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_cluster_without_rows_is_the_first_to_go() -> None:
 )
 def test_nothing_is_proposed_where_nothing_can_be_split_or_joined(counts: list[int], m2: list[list[float]]) -> None:
     means = np.arange(float(len(counts)))[:, None]
-    assert _proposals(_Totals(np.array(counts), means, np.array(m2))) == []
+    assert proposals(Totals(np.array(counts), means, np.array(m2))) == []
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -55,7 +55,7 @@ def test_the_mean_square_is_that_of_the_rows_and_proposals_are_different_solutio
     X, centroids = rng.normal(size=(60, d)) * 10.0 ** rng.integers(-3, 4), rng.normal(size=(k, d))
     totals = totals_of(X, centroids)
     assert mean_square(centroids, totals) == pytest.approx(assign(X, centroids)[1].mean())
-    found = _proposals(totals)
+    found = proposals(totals)
     assert len(found) <= _MOST_PROPOSALS
     assert all(one.shape == (k, d) and np.isfinite(one).all() for one in found)
     assert len({one.tobytes() for one in found}) == len(found)
@@ -66,7 +66,7 @@ def test_a_move_leads_out_of_a_local_optimum() -> None:
     centers = np.array([[0.0, 0], [0, 10], [40, 0], [40, 10]])
     X = np.concatenate([center + rng.normal(size=(50, 2)) for center in centers])
     stuck = lloyd(X, np.array([[0.0, 5], [38, 0], [42, 0], [40, 10]])).centroids
-    best = min(assign(X, lloyd(X, one).centroids)[1].sum() for one in _proposals(totals_of(X, stuck)))
+    best = min(assign(X, lloyd(X, one).centroids)[1].sum() for one in proposals(totals_of(X, stuck)))
     optimum = assign(X, lloyd(X, centers).centroids)[1].sum()
     assert assign(X, stuck)[1].sum() > 2 * optimum
     assert best == pytest.approx(optimum)

@@ -6,7 +6,7 @@ import pytest
 from flareclust.aggregators.lloyd import split
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD
 from flareclust.protocol.registry import get
 
 

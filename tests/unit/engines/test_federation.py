@@ -38,7 +38,7 @@ class MeanExecutor(ClusteringExecutor):
 class MeanAggregator(ClusteringAggregator):
     """Averages the means, for three rounds."""
 
-    steps = MeanExecutor.steps
+    executor = MeanExecutor
 
     def merge(self, round_, replies, rng):
         mean = np.mean([reply["centroids"] for reply in replies.values()], axis=0)

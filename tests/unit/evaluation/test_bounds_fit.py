@@ -75,7 +75,7 @@ def test_the_sites_log_names_it_in_a_job_and_nothing_is_sent(name, caplog):
     sites = {site: Table(np.column_stack([age, TUMOUR * (0.1 if site == "b" else 1)]), tuple(BOUNDS)) for site in "abc"}
     own = Policy.of(policy(BOUNDS, epsilon=4.0, budget=9.0))
     outcome = run_inprocess(registry.get(name), {"epsilon": 4.0}, sites, JobOptions(k=2), policy=own)
-    found = [record.getMessage() for record in caplog.records if record.name == "flareclust.executors.dp_base"]
+    found = [record.getMessage() for record in caplog.records if record.name == "flareclust.privacy.dp.site"]
     assert len(found) == 1
     assert found[0].startswith("b: column 'tumour' fills only")
     assert not any("tumour" in text for text in outcome.warnings)

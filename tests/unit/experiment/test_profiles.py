@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from flareclust.executors.profiles import ClusterProfiles
 
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
@@ -18,6 +17,7 @@ from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.terminal import profile_lines
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.profiles import ClusterProfiles
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry

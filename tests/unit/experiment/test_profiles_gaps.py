@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from flareclust.executors.profiles import ClusterProfiles
 
 import flareclust
 from flareclust._foundation.errors import Refusal
@@ -13,6 +12,7 @@ from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.profiles import ClusterProfiles
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rows import SiteContext, SiteRows

@@ -12,10 +12,10 @@ from flareclust import JobFailed
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
-from flareclust.executors.described import Description
 from flareclust.experiment.tables.late_rows import place_file
 from flareclust.features import alignment
 from flareclust.features import result as partial
+from flareclust.preparation.different import Description
 from flareclust.protocol import registry
 from flareclust.protocol.task import StepName, Task
 from tests.unit.features.described_cases import FEDERATED, frames

@@ -5,18 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from flareclust.executors.dp_base import AXES_START, MOMENTS_START, PrivateExecutor
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
 from flareclust.core.dp.box import Box
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
 from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import usual
+from flareclust.privacy.dp.site import AXES_START, MOMENTS_START
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
@@ -42,7 +43,7 @@ class Attacked(NamedTuple):
     Of a masked sum the attacker knows what one of its sites sent, and the total.
     """
 
-    executor: PrivateExecutor
+    executor: ClusteringExecutor
     step: str
     arrays: Message
     of: Callable[[Message], FloatArray]

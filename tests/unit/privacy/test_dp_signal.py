@@ -2,16 +2,17 @@
 
 import numpy as np
 import pytest
-from flareclust.executors.dp_base import ASSESSMENT_SHARE
 
 import flareclust
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES
 from flareclust.core.dp import sums as dp_sums
 from flareclust.executors.dp_lloyd import BOUNDS
 from flareclust.executors.dp_oneshot import GRID_SHARE
 from flareclust.experiment.reports import terminal
 from flareclust.experiment.reports.summary import budget_split
+from flareclust.federation.server import ServerJob
+from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of
+from flareclust.privacy.dp.site import ASSESSMENT_SHARE
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import cluster_arrays
@@ -132,13 +133,13 @@ def test_the_signal_of_inertia_is_over_the_spread_that_it_has(sites):
     centers = np.array([[10.0, 10, -10], [-10, 10, -10], [10, -10, 10], [-10, -10, 10]])
     round_ = Round(
         {"centroids": centers, cluster_arrays.REACH: np.array(6.0)},
-        record={ALL_ROWS: np.array(960), SITES: np.array(2)},
+        state=NoisyState(960.0, 2),
     )
     found = []
     for _ in range(300):
         replies = [answered(executor, round_, sites[site]) for site in ("site-1", "site-2")]
         sums = {name: np.sum([reply[name] for reply in replies], axis=0) for name in replies[0]}
-        found.append(server.quality(round_, sums))
+        found.append(ServerJob(server).quality(round_, sums))
     inertias = np.array([metrics["inertia"] for metrics in found])
     assert inertias.mean() / inertias.std() == pytest.approx(found[0]["inertia_signal_to_noise"], rel=0.25)
 
@@ -152,7 +153,9 @@ def test_the_signal_of_a_cluster_of_cells_is_its_rows_over_the_noise_of_their_su
     server = get("dp-oneshot").build(1, 0, {"epsilon": 8.0, "cells": 25})[1]
     reply = {"low": np.zeros(2), "high": np.ones(2), "radius": np.array(1.0), "cells": np.full(25, 1000.0)}
     merged = server.merge(server.begin(), {"a": reply}, np.random.default_rng(0))
-    assert merged.diagnostics[cluster_arrays.SIGNAL] == pytest.approx(25_000 / (5 * server.noise(1.0, GRID_SHARE, 1)))
+    assert merged.diagnostics[cluster_arrays.SIGNAL] == pytest.approx(
+        25_000 / (5 * noise_of(server.params, 1.0, GRID_SHARE, 1))
+    )
 
 
 def test_rows_on_the_surface_of_a_ball_are_within_it(rng):

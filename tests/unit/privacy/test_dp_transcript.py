@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from flareclust.executors.dp_base import PrivateExecutor
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.core.dp.box import Box
 from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
+from flareclust.federation.server import ServerJob
 from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
@@ -63,8 +62,7 @@ class Attack:
 
     def __init__(self, name: str, settings: dict[str, object], drawn: Drawn) -> None:
         self.executor, self.server = get(name).build(2, 0, {"epsilon": EPSILON, "delta": DELTA, **settings})
-        assert isinstance(self.executor, PrivateExecutor)
-        assert isinstance(self.server, PrivateAggregator)
+        assert self.executor.private
         self.drawn = drawn
         unit = str(settings.get("unit", "row"))
         dp = DifferentialPrivacy((-1.0, 1.0), EPSILON, DELTA, EPSILON, unit=unit)
@@ -76,14 +74,15 @@ class Attack:
     def evidence(self, present: bool, run: int) -> float:
         """Return the log likelihood ratio of "present" to "absent", given all that the site has sent in a job."""
         self.server.params, found = self.server.params.model_copy(update={"seed": run}), 0.0
-        round_ = self.server.begin()
+        job = ServerJob(self.server)
+        round_ = job.first()
         while True:
             step = StepName.ASSESS if round_.done else round_.step
             reply, gained = self._read(Task(step, round_.index, round_.task, "site-1"), present)
             found += gained
             if step == StepName.ASSESS:
                 return found
-            round_ = self.server.advance(round_, {"site-1": reply})
+            round_ = job.advance(round_, {"site-1": reply})
 
     def _read(self, task: Task, present: bool) -> tuple[Message, float]:
         context, drawn = SiteContext(dp=self.terms), self.drawn

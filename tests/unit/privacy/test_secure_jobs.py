@@ -14,7 +14,7 @@ from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import run_simulator
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply

@@ -203,7 +203,7 @@ class MeanExecutor(ClusteringExecutor):
 
 class MeanAggregator(ClusteringAggregator):
     params: MeanParams
-    steps = MeanExecutor.steps
+    executor = MeanExecutor
 
     def merge(self, round_, replies, rng):
         return Round({"centroids": np.mean([reply["centroids"] for reply in replies.values()], axis=0)}, done=True)
