@@ -7,6 +7,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import StepName, Task
 
@@ -74,7 +75,7 @@ def exchange(executor, aggregator, round_, sites):
         task = Task(round_.step, round_.index, {name: a.copy() for name, a in round_.task.items()}, site)
         replies[site] = dict(executor.answer(task, rows, never_abort).arrays)
         replies[site].pop("seconds")
-    return aggregator.advance(round_, replies), replies
+    return ServerJob(aggregator).advance(round_, replies), replies
 
 
 def started(sites, k, seed=0, **params):
@@ -88,7 +89,7 @@ def started(sites, k, seed=0, **params):
 
 def truth(round_, sites, true):
     """Return the best centroids (k, D), equation 1: of each entry the mean of the cluster's rows that observe it."""
-    names = round_.record["column_names"].tolist()
+    names = round_.state.column_names.tolist()
     k = 1 + max(y.max() for y in true.values())
     best = np.full((k, len(names)), np.nan)
     for a in range(k):

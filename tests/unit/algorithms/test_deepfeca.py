@@ -16,6 +16,7 @@ from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca as client
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.federation.server import ServerJob
 from flareclust.preparation.settings import MetricParams
 from flareclust.protocol.outcome import devices
 from flareclust.protocol.registry import get
@@ -112,7 +113,7 @@ def test_the_result_names_what_each_site_computed_on(sites, tmp_path, how):
         for name, on_gpu in (("a", 1), ("b", 0))
     }
     aggregator = DeepFeCAAggregator(4)
-    assert devices(aggregator.advance(aggregator.begin(), replies).record) == {"a": "cuda", "b": "cpu"}
+    assert devices(ServerJob(aggregator).advance(aggregator.begin(), replies).record) == {"a": "cuda", "b": "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_metric_cosine_of_a_centroid_step_would_change_nothing(centroids):
         replies = {
             site: {name: sent[name] for name in aggregator.schema(first.step).fields} for site, sent in replies.items()
         }
-        found.append(of_length_one(aggregator.advance(first, replies).task["centroids"]))
+        found.append(of_length_one(ServerJob(aggregator).advance(first, replies).task["centroids"]))
     np.testing.assert_allclose(found[0], found[1], atol=1e-12)
 
 

@@ -101,11 +101,11 @@ def test_groups_are_averaged_without_weights(clusterer):
     merged = merge(2, on_a_line(a=(0, 10, 2), b=(12, 1)), clusterer)
     order = merged.task["centroids"][:, 0].argsort()
     np.testing.assert_allclose(merged.task["centroids"][order], line(1, 11))
-    np.testing.assert_array_equal(merged.record["counts"][order], [2 + 4 + 3, 3 + 2])
-    np.testing.assert_array_equal(merged.record["received_centroids"], line(0, 10, 2, 12, 1))
-    np.testing.assert_array_equal(merged.record["received_counts"], [2, 3, 4, 2, 3])
-    np.testing.assert_array_equal(merged.record["received_site"], [0, 0, 0, 1, 1])
-    np.testing.assert_array_equal(order.argsort()[merged.record["received_group"]], [0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(merged.state.counts[order], [2 + 4 + 3, 3 + 2])
+    np.testing.assert_array_equal(merged.state.received_centroids, line(0, 10, 2, 12, 1))
+    np.testing.assert_array_equal(merged.state.received_counts, [2, 3, 4, 2, 3])
+    np.testing.assert_array_equal(merged.state.received_site, [0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(order.argsort()[merged.state.received_group], [0, 1, 0, 1, 0])
     assert merged.done
     assert merged.diagnostics["received"] == 5
     assert merged.diagnostics["alpha"] == pytest.approx(10)  # means 10 apart, the farthest seed 1 from its own

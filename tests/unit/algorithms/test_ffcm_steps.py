@@ -13,6 +13,7 @@ from flareclust.aggregators.ffcm import FFCMAggregator, _average, _draw_start
 from flareclust.core import clusterers
 from flareclust.core.fuzzy import FuzzyClustering
 from flareclust.executors.ffcm import FUZZY, FFCMExecutor, _describable_centroids, _start_cells
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import BadMessage
 from flareclust.protocol.task import StepName, Task
@@ -204,16 +205,16 @@ def test_a_round_by_hand(version):
     replies = {"a": reply((1, 9), (1, 1), (0, 1)), "b": reply((11, 3), (1, 3), (1, 0))}
     aggregator = FFCMAggregator(2, version=version, rounds=2)
     sent = Round({"centroids": line(0, 8)}, step=FUZZY, index=1)
-    first = aggregator.advance(sent, replies)
+    first = ServerJob(aggregator).advance(sent, replies)
     order = first.task["centroids"][:, 0].argsort()
     np.testing.assert_allclose(first.task["centroids"][order], expected)
-    np.testing.assert_allclose(first.record["support"][order], [4, 2])
-    np.testing.assert_array_equal(first.record["received_site"], [0, 0, 1, 1])
+    np.testing.assert_allclose(first.state.support[order], [4, 2])
+    np.testing.assert_array_equal(first.state.received_site, [0, 0, 1, 1])
     assert (first.done, first.step, first.index) == (False, FUZZY, 2)
     assert first.diagnostics["received"] == 4
     # Matched in either order: the larger shift over the spread of the new centroids.
     shifts = np.abs(expected - line(0, 8)).max() / (np.ptp(expected) / 2)
     assert first.diagnostics["shift"] == pytest.approx(shifts)
-    last = aggregator.advance(first, replies)
+    last = ServerJob(aggregator).advance(first, replies)
     assert last.done
-    assert last.record["history"].shape == (2, 2, 1)
+    assert last.state.history.shape == (2, 2, 1)

@@ -17,6 +17,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import central_kmeans
 from flareclust.executors.fkm import local_update
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
@@ -156,9 +157,9 @@ def objectives(n_init):
     aggregator = FKMAggregator(8, seed=5, n_init=n_init)
     old = Round({"centroids": means[:8]}, index=1)
     return [
-        aggregator.advance(replace(old, index=index), {"a": {"centroids": means, "counts": sizes}}).diagnostics[
-            "objective"
-        ]
+        ServerJob(aggregator)
+        .advance(replace(old, index=index), {"a": {"centroids": means, "counts": sizes}})
+        .diagnostics["objective"]
         for index in range(1, 9)
     ]
 

@@ -11,6 +11,7 @@ from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.executors.fkm import FKMExecutor, local_update
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
@@ -81,7 +82,7 @@ def test_the_server_ends_where_weighted_kmeans_does(seed, c, d, k):
     for i in range(len(C_g)):
         members = [j for j in range(c) if own[j] == i]
         np.testing.assert_allclose(C_g[i], sum(S_l[j] * C_l[j] for j in members) / sum(S_l[j] for j in members))
-        assert merged.record["counts"][i] == sum(S_l[j] for j in members)
+        assert merged.state.counts[i] == sum(S_l[j] for j in members)
         F_km += sum(S_l[j] * squared(C_l[j], C_g[i]) for j in members)
     assert merged.diagnostics["objective"] == pytest.approx(F_km, rel=1e-9, abs=1e-9)
 
@@ -121,8 +122,8 @@ def test_the_server_weighs_means_by_their_rows():
     merged = merge(3, replies)
     order = np.argsort(merged.task["centroids"][:, 0])
     np.testing.assert_allclose(merged.task["centroids"][order], line(2.5, 11.5, 54), rtol=1e-15)
-    np.testing.assert_array_equal(merged.record["counts"][order], [40, 4, 3])
-    np.testing.assert_array_equal(merged.record["received_site"], [0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(merged.state.counts[order], [40, 4, 3])
+    np.testing.assert_array_equal(merged.state.received_site, [0, 0, 1, 1, 1])
     # 10 * 1.5² + 30 * 0.5² + 2 * 0.5² + 2 * 0.5²
     assert merged.diagnostics == {"received": 5.0, "centroids": 3.0, "objective": pytest.approx(31.0)}
     assert not merged.done
@@ -150,7 +151,7 @@ def test_each_round_is_seeded_anew():
 def test_fewer_different_means_than_k_give_fewer_centroids():
     merged = merge(5, sent(a=[(1, 2), (7, 3)], b=[(7, 4)]))
     np.testing.assert_array_equal(in_order(merged.task["centroids"]), line(1, 7))
-    assert np.isnan(merged.record["history"][0]).sum() == 3
+    assert np.isnan(merged.state.history[0]).sum() == 3
 
 
 def test_the_shift_is_that_of_matched_centroids_and_is_left_out_where_their_number_changes():
@@ -189,8 +190,8 @@ def test_the_last_centroids_are_the_result_where_all_sites_sit_out_a_later_round
     assert last.done
     assert last.diagnostics == {"received": 0.0, "centroids": 2.0}
     np.testing.assert_array_equal(last.task["centroids"], first.task["centroids"])
-    np.testing.assert_array_equal(last.record["history"], np.repeat(first.record["history"], 2, axis=0))
-    np.testing.assert_array_equal(last.record["counts"], first.record["counts"])
+    np.testing.assert_array_equal(last.state.history, np.repeat(first.state.history, 2, axis=0))
+    np.testing.assert_array_equal(last.state.counts, first.state.counts)
 
 
 def test_a_site_that_sits_out_comes_back():
@@ -218,7 +219,7 @@ def rounds_of_one_site(rows, k, **settings_):
         arrays = dict(executor.answer(Task(StepName.CLUSTER, number, round_.task, "site-1"), rows, never_abort).arrays)
         arrays.pop("seconds")
         yield arrays
-        round_ = aggregator.advance(round_, {"site-1": arrays})
+        round_ = ServerJob(aggregator).advance(round_, {"site-1": arrays})
 
 
 @pytest.mark.parametrize("local_iter", [1, 2, 30])

@@ -13,6 +13,7 @@ from flareclust.core.site_clusters import CLUSTERERS_AT_SITES
 from flareclust.data import datasets
 from flareclust.data.feature_partition import split_features
 from flareclust.data.tables import Table
+from flareclust.federation.server import ServerJob
 from tests.examples import examples
 from tests.unit.algorithms.masked_cases import NAN, by_name, exchange, run, started, truth, window_sites
 
@@ -97,7 +98,7 @@ def test_the_federated_phase_is_its_literal_twin(seed, k, min_count, alpha, loca
         sites[f"site-{i}"] = Table(X, tuple(own))
     executor, aggregator, round_ = started(sites, k, min_count=1, alpha=alpha, local_iter=local_iter, rounds=9, tol=0)
     executor.params = executor.params.model_copy(update={"min_count": min_count})
-    order = round_.record["column_names"].tolist()
+    order = round_.state.column_names.tolist()
     start = np.where(rng.random((k, 4)) < unknown, NAN, 2 * rng.normal(size=(k, 4)) + 3)
     round_ = replace(round_, task={**round_.task, "centroids": start})
     G_c = [{n: v for n, v in zip(order, row, strict=True) if not np.isnan(v)} for row in start.tolist()]
@@ -197,7 +198,7 @@ def test_entries_that_nobody_observes_stay_unknown(method):
 def test_an_entry_that_becomes_known_takes_the_whole_value():
     sites = unknown_entry()
     _, aggregator, round_ = started(sites, 3, k_local=2, method="A", alpha=0.5)
-    order = round_.record["column_names"].tolist()
+    order = round_.state.column_names.tolist()
     old = round_.task["centroids"]
     low = int(np.isnan(old).any(axis=1).argmax())
     q, r = order.index("q"), order.index("r")
@@ -208,14 +209,14 @@ def test_an_entry_that_becomes_known_takes_the_whole_value():
         "cluster": np.array([low]),
     }
     empty = {"centroids": np.empty((0, 2)), "counts": np.empty(0, int), "cluster": np.empty(0, int)}
-    new = aggregator.advance(round_, {"a": empty, "b": reply, "c": empty})
+    new = ServerJob(aggregator).advance(round_, {"a": empty, "b": reply, "c": empty})
     expected = old.copy()
     expected[low, r] = 7.0
     expected[low, q] = 0.5 * old[low, q] + 0.5 * 2.0
     np.testing.assert_allclose(new.task["centroids"], expected, atol=1e-12)  # all other entries are as they were
     assert "shift" not in new.diagnostics
     assert new.diagnostics["unknown"] == 0
-    assert new.record["counts"][low] == 4
+    assert new.state.counts[low] == 4
     assert not new.done
 
 

@@ -10,6 +10,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.site_clusters import CLUSTERERS_AT_SITES
 from flareclust.data.tables import Table
 from flareclust.executors.masked import UPDATE, MaskedExecutor, _aligned, _compatible
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 from tests.unit.algorithms.masked_cases import NAN, exchange, started, window_sites
@@ -80,12 +81,12 @@ def test_a_site_that_sits_out_leaves_the_round_to_the_others():
     _, replies = exchange(executor, aggregator, round_, sites)
     d = replies["site-1"]["centroids"].shape[1]
     silent = {"centroids": np.empty((0, d)), "counts": np.empty(0, int), "cluster": np.empty(0, int)}
-    beside = aggregator.advance(round_, replies | {"site-1": silent})
-    without = aggregator.advance(round_, {s: replies[s] for s in ("site-0", "site-2")})
+    beside = ServerJob(aggregator).advance(round_, replies | {"site-1": silent})
+    without = ServerJob(aggregator).advance(round_, {s: replies[s] for s in ("site-0", "site-2")})
     np.testing.assert_array_equal(beside.task["centroids"], without.task["centroids"])
-    nobody = aggregator.advance(round_, {"site-1": silent})
+    nobody = ServerJob(aggregator).advance(round_, {"site-1": silent})
     np.testing.assert_array_equal(nobody.task["centroids"], round_.task["centroids"])
-    np.testing.assert_array_equal(nobody.record["counts"], round_.record["counts"])
+    np.testing.assert_array_equal(nobody.state.counts, round_.state.counts)
     assert nobody.done
     assert not beside.done
 

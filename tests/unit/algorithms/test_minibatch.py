@@ -19,6 +19,7 @@ from flareclust.aggregators.minibatch import MiniBatchAggregator, _running_means
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, _sample_means
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
@@ -83,18 +84,18 @@ def test_from_the_same_messages_the_centroids_are_those_of_nvflares_server(seed:
         }
 
     seeds = local(StepName.CLUSTER, 0, {})
-    round_ = aggregator.advance(aggregator.begin(), seeds)
+    round_ = ServerJob(aggregator).advance(aggregator.begin(), seeds)
     k = len(round_.task["centroids"])
     whole = {site: np.resize(reply["centroids"], (k, d)) for site, reply in seeds.items()}
     oracle = NVFlareServer(whole, round_.task["centroids"])
     for number in range(1, 6):
         replies = local(SAMPLE, number, round_.task)
-        round_ = aggregator.advance(round_, replies)
+        round_ = ServerJob(aggregator).advance(round_, replies)
         reported = np.unique(np.concatenate([reply["cluster"] for reply in replies.values()]))
         with np.errstate(divide="ignore", invalid="ignore"):
             expected = oracle.update(number, replies)
         assert round_.done == (number == 5)
-        ever = round_.record["seen"] > 0
+        ever = round_.state.seen > 0
         assert ever[reported].all()
         np.testing.assert_allclose(round_.task["centroids"][ever], expected[ever], rtol=0, atol=1e-12)
         assert np.isfinite(round_.task["centroids"]).all()
@@ -187,7 +188,7 @@ def test_a_site_whose_groups_are_all_too_small_stays_and_tells_nothing() -> None
 
     record = {"seen": np.zeros(3, np.int64)}
     other: Message = {"centroids": centroids[1:] + 1, "counts": np.array([4, 2]), "cluster": np.array([1, 2])}
-    merged = MiniBatchAggregator(3).advance(
+    merged = ServerJob(MiniBatchAggregator(3)).advance(
         Round({"centroids": centroids}, record=record, step=SAMPLE, index=1), {"a": sent, "b": other}
     )
     assert merged.diagnostics["received"] == 2

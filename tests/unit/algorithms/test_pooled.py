@@ -45,17 +45,17 @@ def test_the_weighted_merge_by_hand():
     done = merge()
     assert done.done
     np.testing.assert_allclose(np.sort(done.task["centroids"].ravel()), [(100 + 20) / 50, (90 + 900) / 10])
-    assert sorted(done.record["counts"]) == [10, 50]
-    np.testing.assert_array_equal(done.record["received_centroids"].ravel(), [0, 10, 90, 2, 100])
-    assert done.record["received_counts"].tolist() == [30, 10, 1, 10, 9]
-    assert done.record["received_site"].tolist() == [0, 0, 0, 1, 1]
+    assert sorted(done.state.counts) == [10, 50]
+    np.testing.assert_array_equal(done.state.received_centroids.ravel(), [0, 10, 90, 2, 100])
+    assert done.state.received_counts.tolist() == [30, 10, 1, 10, 9]
+    assert done.state.received_site.tolist() == [0, 0, 0, 1, 1]
     assert done.diagnostics == {"received": 5.0}
 
 
 def test_without_weights_every_centroid_counts_once():
     done = merge(weighted=False)
     np.testing.assert_allclose(np.sort(done.task["centroids"].ravel()), [4.0, 95.0])
-    assert sorted(done.record["counts"]) == [10, 50]  # rows behind them all the same
+    assert sorted(done.state.counts) == [10, 50]  # rows behind them all the same
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -134,16 +134,16 @@ def test_the_rule_that_is_named_chooses(criterion, k):
     aggregator = PooledAggregator(4, k_min=2, criterion=criterion)
     done = aggregator.merge(proposed, {"a": half, "b": half}, np.random.default_rng(0))
     assert done.done
-    assert len(done.task["centroids"]) == k == int(done.record["chosen_k"])
+    assert len(done.task["centroids"]) == k == int(done.state.chosen_k)
     assert done.diagnostics["chosen_k"] == k
-    np.testing.assert_allclose(done.record["choice_inertia"], [200, 40, 20])
+    np.testing.assert_allclose(done.state.choice_inertia, [200, 40, 20])
     if "silhouette" in half:
-        np.testing.assert_allclose(done.record["choice_silhouette"], [18 / 60, 40 / 60, 18 / 60])
+        np.testing.assert_allclose(done.state.choice_silhouette, [18 / 60, 40 / 60, 18 / 60])
     if criteria.scores_mean(criterion):  # (T - W) / (k - 1) over W / (n - k)
         ratios = [(600 / 1) / (200 / 58), (760 / 2) / (40 / 57), (780 / 3) / (20 / 56)]
-        np.testing.assert_allclose(done.record["choice_calinski_harabasz"], ratios)
-    assert done.record["choice_k"].tolist() == [2, 3, 4]
-    np.testing.assert_array_equal(done.record["received_counts"], [30, 10, 1, 10, 9])
+        np.testing.assert_allclose(done.state.choice_calinski_harabasz, ratios)
+    assert done.state.choice_k.tolist() == [2, 3, 4]
+    np.testing.assert_array_equal(done.state.received_counts, [30, 10, 1, 10, 9])
 
 
 def test_too_few_centroids_for_the_range_are_a_failure_with_advice():

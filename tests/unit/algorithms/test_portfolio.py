@@ -18,6 +18,7 @@ from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.portfolio import DEFAULT_MEMBERS, PortfolioExecutor
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.refinement import SPREAD
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.rounds import Round
@@ -63,7 +64,7 @@ def test_of_equals_the_first_member_wins():
         None,
     )
     np.testing.assert_array_equal(done.task["centroids"], [[1.0]])
-    assert done.record["candidate_inertia"].tolist() == [4.0, 4.0]
+    assert done.state.candidate_inertia.tolist() == [4.0, 4.0]
 
 
 def test_where_no_site_can_score_clusters_are_compared_instead():
@@ -165,8 +166,8 @@ def test_a_polish_that_loses_is_taken_back():
         "cluster": np.array([0]),
         "m2": np.array([[1.0]]),
     }
-    moved = aggregator.advance(chosen, {"a": update})
-    compared = aggregator.advance(moved, {"a": update})
+    moved = ServerJob(aggregator).advance(chosen, {"a": update})
+    compared = ServerJob(aggregator).advance(moved, {"a": update})
     np.testing.assert_array_equal(unstack(compared.task)[0], start)
     np.testing.assert_array_equal(unstack(compared.task)[1], [[4.0], [10.0]])
     worse = aggregator.merge(compared, {"a": {"rows": np.array(9), "sse": np.array([7.0, 8.0])}}, None)

@@ -102,13 +102,13 @@ def test_the_server_is_algorithm_2(seed, w, k):
 
     group = round_.task["group"]
     assert sorted(map(sorted, G)) == sorted(np.flatnonzero(group == r).tolist() for r in range(k))
-    np.testing.assert_allclose(round_.record["tree_force"][: len(forces)], forces, rtol=1e-9)
+    np.testing.assert_allclose(round_.state.tree_force[: len(forces)], forces, rtol=1e-9)
     assert round_.diagnostics["force_merged"] == pytest.approx(min(forces))
     centroids = np.concatenate([columns.spread(site, reply["centroids"]) for site, reply in replies.items()])
     counts = np.concatenate([reply["counts"] for reply in replies.values()])
     for r in range(k):  # equation 4, entry by entry
         members = np.flatnonzero(group == r)
-        assert round_.record["counts"][r] == counts[members].sum()
+        assert round_.state.counts[r] == counts[members].sum()
         for j in range(4):
             own = [a for a in members if not np.isnan(centroids[a, j])]
             value = sum(counts[a] * centroids[a, j] for a in own) / sum(counts[a] for a in own) if own else np.nan
@@ -119,10 +119,10 @@ def test_the_result_says_whose_clusters_went_where():
     columns, replies = a_federation(0)
     round_ = ProxyAggregator(3).merge_described(Round(), columns, replies, np.random.default_rng(0))
     assert round_.done
-    assert round_.record["received_site"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]
+    assert round_.state.received_site.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]
     assert round_.task["group_site"].tolist() == [site_number(s) for s in "aaabbbccdd"]
-    np.testing.assert_array_equal(round_.record["received_group"], round_.task["group"])
-    np.testing.assert_array_equal(round_.record["received_centroids"][8, 1:3], [np.nan, np.nan])
+    np.testing.assert_array_equal(round_.state.received_group, round_.task["group"])
+    np.testing.assert_array_equal(round_.state.received_centroids[8, 1:3], [np.nan, np.nan])
 
 
 def test_proxy_clusters_have_the_papers_sizes_and_their_sites_columns():

@@ -16,6 +16,7 @@ from flareclust.evaluation import agreement
 from flareclust.evaluation.batch_effects import batch_effects
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.federation.server import ServerJob
 from flareclust.protocol import registry
 from flareclust.protocol.task import StepName, Task
 
@@ -124,7 +125,7 @@ def test_the_best_solution_so_far_keeps_the_scaling():
             site: {name: value for name, value in executor.answer(Task(round_.step, round_.index, round_.task, site), rows, never_abort).arrays.items() if name != "seconds"}
             for site, rows in SITES.items()
         }  # fmt: skip
-        round_ = server.advance(round_, replies)
+        round_ = ServerJob(server).advance(round_, replies)
     assert not round_.done
     np.testing.assert_array_equal(found.task["deviation"], round_.task["deviation"])
     assert abs(server.result(found)["centroids"][:, 1] - 5e4).max() < 3e3

@@ -5,6 +5,7 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
+from flareclust.federation.server import ServerJob
 from flareclust.personal.aggregator import IFCAAggregator
 from flareclust.personal.executor import IFCAExecutor
 from flareclust.personal.jobs import IFCA, train_in_jobs
@@ -31,7 +32,9 @@ def test_ifca_in_jobs_finds_planted_clusters_as_in_one_process():
 
 def test_ifcas_models_are_means_of_those_that_chose_them():
     server = IFCAAggregator(2, rounds=1)
-    sized = server.advance(server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "abc"})
+    sized = ServerJob(server).advance(
+        server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "abc"}
+    )
     assert (sized.step, sized.task["weights"].shape) == (StepName.TRAIN, (4,))
     replies = {
         name: IFCAExecutor(2).sent(n * np.array(own), n, 1)
@@ -39,9 +42,9 @@ def test_ifcas_models_are_means_of_those_that_chose_them():
     }
     for reply in replies.values():
         reply |= {"correct": np.array(1), "tested": np.array(2)}
-    trained = server.advance(sized, replies)
+    trained = ServerJob(server).advance(sized, replies)
     np.testing.assert_allclose(trained.task["weights"], [*sized.task["weights"][:2], 2.0, 1.0])
-    assert trained.record["tests_model"].tolist() == [1, 1]
+    assert trained.state.tests_model.tolist() == [1, 1]
 
 
 def test_ifcas_masked_sums_give_the_same_models():

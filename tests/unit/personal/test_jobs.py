@@ -8,6 +8,8 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
+from flareclust.federation.server import ServerJob
+from flareclust.federation.site import steps_to_end
 from flareclust.personal.aggregator import FedAvgAggregator
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.run import prepare_devices, run_personal
@@ -77,19 +79,21 @@ def test_federated_averaging_of_one_site_is_plain_training():
 
 def test_models_are_averaged_by_rows_and_tests_are_kept():
     server = FedAvgAggregator(1, rounds=1)
-    sized = server.advance(server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "ab"})
+    sized = ServerJob(server).advance(
+        server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "ab"}
+    )
     assert (sized.step, sized.task["model"].tolist(), sized.task["weights"].shape) == (StepName.TRAIN, [1, 2], (2,))
     replies = {
         name: {"weights": n * np.array(weights), "counts": np.array(n), "correct": np.array(1), "tested": np.array(2)}
         for name, n, weights in [("a", 30, [1.0, 2.0]), ("b", 10, [5.0, -2.0])]
     }
-    trained = server.advance(sized, replies)
+    trained = ServerJob(server).advance(sized, replies)
     assert trained.step == StepName.TEST
     np.testing.assert_allclose(trained.task["weights"], [2.0, 1.0])
-    last = server.advance(trained, {name: {"correct": np.array(2), "tested": np.array(2)} for name in "ab"})
+    last = ServerJob(server).advance(trained, {name: {"correct": np.array(2), "tested": np.array(2)} for name in "ab"})
     assert last.done
-    assert last.record["tests_round"].tolist() == [0, 0, 1, 1]
-    assert last.record["tests_correct"].tolist() == [1, 1, 2, 2]
+    assert last.state.tests_round.tolist() == [0, 0, 1, 1]
+    assert last.state.tests_correct.tolist() == [1, 1, 2, 2]
     assert last.diagnostics == {"accuracy": 1.0}
 
 
@@ -163,5 +167,11 @@ def test_a_device_that_cannot_be_a_site_is_named():
 
 def test_steps_are_those_that_sites_answer():
     executor, aggregator = FEDAVG.build(1)
-    assert list(executor.own_steps()) == [StepName.SIZES, StepName.ROWS, StepName.LOSSES, StepName.TRAIN, StepName.TEST]
+    assert list(steps_to_end(type(executor))) == [
+        StepName.SIZES,
+        StepName.ROWS,
+        StepName.LOSSES,
+        StepName.TRAIN,
+        StepName.TEST,
+    ]
     assert aggregator.steps is executor.steps

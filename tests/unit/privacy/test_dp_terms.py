@@ -8,6 +8,7 @@ import pytest
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust.data.tables import Table
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
+from flareclust.federation.server import ServerJob
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
@@ -154,7 +155,7 @@ def test_sites_may_have_different_bounds(sites):
                     np.random.default_rng(0),
                     context=SiteContext(dp=held),
                 )
-            round_ = aggregator.advance(round_, replies)
+            round_ = ServerJob(aggregator).advance(round_, replies)
         centers = np.abs(round_.task["centroids"])
         assert np.abs(centers - 10).max() < 3
 

@@ -209,7 +209,7 @@ def test_the_sites_that_were_left_out_are_named(uploads):
         replies["site-2"]["centroids"] = replies["site-2"]["centroids"] + 300.0
         merged = _merged(name, replies, robust="trimmed")
         assert merged.diagnostics["left_out"] == 1.0
-        assert merged.record["left_out"].tolist() == ["site-2"]
+        assert merged.state.left_out.tolist() == ["site-2"]
         if name == "portfolio":
             assert all(np.abs(solution).max() < 30 for solution in unstack(merged.task))
             worst = np.array([4.0, 3.0, 2.0, 1.0])
@@ -223,7 +223,7 @@ def test_sites_with_nothing_to_send_are_not_left_out(uploads):
     _, sent = uploads
     last = {name: value[:0] for name, value in sent["fkm"]["site-5"].items()}
     merged = _merged("fkm", sent["fkm"] | {"site-5": last}, robust="median")
-    assert merged.record["left_out"].tolist() == []
+    assert merged.state.left_out.tolist() == []
     assert len(merged.task["centroids"]) == 4
 
 
