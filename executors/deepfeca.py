@@ -146,7 +146,7 @@ class DeepFeCAExecutor(ClusteringExecutor):
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "weights", "image")
 
     steps = {
-        SHAPE: Step(_Shapes(image=whole("a"), cuda=whole(""), classes=whole("")), "shape", "shape", as_is=True),
+        SHAPE: Step(_Shapes(image=whole("a"), cuda=whole(""), classes=whole("")), "shape", as_is=True),
         TRAIN: Step(Schema(weights="p", counts=counts(""), loss=real("", minimum=0)), "local", summed=True),
         **linear.STEPS,
     }

@@ -97,13 +97,11 @@ class DPLloydExecutor(ClusteringExecutor):
 
     steps = {
         StepName.CLUSTER: Step(Schema(cells="g"), summed=True),
-        BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", "bounds", public=True),
-        SECOND_MOMENTS: Step(
-            Schema(rows="", values="d", products="t"), "second_moments", "second_moments", summed=True
-        ),
-        AXES: Step(Schema(cells="g"), "axes", "axes", summed=True),
-        OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline", "outline", summed=True),
-        UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update", "update", summed=True),
+        BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
+        SECOND_MOMENTS: Step(Schema(rows="", values="d", products="t"), "second_moments", summed=True),
+        AXES: Step(Schema(cells="g"), "axes", summed=True),
+        OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline", summed=True),
+        UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update", summed=True),
     }
 
     def local(self, task: Task, rows: SiteRows) -> Message:

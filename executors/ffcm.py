@@ -77,7 +77,7 @@ class FFCMExecutor(ClusteringExecutor):
 
     steps = {
         StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
-        FUZZY: Step(Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K")), "fuzzy", "fuzzy"),
+        FUZZY: Step(Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K")), "fuzzy"),
     }
 
     @classmethod

@@ -47,7 +47,7 @@ class _Gradient(Schema):
 
 
 STEPS = {
-    MOMENTS: Step(_Moments(moments="f f"), "linear_moments", "linear_moments", summed=True, as_is=True),
+    MOMENTS: Step(_Moments(moments="f f"), "linear_moments", summed=True, as_is=True),
     GRADIENT: Step(
         _Gradient(gradient="c f", correct=counts(""), tested=counts("")),
         "linear_gradient",

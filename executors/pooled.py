@@ -69,7 +69,7 @@ class PooledExecutor(ClusteringExecutor):
 
     steps = {
         StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
-        **{step: Step(Schema(may_be_empty=False, **sums), "score", "score") for step, sums in SCORES_OF.items()},
+        **{step: Step(Schema(may_be_empty=False, **sums), "score") for step, sums in SCORES_OF.items()},
     }
 
     def local(self, task: Task, rows: SiteRows) -> Message:

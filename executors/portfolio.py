@@ -86,7 +86,7 @@ class PortfolioExecutor(ClusteringExecutor):
         StepName.CLUSTER: Step(
             Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
         ),
-        StepName.SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", "score", summed=True),
+        StepName.SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
         refinement.SPREAD: refinement.SPREAD_STEP,
     }
 

@@ -1,13 +1,18 @@
 """What a site computes for a task, without the stages that decide whether it takes part: the method of the task's step."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message, never_abort
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.site import line_of
 from flareclust.privacy.policy import Policy
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import step_reply
@@ -37,3 +42,12 @@ def replied(executor: ClusteringExecutor, task: Task, table: Table, policy: Poli
         context = replace(context, min_count=minimum, round_counts=policy.round_counts, grouped=True)
     reply = step_reply(executor, task, table, context)
     return {name: reply[name] for name in executor.step(task.step).schema.fields}
+
+
+def merged(
+    aggregator: ClusteringAggregator, round_: Round[Any], replies: Mapping[str, Message], seed: int = 0
+) -> Round[Any]:
+    """Return what the aggregator's method of the round's step makes of replies."""
+    method = aggregator.executor.steps[round_.step].merged_by
+    after: Round[Any] = getattr(aggregator, method)(round_, replies, np.random.default_rng(seed))
+    return after

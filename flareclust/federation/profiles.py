@@ -88,7 +88,7 @@ class ClusterProfiles(Phase):
 
     def profile_bins(self, task: Task, rows: SiteRows) -> Message:
         """Return how many of the rows (n, d) the leaves and final clusters have in the bins of each column."""
-        X = rows.table.X
+        X = rows.raw
         task, arrays = _asked(task, X.shape[1])
         self._check(task, rows)
         labels = self._labels(task, rows)
@@ -102,7 +102,7 @@ class ClusterProfiles(Phase):
         self._check(task, rows)
         labels, known = self._known(task, rows)
         found = known_profiles.known_moments(
-            rows.table.X, known, labels, len(task.arrays["centroids"]), rows.context.min_count
+            rows.raw, known, labels, len(task.arrays["centroids"]), rows.context.min_count
         )
         message = {
             "cluster": found.clusters,
@@ -115,7 +115,7 @@ class ClusterProfiles(Phase):
 
     def profile_known_bins(self, task: Task, rows: SiteRows) -> Message:
         """Return the rows of the leaves and final clusters, and how many known cells they have in the bins of each column."""
-        X, fill = rows.table.X, 0.0 if rows.fill is None else rows.fill
+        X, fill = rows.raw, 0.0 if rows.fill is None else rows.fill
         task, arrays = _asked(task, X.shape[1])
         self._check(task, rows)
         floor, k, h = rows.context.min_count, len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
@@ -137,7 +137,7 @@ class ClusterProfiles(Phase):
         if rows.context.reported is None or profiling_steps(self.params, secure=True) != _TOTALS:
             raise Refusal(f"was asked for the step {task.step}, which does not go with its job")
         self._check(task, rows)
-        X, centroids, ids = rows.table.X, task.arrays["centroids"], np.flatnonzero(rows.context.reported)
+        X, centroids, ids = rows.raw, task.arrays["centroids"], np.flatnonzero(rows.context.reported)
         k, labels = len(centroids), np.full(len(X), -1, dtype=np.int64)
         if len(ids):
             among = replace(task, arrays={**task.arrays, "centroids": centroids[ids]})
@@ -161,7 +161,7 @@ class ClusterProfiles(Phase):
         By all known cells a row could be in another cluster, and sums of both would differ by this row.
         """
         own = rows.completed(task.arrays["centroids"])
-        return self._labels(task, own), ~np.isnan(rows.table.X) if own.known is None else own.known
+        return self._labels(task, own), ~np.isnan(rows.raw) if own.known is None else own.known
 
     def _check(self, task: Task, rows: SiteRows) -> None:
         """Raise Refusal where what a step asks about the clusters of these rows would disclose some of them."""

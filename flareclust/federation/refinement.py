@@ -41,7 +41,7 @@ from flareclust.protocol.task import Task
 SPREAD = "spread"
 
 #: Its line in the table of an algorithm, whose methods of that name, at both sides, call the functions here.
-SPREAD_STEP = Step(GROUPS, "spread", "spread", summed=True, counted=True)
+SPREAD_STEP = Step(GROUPS, "spread", summed=True, counted=True)
 
 
 def spread(task: Task, rows: SiteRows) -> Message:

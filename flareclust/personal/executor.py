@@ -134,16 +134,16 @@ class FedAvgExecutor(ClusteringExecutor):
 
     steps = MappingProxyType(
         {
-            StepName.SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes", "sizes"),
+            StepName.SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes"),
             StepName.ROWS: Step(
                 _Sizes(columns=whole(""), classes=whole(""), rows=counts("")), "sizes_and_rows", "sizes", jobs="plain"
             ),
             # Not with secure sums: of rows that a crafted model singles out.
-            StepName.LOSSES: Step(Schema(loss=real("", minimum=0)), "losses", "losses", jobs="plain", counts=False),
+            StepName.LOSSES: Step(Schema(loss=real("", minimum=0)), "losses", jobs="plain", counts=False),
             StepName.TRAIN: Step(
                 _Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
             ),
-            StepName.TEST: Step(_Tested(correct=counts(""), tested=counts("")), "test", "test", summed=True),
+            StepName.TEST: Step(_Tested(correct=counts(""), tested=counts("")), "test", summed=True),
         }
     )
 
@@ -294,7 +294,7 @@ class IFCAExecutor(FedAvgExecutor):
                 _Tested(weights="p", counts=counts("k"), correct=counts(""), tested=counts("")), "local", summed=True
             ),
             StepName.TEST: Step(
-                _Tested(counts=counts("k"), correct=counts(""), tested=counts("")), "test", "test", summed=True
+                _Tested(counts=counts("k"), correct=counts(""), tested=counts("")), "test", summed=True
             ),
         }
     )

@@ -29,7 +29,7 @@ class Modes(Stage):
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Return the exchange with what 1 is; before rows are scaled."""
         rows, arrays = exchange.rows, exchange.task.arrays
-        columns, d = [column for group in self.groups for column in group], rows.table.X.shape[1]
+        columns, d = [column for group in self.groups for column in group], rows.table.shape[1]
         ones = np.ones(d)
         if "deviation" in arrays:
             if arrays["mean"][columns].any():

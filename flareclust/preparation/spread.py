@@ -86,7 +86,7 @@ class ColumnSpreads(ScalingPhase):
         """Return the same over the known cells of the rows (n, d), and the number of rows; nothing of columns with too few."""
         self._check(rows)
         rows.check_sums()
-        cells, mean, deviation = known_spread(rows.table.X, rows.context.min_count, rows.context.repeats)
+        cells, mean, deviation = known_spread(rows.raw, rows.context.min_count, rows.context.repeats)
         message = {
             "rows": np.array(len(rows)),
             "cluster": np.array([0]),
@@ -104,19 +104,19 @@ class ColumnSpreads(ScalingPhase):
     def bins(self, task: Task, rows: SiteRows) -> Message:
         """Return how many known cells of each column of the rows (n, d) lie in each bin."""
         check_usable(self.params, rows.table.X)
-        grid = asked_grid(task, self.params.scale, rows.table.X.shape[1])
+        grid = asked_grid(task, self.params.scale, rows.table.shape[1])
         rows.check_sums()
-        return {"counts": binned(rows.table.X, grid, rows.context.min_count)}
+        return {"counts": binned(rows.raw, grid, rows.context.min_count)}
 
     def _check(self, rows: SiteRows) -> None:
         """Raise Refusal where the algorithm could not use the rows, or categories of which modes are taken are not columns of 0 and 1."""
         check_usable(self.params, rows.table.X)
         if not isinstance(self.params, ModesParams):
             return
-        groups, d = self.params.categories or [], rows.table.X.shape[1]
+        groups, d = self.params.categories or [], rows.table.shape[1]
         if any(column >= d for group in groups for column in group):
             raise Refusal(f"has rows of {d} columns where the categories of the job have more")
-        if not rows.context.grouped and not category_columns.are_one_hot(np.nan_to_num(rows.table.X), groups):
+        if not rows.context.grouped and not category_columns.are_one_hot(np.nan_to_num(rows.raw), groups):
             raise Refusal(
                 "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
             )

@@ -128,6 +128,11 @@ class SiteRows:
         """Return the rows (n, d) as the algorithm sees them."""
         return self.table.X if self.prepared is None else self.prepared
 
+    @property
+    def raw(self) -> FloatArray:
+        """Return the rows (n, d) as they are in the table."""
+        return self.table.X
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.X)

@@ -64,6 +64,11 @@ class PartRows(SiteRows):
         """Raise Refusal: the rows are not in this process."""
         raise Refusal(f"{WHERE}, where this step cannot be computed")
 
+    @property
+    def raw(self) -> FloatArray:
+        """Raise Refusal, as `X` does: the table has the extremes only."""
+        return self.X
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.parts)

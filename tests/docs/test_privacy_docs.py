@@ -142,7 +142,7 @@ def test_floors_and_roundings_of_the_table_hold(name: str, multiple: int) -> Non
     assert any(task.step == StepName.ASSESS for task, _ in seen)
     for task, arrays in seen:
         for array, value in arrays.items():
-            schema = get(name).executor_class().step(task.step).schema if task.step != StepName.ASSESS else None
+            schema = get(name).executor_class().job_steps()[task.step].schema if task.step != StepName.ASSESS else None
             if array in ("counts", "rows") and (schema is None or schema.fields[array].rows):
                 assert ((value == 0) | (value >= 10)).all()
                 assert (value % multiple == 0).all()

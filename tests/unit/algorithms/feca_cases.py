@@ -22,4 +22,4 @@ def local_clusters(X, labels, centroids):
 
 def aggregate(k, replies):
     merged = FeCAAggregator(k).merge(Round(), replies, np.random.default_rng(0))
-    return merged.task["centroids"], merged.record
+    return merged.task["centroids"], merged.state.arrays()

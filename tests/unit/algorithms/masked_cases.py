@@ -72,7 +72,7 @@ def exchange(executor, aggregator, round_, sites):
     """Ask all sites and merge; return the next round and what was sent."""
     replies = {}
     for site, rows in sites.items():
-        task = Task(round_.step, round_.index, {name: a.copy() for name, a in round_.task.items()}, site)
+        task = Task(round_.step, round_.index, {name: a.copy() for name, a in round_.sent.items()}, site)
         replies[site] = dict(executor.answer(task, rows, never_abort).arrays)
         replies[site].pop("seconds")
     return ServerJob(aggregator).advance(round_, replies), replies
@@ -81,7 +81,7 @@ def exchange(executor, aggregator, round_, sites):
 def started(sites, k, seed=0, **params):
     """Return both sides and the round after the start."""
     executor, aggregator = get("masked").build(k, seed, params)
-    round_ = aggregator.begin()
+    round_ = ServerJob(aggregator).first()
     for _ in ("describe", StepName.CLUSTER):
         round_, _ = exchange(executor, aggregator, round_, sites)
     return executor, aggregator, round_
@@ -89,7 +89,7 @@ def started(sites, k, seed=0, **params):
 
 def truth(round_, sites, true):
     """Return the best centroids (k, D), equation 1: of each entry the mean of the cluster's rows that observe it."""
-    names = round_.state.column_names.tolist()
+    names = list(round_.columns.names)
     k = 1 + max(y.max() for y in true.values())
     best = np.full((k, len(names)), np.nan)
     for a in range(k):

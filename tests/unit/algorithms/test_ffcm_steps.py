@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.ffcm import FFCMAggregator, _average, _draw_start
+from flareclust.aggregators.ffcm import FFCMAggregator, FFCMState, _average, _draw_start
 from flareclust.core import clusterers
 from flareclust.core.fuzzy import FuzzyClustering
 from flareclust.executors.ffcm import FUZZY, FFCMExecutor, _describable_centroids, _start_cells
@@ -204,7 +204,7 @@ def test_a_round_by_hand(version):
     expected = {"v1": line(2.5, 10), "v2": line(2, 10)}[version]
     replies = {"a": reply((1, 9), (1, 1), (0, 1)), "b": reply((11, 3), (1, 3), (1, 0))}
     aggregator = FFCMAggregator(2, version=version, rounds=2)
-    sent = Round({"centroids": line(0, 8)}, step=FUZZY, index=1)
+    sent = Round({"centroids": line(0, 8)}, state=FFCMState(), step=FUZZY, index=1)
     first = ServerJob(aggregator).advance(sent, replies)
     order = first.task["centroids"][:, 0].argsort()
     np.testing.assert_allclose(first.task["centroids"][order], expected)

@@ -10,17 +10,19 @@ from threadpoolctl import threadpool_limits
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.seeding import stream
-from flareclust.aggregators.fkm import FKMAggregator
+from flareclust.aggregators.fkm import FKMAggregator, FKMState
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.data import datasets
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import central_kmeans
-from flareclust.executors.fkm import local_update
+from flareclust.executors.fkm import FKMExecutor
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
-from flareclust.protocol.task import StepName
+from flareclust.protocol.rows import SiteRows
+from flareclust.protocol.task import StepName, Task
 from tests.twins import points
 from tests.unit.algorithms.fkm_cases import in_order, twin_update
 
@@ -148,14 +150,17 @@ def test_wrong_settings_are_refused(wrong, said):
 
 def test_local_iterations_stop_when_aborted(sites):
     with pytest.raises(Aborted):
-        local_update(sites["site-1"], sites["site-1"][:4], 2, 2, lambda: True)
+        FKMExecutor(4, local_iter=2).local(
+            Task(StepName.CLUSTER, 1, {"centroids": sites["site-1"][:4]}, "site-1"),
+            SiteRows(Table(sites["site-1"]), np.random.default_rng(0), lambda: True),
+        )
 
 
 def objectives(n_init):
     """The objective of clustering the same means in several rounds; they have no clusters, so that every draw shows."""
     means, sizes = np.random.default_rng(0).normal(size=(80, 2)), np.full(80, 3)
     aggregator = FKMAggregator(8, seed=5, n_init=n_init)
-    old = Round({"centroids": means[:8]}, index=1)
+    old = Round({"centroids": means[:8]}, state=FKMState(), index=1)
     return [
         ServerJob(aggregator)
         .advance(replace(old, index=index), {"a": {"centroids": means, "counts": sizes}})

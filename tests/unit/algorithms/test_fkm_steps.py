@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.fkm import FKMAggregator
-from flareclust.executors.fkm import FKMExecutor, local_update
+from flareclust.aggregators.fkm import FKMAggregator, FKMState
+from flareclust.data.tables import Table
+from flareclust.executors.fkm import FKMExecutor, FKMParams, clusters
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
 from tests.twins import points, squared
@@ -33,7 +35,15 @@ def sent(**sites):
 
 
 def merge(k, replies, round_=None, **settings_):
-    return FKMAggregator(k, **settings_).merge(round_ or Round(), replies, np.random.default_rng(0))
+    return FKMAggregator(k, **settings_).merge(round_ or Round(state=FKMState()), replies, np.random.default_rng(0))
+
+
+def local_update(rows, centroids, local_iter, least, aborted=never_abort):
+    """Update the clusters of rows (n, d) that have `least` of them."""
+    params = FKMParams(k=len(centroids), min_count=least, local_iter=local_iter)
+    return clusters(
+        params, task(centroids), SiteRows(Table(rows), np.random.default_rng(0), aborted, SiteContext(least))
+    )
 
 
 def task(centroids):
@@ -60,7 +70,7 @@ def test_a_site_updates_by_algorithm_1(seed, n, d, k, p, local_iter):
     assume(n >= p)  # else the site refuses
     expected = twin_update(points(X), points(C_g), p, local_iter)
 
-    found = local_update(X, C_g, local_iter, p, never_abort)
+    found = local_update(X, C_g, local_iter, p)
 
     np.testing.assert_array_equal(found.counts, [s for _, s in expected])
     means = np.reshape([c for c, _ in expected], (-1, d))  # none, where nothing may be sent
@@ -100,7 +110,7 @@ def test_a_site_updates_the_clusters_that_it_has():
 def test_more_local_iterations_by_hand():
     # {0, 1, 4, 6} and {9}, means 2.75 and 9. Now 6 is 3.25 and 3 away: {0, 1, 4} and {6, 9}.
     rows, start = line(0, 1, 4, 6, 9), line(4, 9)
-    once, twice = (local_update(rows, start, iterations, 2, never_abort) for iterations in (1, 2))
+    once, twice = (local_update(rows, start, iterations, 2) for iterations in (1, 2))
     np.testing.assert_array_equal(once.centroids, line(2.75))
     np.testing.assert_array_equal(once.counts, [4])
     np.testing.assert_allclose(twice.centroids, line(5 / 3, 7.5), rtol=1e-15)
@@ -111,7 +121,7 @@ def test_a_cluster_that_loses_its_rows_on_the_way_is_dropped():
     # {3.7, 3.9}, {4, 6}, {6.1, 6.4}, means 3.8, 5, 6.25. Then 4 and 6 both leave the second.
     rows, start = line(3.7, 3.9, 4, 6, 6.1, 6.4), line(2.9, 5, 7.1)
     for iterations in (2, 3, 300):
-        found = local_update(rows, start, iterations, 2, never_abort)
+        found = local_update(rows, start, iterations, 2)
         np.testing.assert_allclose(found.centroids, line(11.6 / 3, 18.5 / 3), rtol=1e-15)
         np.testing.assert_array_equal(found.counts, [3, 3])
 
@@ -135,14 +145,14 @@ def test_a_start_of_distributed_kmeans_plusplus_counts_seeds_once_and_only_at_th
     first = merge(1, replies, start="kmeans")
     assert first.task["centroids"] == 2.0
     assert first.diagnostics["objective"] == 30 * 4 + 10 * 4
-    later = Round(first.task, record=first.record, index=1)
+    later = replace(first, index=1)
     assert merge(1, replies, later, start="kmeans").task["centroids"] == 1.0
 
 
 def test_each_round_is_seeded_anew():
     replies = sent(a=[(i**1.5, 2 + i % 3) for i in range(40)])
     merged = [
-        merge(5, replies, Round({"centroids": old}, record={}, index=3), n_init=1)
+        merge(5, replies, Round({"centroids": old}, state=FKMState(), index=3), n_init=1)
         for old in (line(0, 0.1, 0.2, 0.3, 0.4), line(9, 50, 90, 120, 200))
     ]
     np.testing.assert_array_equal(merged[0].task["centroids"], merged[1].task["centroids"])
@@ -157,11 +167,11 @@ def test_fewer_different_means_than_k_give_fewer_centroids():
 def test_the_shift_is_that_of_matched_centroids_and_is_left_out_where_their_number_changes():
     replies = sent(a=[(0, 4), (10, 4)])
     # 1 moves to 0 and 10 stays; the spread of 0 and 10 is 5.
-    moved = merge(2, replies, Round({"centroids": line(10, 1)}, index=1))
+    moved = merge(2, replies, Round({"centroids": line(10, 1)}, state=FKMState(), index=1))
     assert moved.diagnostics["shift"] == pytest.approx(0.2)
     assert not moved.done
-    assert merge(2, replies, Round({"centroids": line(10, 1)}, index=1), tol=0.21).done
-    other = merge(2, replies, Round({"centroids": line(10)}, index=1), tol=1e9)
+    assert merge(2, replies, Round({"centroids": line(10, 1)}, state=FKMState(), index=1), tol=0.21).done
+    other = merge(2, replies, Round({"centroids": line(10)}, state=FKMState(), index=1), tol=1e9)
     assert "shift" not in other.diagnostics
     assert not other.done
 
@@ -176,9 +186,9 @@ def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():
 
     alone = sent(a=[(5, 4), (9, 2)])
     beside = alone | {"b": {name: reply[name] for name in ("centroids", "counts")}}
-    old = Round({"centroids": line(5, 9)}, index=1)
-    for name, value in merge(2, alone, old).record.items():
-        np.testing.assert_array_equal(merge(2, beside, old).record[name], value)
+    old = Round({"centroids": line(5, 9)}, state=FKMState(), index=1)
+    for name, value in merge(2, alone, old).state.arrays().items():
+        np.testing.assert_array_equal(merge(2, beside, old).state.arrays()[name], value)
     with pytest.raises(JobFailed, match="set a lower min_count, or ask for fewer clusters"):
         merge(2, {"b": beside["b"]})
 
@@ -214,7 +224,7 @@ def test_a_site_with_too_few_rows_refuses():
 def rounds_of_one_site(rows, k, **settings_):
     """Yield what a site sends in six rounds when it is alone, so that the centroids fit it as closely as can be."""
     executor, aggregator = get("fkm").build(k, 0, {"tol": 0, **settings_})
-    round_ = aggregator.begin()
+    round_ = ServerJob(aggregator).first()
     for number in range(6):
         arrays = dict(executor.answer(Task(StepName.CLUSTER, number, round_.task, "site-1"), rows, never_abort).arrays)
         arrays.pop("seconds")

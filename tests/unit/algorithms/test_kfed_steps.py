@@ -33,7 +33,7 @@ def centers(**devices):
 
 def merge(k, replies, **settings_):
     merged = KFedAggregator(k, **settings_).merge(Round(), replies, np.random.default_rng(0))
-    return merged.state.anchors, merged.task["centroids"], {**merged.record, **merged.task}
+    return merged.state.anchors, merged.task["centroids"], {**merged.state.arrays(), **merged.task}
 
 
 def mixture(seed, n, d):

@@ -17,8 +17,9 @@ from flareclust.evaluation import metrics
 from flareclust.executors.kprototypes import KPrototypesExecutor
 from flareclust.executors.lloyd import UPDATE
 from flareclust.protocol import registry
-from flareclust.protocol.rows import SiteContext, SiteRows
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
+from flareclust.testing.tools import step_reply
 from tests.examples import examples
 
 with warnings.catch_warnings():
@@ -261,8 +262,7 @@ def test_a_repeated_row_of_numbers_stays_whatever_a_job_calls_it():
         {"mean": np.zeros(2), "deviation": np.array([1 / 37.5, 1 / 12.0])},
     ):
         task = Task("update", 1, {"centroids": np.zeros((1, 2)), **arrays}, "site-1")
-        seen, table = executor.viewed(task, Table(rows))
-        assert not len(executor.update(seen, SiteRows(table, np.random.default_rng(0), context=context))["counts"])
+        assert not len(step_reply(executor, task, Table(rows), context)["counts"])
     shifted = Task("update", 1, {"centroids": np.zeros((1, 2)), "mean": rows[0] - 1, "deviation": np.ones(2)}, "site-1")
     with pytest.raises(BadMessage, match="expected 0 for the columns of categories"):
-        executor.viewed(shifted, Table(rows))
+        step_reply(executor, shifted, Table(rows), context)

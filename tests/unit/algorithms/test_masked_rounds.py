@@ -98,7 +98,7 @@ def test_the_federated_phase_is_its_literal_twin(seed, k, min_count, alpha, loca
         sites[f"site-{i}"] = Table(X, tuple(own))
     executor, aggregator, round_ = started(sites, k, min_count=1, alpha=alpha, local_iter=local_iter, rounds=9, tol=0)
     executor.params = executor.params.model_copy(update={"min_count": min_count})
-    order = round_.state.column_names.tolist()
+    order = list(round_.columns.names)
     start = np.where(rng.random((k, 4)) < unknown, NAN, 2 * rng.normal(size=(k, 4)) + 3)
     round_ = replace(round_, task={**round_.task, "centroids": start})
     G_c = [{n: v for n, v in zip(order, row, strict=True) if not np.isnan(v)} for row in start.tolist()]
@@ -198,7 +198,7 @@ def test_entries_that_nobody_observes_stay_unknown(method):
 def test_an_entry_that_becomes_known_takes_the_whole_value():
     sites = unknown_entry()
     _, aggregator, round_ = started(sites, 3, k_local=2, method="A", alpha=0.5)
-    order = round_.state.column_names.tolist()
+    order = list(round_.columns.names)
     old = round_.task["centroids"]
     low = int(np.isnan(old).any(axis=1).argmax())
     q, r = order.index("q"), order.index("r")

@@ -15,7 +15,7 @@ from sklearn.cluster import MiniBatchKMeans
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
-from flareclust.aggregators.minibatch import MiniBatchAggregator, _running_means
+from flareclust.aggregators.minibatch import MiniBatchAggregator, MiniBatchState, _running_means
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, _sample_means
@@ -186,10 +186,10 @@ def test_a_site_whose_groups_are_all_too_small_stays_and_tells_nothing() -> None
     assert {name: value.shape for name, value in sent.items()} == {"centroids": (0, 2), "counts": (0,), "cluster": (0,)}
     np.testing.assert_array_equal(centroids, _running_means(centroids, np.zeros(3, np.int64), **sent)[0])
 
-    record = {"seen": np.zeros(3, np.int64)}
     other: Message = {"centroids": centroids[1:] + 1, "counts": np.array([4, 2]), "cluster": np.array([1, 2])}
     merged = ServerJob(MiniBatchAggregator(3)).advance(
-        Round({"centroids": centroids}, record=record, step=SAMPLE, index=1), {"a": sent, "b": other}
+        Round({"centroids": centroids}, state=MiniBatchState(seen=np.zeros(3, np.int64)), step=SAMPLE, index=1),
+        {"a": sent, "b": other},
     )
     assert merged.diagnostics["received"] == 2
 

@@ -129,12 +129,29 @@ def test_a_policy_is_refused():
         check_in_parts(executor, SiteSession(Policy(), "job"))
 
 
-def test_a_step_without_a_form_over_parts_is_refused():
-    executor, _ = get("pooled").build(3, params={"k_min": 2})
-    X = sites()["site-0"]
-    task = Task("score", 1, {"candidates": X[:3], "candidate": np.zeros(3, dtype=np.int64)}, "site-0")
-    with pytest.raises(Refusal, match="the step score cannot be computed"):
-        executor.answer(task, in_parts(X), never_abort)
+@pytest.mark.parametrize(
+    ("name", "params", "step", "arrays"),
+    [
+        ("pooled", {"k_min": 2}, StepName.SCORE, {"candidates": np.ones((3, 4)), "candidate": np.zeros(3, np.int64)}),
+        (
+            "pooled",
+            {},
+            StepName.PROFILE_BINS,
+            {
+                "edges": np.ones((4, 3)),
+                "split_column": np.zeros(15, np.int64),
+                "split_edge": np.zeros(15, np.int64),
+                "leaves": np.zeros(1, np.int64),
+                "centroids": np.ones((3, 4)),
+            },
+        ),
+    ],
+)
+def test_a_step_that_needs_all_rows_in_one_process_is_refused(name, params, step, arrays):
+    """The extremes of the columns, which stand for the rows elsewhere, are not taken for rows."""
+    executor, _ = get(name).build(3, params=params)
+    with pytest.raises(Refusal, match="where this step cannot be computed"):
+        executor.answer(Task(step, 1, arrays, "site-0"), in_parts(sites()["site-0"]), never_abort)
 
 
 @pytest.mark.parametrize(

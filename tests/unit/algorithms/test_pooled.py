@@ -132,9 +132,9 @@ def test_the_rule_that_is_named_chooses(criterion, k):
         half |= {name: np.append(value, half[name]).astype(half[name].dtype) for name, value in of_mean.items()}
     half = {name: half[name] for name in SCORES_OF[criteria.STEP_OF[criterion]]}
     aggregator = PooledAggregator(4, k_min=2, criterion=criterion)
-    done = aggregator.merge(proposed, {"a": half, "b": half}, np.random.default_rng(0))
+    done = aggregator.score(proposed, {"a": half, "b": half}, np.random.default_rng(0))
     assert done.done
-    assert len(done.task["centroids"]) == k == int(done.state.chosen_k)
+    assert len(done.task["centroids"]) == k == done.state.chosen_k
     assert done.diagnostics["chosen_k"] == k
     np.testing.assert_allclose(done.state.choice_inertia, [200, 40, 20])
     if "silhouette" in half:

@@ -4,20 +4,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from flareclust.aggregators.refinement import begun
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.portfolio import _MEMBERS, PortfolioAggregator
+from flareclust.aggregators.portfolio import _MEMBERS, PortfolioAggregator, PortfolioState
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.portfolio import DEFAULT_MEMBERS, PortfolioExecutor
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.federation.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD, Refinement
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply
@@ -57,8 +56,10 @@ def test_the_smallest_inertia_is_chosen(seed):
 
 def test_of_equals_the_first_member_wins():
     aggregator = PortfolioAggregator(1, members=["unweighted", "pooled"], polish=0)
-    proposed = Round(stack([np.array([[1.0]]), np.array([[2.0]])]), index=1, step=StepName.SCORE)
-    done = aggregator.merge(
+    proposed = Round(
+        stack([np.array([[1.0]]), np.array([[2.0]])]), state=PortfolioState(), index=1, step=StepName.SCORE
+    )
+    done = aggregator.score(
         proposed,
         {site: {"rows": np.array(9), "sse": np.array(sse)} for site, sse in {"a": [3.0, 2.0], "b": [1.0, 2.0]}.items()},
         None,
@@ -158,8 +159,8 @@ def test_a_polish_that_loses_is_taken_back():
     """The sites say at the end that the start fits better, as it can where rows may not take part in a round."""
     aggregator = PortfolioAggregator(2, polish=1, split_merge=0)
     start = np.array([[0.0], [10.0]])
-    state = begun(start, 1, 0)
-    chosen = Round(stack([start]), index=2, step=SPREAD, record={"polish_start": start, **state.arrays})
+    state = PortfolioState(polish_start=start, refinement=Refinement(start, 1, 0))
+    chosen = Round(stack([start]), index=2, step=SPREAD, state=state)
     update = {
         "centroids": np.array([[4.0]]),
         "counts": np.array([5]),
@@ -170,8 +171,8 @@ def test_a_polish_that_loses_is_taken_back():
     compared = ServerJob(aggregator).advance(moved, {"a": update})
     np.testing.assert_array_equal(unstack(compared.task)[0], start)
     np.testing.assert_array_equal(unstack(compared.task)[1], [[4.0], [10.0]])
-    worse = aggregator.merge(compared, {"a": {"rows": np.array(9), "sse": np.array([7.0, 8.0])}}, None)
-    better = aggregator.merge(compared, {"a": {"rows": np.array(9), "sse": np.array([8.0, 7.0])}}, None)
+    worse = aggregator.score(compared, {"a": {"rows": np.array(9), "sse": np.array([7.0, 8.0])}}, None)
+    better = aggregator.score(compared, {"a": {"rows": np.array(9), "sse": np.array([8.0, 7.0])}}, None)
     np.testing.assert_array_equal(worse.task["centroids"], start)
     np.testing.assert_array_equal(better.task["centroids"], [[4.0], [10.0]])
     assert worse.done

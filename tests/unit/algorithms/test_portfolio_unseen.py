@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust.aggregators.portfolio import PortfolioAggregator
+from flareclust.aggregators.portfolio import PortfolioAggregator, PortfolioState
 from flareclust.evaluation.scores import stack
 from flareclust.federation.refinement import SPREAD
 from flareclust.protocol.rounds import Round
@@ -10,14 +10,14 @@ from tests.unit.algorithms.portfolio_cases import federation, run
 
 SOLUTIONS = [np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])]
 #: The question about the clusters of these solutions, and the reply of a site that may report none of them.
-ASKED = Round(stack(SOLUTIONS), index=2, step=SPREAD, record={"received_counts": np.array([2, 2])})
+ASKED = Round(stack(SOLUTIONS), index=2, step=SPREAD, state=PortfolioState(received_counts=np.array([2, 2])))
 NOTHING = {"cluster": np.arange(0), "counts": np.arange(0), "centroids": np.empty((0, 1)), "m2": np.empty((0, 1))}
 
 
 def test_a_choice_that_nobody_could_make_is_said():
     """Every row is alone in its cluster at its site, in each of the solutions."""
     aggregator = PortfolioAggregator(2, members=["kfed", "pooled"], polish=0)
-    done = aggregator.merge(ASKED, {"a": NOTHING}, None)
+    done = aggregator.spread(ASKED, {"a": NOTHING}, None)
     np.testing.assert_array_equal(done.task["centroids"], SOLUTIONS[1])
     (said,) = aggregator.warnings(done, {})
     assert "no site has enough rows to compare the members' solutions, so that of pooled was taken unseen" in said
@@ -40,7 +40,7 @@ def test_a_refined_solution_that_nobody_could_compare_is_said():
 
 def test_a_refinement_that_ends_early_is_no_comparison_that_nobody_could_make():
     aggregator = PortfolioAggregator(2, members=["kfed", "pooled"], polish=1)
-    chosen = aggregator.merge(ASKED, {"a": NOTHING}, None)
+    chosen = aggregator.spread(ASKED, {"a": NOTHING}, None)
     assert not chosen.done
     (said,) = aggregator.warnings(aggregator.so_far(chosen), {})
     assert "the members' solutions" in said

@@ -7,6 +7,7 @@ from sklearn.metrics import adjusted_rand_score
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.kfed import site_number
+from flareclust.executors.local_clusters import local_clusters
 from flareclust.executors.proxy import ProxyExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.rows import SiteRows
@@ -20,7 +21,7 @@ def site_rows(X):
 
 def result_for(executor, rows, group, site="site-1", owner="site-1"):
     """Return a task with a result in which the site's clusters went to `group`."""
-    sent = executor.local_clustering("site-1", site_rows(rows))
+    sent = local_clusters(executor.params, "site-1", site_rows(rows))
     arrays = {
         "centroids": sent.centroids.copy(),
         "group": np.array([5, *group, 5]),

@@ -19,7 +19,7 @@ from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, names, run, tabl
 
 def columns_of(owned, D):
     masks = np.array([[j in places for j in range(D)] for places in owned.values()])
-    return Columns(np.arange(D), names(range(D)), tuple(owned), masks)
+    return Columns(codes=np.arange(D), names=tuple(names(range(D))), sites=tuple(owned), masks=masks)
 
 
 def described(centroids, counts, spread=1.0):
@@ -98,7 +98,7 @@ def test_the_server_is_algorithm_2(seed, w, k):
     points, cluster = generate_proxy_clusters(columns, replies, np.random.default_rng(seed))
     G, forces = twin_server([points[cluster == a] for a in range(cluster.max() + 1)], w, k)
 
-    round_ = ProxyAggregator(k, w=w).merge_described(Round(), columns, replies, np.random.default_rng(seed))
+    round_ = ProxyAggregator(k, w=w).merge(Round(columns=columns), replies, np.random.default_rng(seed))
 
     group = round_.task["group"]
     assert sorted(map(sorted, G)) == sorted(np.flatnonzero(group == r).tolist() for r in range(k))
@@ -117,7 +117,7 @@ def test_the_server_is_algorithm_2(seed, w, k):
 
 def test_the_result_says_whose_clusters_went_where():
     columns, replies = a_federation(0)
-    round_ = ProxyAggregator(3).merge_described(Round(), columns, replies, np.random.default_rng(0))
+    round_ = ProxyAggregator(3).merge(Round(columns=columns), replies, np.random.default_rng(0))
     assert round_.done
     assert round_.state.received_site.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3]
     assert round_.task["group_site"].tolist() == [site_number(s) for s in "aaabbbccdd"]
@@ -191,7 +191,7 @@ def test_attraction_may_be_by_direction():
     replies = {"a": described([[1.0, 0.0], [10.0, 0.5], [1.5, 1.5]], [40, 40, 40], spread=0.0)}
     for phi, group in (("euclidean", [0, 1, 0]), ("cosine", [0, 0, 1])):
         server = ProxyAggregator(2, phi=phi)
-        merged = server.merge_described(Round(), columns_of({"a": (0, 1)}, 2), replies, np.random.default_rng(0))
+        merged = server.merge(Round(columns=columns_of({"a": (0, 1)}, 2)), replies, np.random.default_rng(0))
         assert merged.task["group"].tolist() == group
 
 
@@ -219,10 +219,10 @@ def test_a_single_cluster_is_no_trouble():
 def test_sets_that_cannot_be_compared_are_joined_last_and_counted(caplog):
     columns = columns_of({"a": (0,), "b": (1,)}, 2)
     replies = {"a": described([[0.0], [9.0]], [40, 40]), "b": described([[0.0], [9.0]], [40, 40])}
-    merged = ProxyAggregator(1).merge_described(Round(), columns, replies, np.random.default_rng(0))
+    merged = ProxyAggregator(1).merge(Round(columns=columns), replies, np.random.default_rng(0))
     assert merged.diagnostics["incomparable"] == 1
     assert "1 merges joined clusters of sites without a column in common" in caplog.text
-    merged = ProxyAggregator(2).merge_described(Round(), columns, replies, np.random.default_rng(0))
+    merged = ProxyAggregator(2).merge(Round(columns=columns), replies, np.random.default_rng(0))
     assert merged.task["group"].tolist() == [0, 0, 1, 1]
     assert merged.diagnostics["incomparable"] == 0
     assert "force_left" not in merged.diagnostics
@@ -244,18 +244,18 @@ def test_sets_that_cannot_be_compared_are_joined_last_and_counted(caplog):
 )
 def test_a_reply_that_contradicts_itself_is_a_bad_message(change):
     good = described([[0.0, 0.0], [9.0, 9.0]], [10, 10])
-    ProxyExecutor.step(StepName.CLUSTER).schema.check(good)
+    ProxyExecutor.job_steps()[StepName.CLUSTER].schema.check(good)
     with pytest.raises(BadMessage):
-        ProxyExecutor.step(StepName.CLUSTER).schema.check(good | change)
+        ProxyExecutor.job_steps()[StepName.CLUSTER].schema.check(good | change)
 
 
 def test_ranks_that_overflow_are_a_bad_message():
     reply = described(np.zeros((4, 2)), [10] * 4, spread=0.0)
     with pytest.raises(BadMessage, match="ranks"):
-        ProxyExecutor.step(StepName.CLUSTER).schema.check(reply | {"ranks": np.full(4, 2**62)})
+        ProxyExecutor.job_steps()[StepName.CLUSTER].schema.check(reply | {"ranks": np.full(4, 2**62)})
 
 
 def test_a_reply_without_clusters_is_a_bad_message():
     empty = {name: value[:0] for name, value in described([[0.0, 0.0]], [10]).items()}
     with pytest.raises(BadMessage, match="at least one cluster"):
-        ProxyExecutor.step(StepName.CLUSTER).schema.check(empty)
+        ProxyExecutor.job_steps()[StepName.CLUSTER].schema.check(empty)

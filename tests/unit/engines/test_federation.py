@@ -177,7 +177,7 @@ def test_a_sites_odd_account_of_its_time_is_ignored():
     good = {"centroids": np.ones((1, 2))}
     for odd in (np.array("x"), np.array(np.nan), np.array(-3.0), np.ones(4), None):
         replies, problems, slowest = accept(
-            MeanExecutor.step(StepName.CLUSTER).schema, {"a": SiteReply(good | {SECONDS: odd})}, ["a"]
+            MeanExecutor.job_steps()[StepName.CLUSTER].schema, {"a": SiteReply(good | {SECONDS: odd})}, ["a"]
         )
         assert (list(replies), problems, slowest) == (["a"], {}, 0.0)
 
@@ -220,7 +220,7 @@ def test_labels_stay_out_of_what_is_sent(sites):
 
 @pytest.mark.parametrize("algorithm", ["feca", "kfed"])
 def test_an_empty_reply_is_refused_by_name(algorithm):
-    schema = get(algorithm).executor_class().step(StepName.CLUSTER).schema
+    schema = get(algorithm).executor_class().job_steps()[StepName.CLUSTER].schema
     empty = schema.pack(
         {name: np.zeros((0, 2)[: len(field.axes)]) for name, field in schema.fields.items() if field.dtype == "float64"}
         | {name: np.zeros(0, np.int64) for name, field in schema.fields.items() if field.dtype == "int64"}

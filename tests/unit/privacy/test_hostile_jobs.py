@@ -135,7 +135,7 @@ def test_a_site_with_impossible_bounds_is_named_and_the_others_go_on(name):
     sites = {f"site-{i}": np.random.default_rng(i).normal(size=(60, 2)) for i in range(4)}
     sent = {one.task.site: one.arrays for one in exchanges(get(name), sites, k=2) if one.task.step == step}
     sent["site-2"]["low"] = sent["site-2"]["high"]
-    schema = get(name).executor_class().step(step).schema
+    schema = get(name).executor_class().job_steps()[step].schema
     replies, problems, _ = accept(schema, {site: SiteReply(arrays) for site, arrays in sent.items()}, list(sent))
     assert list(problems) == ["site-2"]
     assert problems["site-2"].startswith(
