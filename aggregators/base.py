@@ -43,6 +43,9 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     #: What the server keeps between two rounds.
     state: ClassVar[type[State]] = State
 
+    #: What its jobs ask for; None for all steps of the executor.
+    asks: ClassVar[tuple[str, ...] | None] = None
+
     #: Whether sums come as totals over all sites.
     secure = False
 

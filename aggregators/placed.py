@@ -27,6 +27,7 @@ class PlacedAggregator(ClusteringAggregator):
     """Sends the result that it has read, of a finished federation of k clusters, and counts the rows."""
 
     executor = ClusteringExecutor
+    asks = (StepName.PLACE,)
 
     def __init__(self, k: int, seed: int = 0) -> None:
         super().__init__(k, seed)

@@ -33,9 +33,9 @@ class Assessment(Phase):
 
 
 class Placing(Phase):
-    """Asks late sites to label their rows by a finished result."""
+    """Asks late sites to label their rows by a finished result; the server of such a job is a `PlacedAggregator`."""
 
-    steps = MappingProxyType({StepName.PLACE: Step(PLACED, "place")})
+    steps = MappingProxyType({StepName.PLACE: Step(PLACED, "place", "merge")})
 
     def place(self, task: Task, rows: SiteRows) -> Message:
         """Return how many rows (n, d) are placed; with differential privacy 0, as their number is private too."""

@@ -70,6 +70,8 @@ class ServerJob:
         member = aggregator.member
         of_member = {} if member is None else with_counts(member.executor.steps)
         self.steps = {**of_member, **{name: line.step for name, line in lines.items()}}
+        if aggregator.asks is not None:
+            self.steps = {name: self.steps[name] for name in aggregator.asks}
         self._of_member = of_member.keys() - lines.keys()
 
     # ---- the course of the job ----
@@ -121,7 +123,9 @@ class ServerJob:
     # ---- what replies must be ----
 
     def schema(self, step: str) -> Schema:
-        """Return what the sites send in a step."""
+        """Return what the sites send in a step; raise JobFailed for one that the job does not have."""
+        if step not in self.steps:
+            raise JobFailed(f"the job has no step {step!r}, which its settings ask for")
         return self.steps[step].schema
 
     def own_sizes(self, round_: Round[Any]) -> dict[str, dict[str, int]]:

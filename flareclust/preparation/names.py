@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 class ColumnNames(Phase):
     """Asks for hashes of the columns' names; the schema refuses the sites at odds with most."""
 
-    steps = MappingProxyType({StepName.NAMES: Step(alignment.NAMES_OF_COLUMNS, "names", as_is=True, public=True)})
+    steps = MappingProxyType(
+        {StepName.NAMES: Step(alignment.NAMES_OF_COLUMNS, "names", "agreed", as_is=True, public=True)}
+    )
 
     @classmethod
     def steps_of(cls, executor: "type[ClusteringExecutor]") -> Mapping[str, Step]:
@@ -36,6 +38,6 @@ class ColumnNames(Phase):
         compares = isinstance(self.params, NamesParams | ScaledParams) and self.params.compare != "none"
         return Round(step=StepName.NAMES) if compares else None
 
-    def merge(self, round_: Round[Any], replies: Mapping[str, Message], rng: object) -> Round[Any]:
+    def agreed(self, round_: Round[Any], replies: Mapping[str, Message], rng: object) -> Round[Any]:
         """End: the schema has refused the sites at odds."""
         return Round(done=True)

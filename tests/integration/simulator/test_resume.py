@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.simulator import run_simulator
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read
@@ -19,7 +20,7 @@ class Stopping(CheckpointFile):
 
     def copy(self, file):
         super().copy(file)
-        if self.path.exists() and len(read(self.path, self.about).progress.records) >= 2:
+        if self.path.exists() and len(read(self.path, self.about, LloydAggregator(4)).progress.records) >= 2:
             raise Stop
 
 
@@ -34,7 +35,7 @@ def test_a_job_in_the_simulator_goes_on_after_an_interruption(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
     aggregator = lloyd.build(OPTIONS.k, OPTIONS.seed, params)[1]
     about = {**kept.about, **about_job("lloyd", aggregator, params, secure_sums=False)}
-    before = read(kept.path, about).progress.records
+    before = read(kept.path, about, LloydAggregator(4)).progress.records
     expected = run_inprocess(lloyd, params, rows, OPTIONS)
     assert 2 <= len(before) < len(expected.rounds)
     seen = []

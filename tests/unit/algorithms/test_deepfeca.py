@@ -10,7 +10,7 @@ import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators import deepfeca as server
-from flareclust.aggregators.deepfeca import DeepFeCAAggregator
+from flareclust.aggregators.deepfeca import DeepFeCAAggregator, DeepFeCAState
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca as client
@@ -25,7 +25,7 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import exchanges
-from tests.computed import computed
+from tests.computed import computed, merged
 
 OWN = "tests.unit.deep.networks_of_ours.Flat"
 SIDE = 8
@@ -113,7 +113,7 @@ def test_the_result_names_what_each_site_computed_on(sites, tmp_path, how):
         for name, on_gpu in (("a", 1), ("b", 0))
     }
     aggregator = DeepFeCAAggregator(4)
-    assert devices(ServerJob(aggregator).advance(aggregator.begin(), replies).record) == {"a": "cuda", "b": "cpu"}
+    assert devices(merged(aggregator, aggregator.begin(), replies).state.arrays()) == {"a": "cuda", "b": "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,8 @@ def test_metric_cosine_of_a_centroid_step_would_change_nothing(centroids):
             for site, rows in embedded.items()
         }
         replies = {
-            site: {name: sent[name] for name in aggregator.schema(first.step).fields} for site, sent in replies.items()
+            site: {name: sent[name] for name in aggregator.executor.steps[first.step].schema.fields}
+            for site, sent in replies.items()
         }
         found.append(of_length_one(ServerJob(aggregator).advance(first, replies).task["centroids"]))
     np.testing.assert_allclose(found[0], found[1], atol=1e-12)
@@ -157,13 +158,13 @@ def test_every_centroid_step_finds_clear_clusters(sites, centroids):
 
 def test_rounds_are_two_exchanges_each_and_a_last_one(sites):
     asked = [task.step for task, _ in exchanges(get("deepfeca"), {"a": sites["site-0"]}, k=4, rounds=2)]
-    assert asked == ["shape", "feca_cluster", "train", "feca_cluster", "train", "feca_cluster"]
+    assert asked == ["shape", "cluster", "train", "cluster", "train", "cluster"]
     ffcm = [
         task.step
         for task, _ in exchanges(get("deepfeca"), sites, k=4, rounds=1, centroids="ffcm")
         if task.site == "site-0"
     ]
-    assert ffcm == ["shape", "ffcm_cluster", "ffcm_fuzzy", "train", "ffcm_cluster", "ffcm_fuzzy"]
+    assert ffcm == ["shape", "cluster", "fuzzy", "train", "cluster", "fuzzy"]
 
 
 def test_the_average_is_weighted_by_rows():
@@ -171,7 +172,7 @@ def test_the_average_is_weighted_by_rows():
         "a": {"weights": 10 * np.array([1.0, 2.0]), "counts": np.array(10), "loss": np.array(10.0)},
         "b": {"weights": 30 * np.array([5.0, 2.0]), "counts": np.array(30), "loss": np.array(90.0)},
     }
-    before = Round({"image": np.zeros(3)}, record={"trained": np.array(0), "classes": np.array(0)}, step=TRAIN)
+    before = Round({"image": np.zeros(3)}, state=DeepFeCAState(), step=TRAIN)
     after = DeepFeCAAggregator(3).merge(before, replies, np.random.default_rng(0))
     np.testing.assert_allclose(after.task["weights"], [4.0, 2.0])
     assert after.diagnostics["loss"] == 2.5
@@ -240,14 +241,14 @@ def test_a_faulty_server_gets_a_refusal(sites, changes):
 
 
 def test_a_step_of_an_algorithm_that_the_job_does_not_use_is_refused(sites):
-    task, _ = next(one for one in exchanges(get("deepfeca"), sites, k=4, rounds=1) if one.task.step == "feca_cluster")
-    with pytest.raises(Refusal, match="asked for a step of kfed where feca finds the centroids"):
-        DeepFeCAExecutor(4).answer(Task("kfed_cluster", 1, task.arrays, "site-0"), sites["site-0"], lambda: False)
+    task, _ = next(one for one in exchanges(get("deepfeca"), sites, k=4, rounds=1) if one.task.step == "cluster")
+    with pytest.raises(BadMessage, match="asked for the step 'fuzzy'"):
+        DeepFeCAExecutor(4).answer(Task("fuzzy", 1, task.arrays, "site-0"), sites["site-0"], lambda: False)
 
 
 def test_rows_are_never_answered_about_without_a_network(sites):
     with pytest.raises(BadMessage, match="image: expected images of 8 x 8 x 1"):
-        DeepFeCAExecutor(4).answer(Task("feca_cluster", 1, {}, "site-0"), sites["site-0"], lambda: False)
+        DeepFeCAExecutor(4).answer(Task("cluster", 1, {}, "site-0"), sites["site-0"], lambda: False)
 
 
 def test_weights_of_another_length_leave_their_site_out_by_name(sites):
@@ -255,14 +256,14 @@ def test_weights_of_another_length_leave_their_site_out_by_name(sites):
     round_ = Round(asked[0].arrays, step=TRAIN)
     good = {"weights": asked[0].arrays["weights"], "counts": np.array(50), "loss": np.array(1.0)}
     answers = {"a": SiteReply(good), "b": SiteReply(good | {"weights": np.zeros(7)})}
-    aggregator = DeepFeCAAggregator(4)
+    job = ServerJob(DeepFeCAAggregator(4))
     _, problems, _ = accept(
-        aggregator.schema(TRAIN),
+        job.schema(TRAIN),
         answers,
         ["a", "b"],
         reply_sizes(round_.step, round_.task),
         None,
-        aggregator.limits(round_),
+        job.limits(round_),
     )
     assert list(problems) == ["b"]
     assert "axis p has 7 entries" in problems["b"]

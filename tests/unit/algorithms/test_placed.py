@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.errors import JobFailed, Refusal, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.placed import FILE, PlacedAggregator
 from flareclust.engines.inprocess import run_inprocess
@@ -102,7 +102,7 @@ def test_a_placing_job_that_asks_for_the_assessment_gets_none(finished, sites):
         asked.append(step)
         return {site: SiteReply({"rows": np.array(1)}) for site in who}
 
-    with pytest.raises(KeyError):
+    with pytest.raises(JobFailed, match="no step 'assess'"):
         run_federation(aggregator, ask, ["site-4"], FederationOptions(min_sites=1, assess=True))
     assert asked == [StepName.PLACE]
 

@@ -118,16 +118,17 @@ def test_a_site_checks_the_scaling_that_it_is_sent(deviation):
 def test_the_best_solution_so_far_keeps_the_scaling():
     server = PortfolioAggregator(3, scale="standard")
     executor = PortfolioExecutor(3, scale="standard")
+    server = ServerJob(server)
     round_ = server.first()
     assert round_.step == StepName.SCALES
     while (found := server.so_far(round_)) is None:
         replies = {
-            site: {name: value for name, value in executor.answer(Task(round_.step, round_.index, round_.task, site), rows, never_abort).arrays.items() if name != "seconds"}
+            site: {name: value for name, value in executor.answer(Task(round_.step, round_.index, round_.sent, site), rows, never_abort).arrays.items() if name != "seconds"}
             for site, rows in SITES.items()
         }  # fmt: skip
-        round_ = ServerJob(server).advance(round_, replies)
+        round_ = server.advance(round_, replies)
     assert not round_.done
-    np.testing.assert_array_equal(found.task["deviation"], round_.task["deviation"])
+    np.testing.assert_array_equal(found.sent["deviation"], round_.sent["deviation"])
     assert abs(server.result(found)["centroids"][:, 1] - 5e4).max() < 3e3
 
 

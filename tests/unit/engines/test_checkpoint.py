@@ -11,7 +11,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.federation import exchanges
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, Progress, read
 from flareclust.protocol.registry import get
-from tests.unit.engines.checkpoint_cases import ABOUT, sites, stored
+from tests.unit.engines.checkpoint_cases import ABOUT, SERVER, sites, stored
 
 CASES = {
     "lloyd": {"rounds": 4},
@@ -157,12 +157,16 @@ def test_with_secure_sums_all_sites_must_be_there_again(tmp_path):
 
 def test_a_file_holds_the_whole_state_for_its_owner(tmp_path):
     path = stored(tmp_path / "new" / "folder")
-    found = read(path, ABOUT)
+    found = read(path, ABOUT, SERVER)
     assert (found.round_.step, found.round_.index, found.round_.done) == ("update", 2, False)
     assert dict(found.round_.diagnostics) == {"shift": 0.1}
     assert found.progress == Progress(["a", "b"], ["a"], {"b": "is away"})
     np.testing.assert_array_equal(found.round_.task["centroids"], np.eye(3))
-    assert found.round_.record["names"].tolist() == ["a", "bc"]
+    state, columns = found.round_.state, found.round_.columns
+    assert (state.left_out.tolist(), state.split, state.counts) == (["a", "bc"], 3, None)
+    assert (state.refinement.updates, state.refinement.best, state.refinement.totals) == (4, 0.5, None)
+    np.testing.assert_array_equal(columns.deviation, np.arange(3.0))
+    assert (columns.names, columns.masks.shape, columns.gamma, columns.fill) == (("x", "y"), (2, 3), 0.5, None)
     assert path.stat().st_mode & 0o777 == 0o600
     assert [one.name for one in path.parent.iterdir()] == [CHECKPOINT]
 
@@ -173,7 +177,7 @@ def test_a_damaged_file_is_named(tmp_path, length):
     whole = path.read_bytes()
     path.write_bytes(whole[: int(length * len(whole)) if isinstance(length, float) else length])
     with pytest.raises(UserError, match=r"checkpoint\.npz is damaged or no checkpoint"):
-        read(path, ABOUT)
+        read(path, ABOUT, SERVER)
 
 
 def with_about(path, change):
@@ -197,25 +201,25 @@ def test_an_incomplete_file_is_a_damaged_one(tmp_path, change):
     path = stored(tmp_path)
     with_about(path, change)
     with pytest.raises(UserError, match="damaged"):
-        read(path, ABOUT)
+        read(path, ABOUT, SERVER)
 
 
 def test_arrays_with_objects_are_not_read(tmp_path):
     np.savez(tmp_path / CHECKPOINT, about=np.array([{}], dtype=object))
     with pytest.raises(UserError, match="damaged"):
-        read(tmp_path / CHECKPOINT, ABOUT)
+        read(tmp_path / CHECKPOINT, ABOUT, SERVER)
 
 
 def test_a_file_of_another_form_is_refused(tmp_path):
     path = stored(tmp_path)
     with_about(path, lambda text: text.update(form=99))
     with pytest.raises(UserError, match="another version"):
-        read(path, ABOUT)
+        read(path, ABOUT, SERVER)
 
 
 def test_a_missing_file_says_where_it_should_be(tmp_path):
     with pytest.raises(UserError, match=r"holds no checkpoint\.npz, so there is nothing to resume"):
-        read(tmp_path / CHECKPOINT, ABOUT)
+        read(tmp_path / CHECKPOINT, ABOUT, SERVER)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,7 @@ def test_a_missing_file_says_where_it_should_be(tmp_path):
 )
 def test_a_foreign_file_says_what_differs(tmp_path, changed, words):
     with pytest.raises(UserError, match=f"is of another job: {words};"):
-        read(stored(tmp_path), {**ABOUT, **changed})
+        read(stored(tmp_path), {**ABOUT, **changed}, SERVER)
 
 
 def test_a_write_that_fails_leaves_the_state_before_and_the_run_goes_on(tmp_path, monkeypatch, caplog):
@@ -240,6 +244,6 @@ def test_a_write_that_fails_leaves_the_state_before_and_the_run_goes_on(tmp_path
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    CheckpointFile(path, about=ABOUT).keep(read(path, ABOUT))
+    CheckpointFile(path, about=ABOUT).keep(read(path, ABOUT, SERVER))
     assert path.read_bytes() == before
     assert "No space left on device" in caplog.text

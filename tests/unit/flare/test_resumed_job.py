@@ -16,6 +16,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.inprocess import run_inprocess
+from flareclust.executors.lloyd import LloydExecutor
 from flareclust.flare import controller
 from flareclust.flare.controller import CHECKPOINTS, ClusteringController, checkpoint_at
 from flareclust.protocol import outcome as outcome_files
@@ -126,7 +127,7 @@ def test_a_private_job_which_cannot_be_resumed_keeps_no_checkpoint(tmp_path, mon
 
     monkeypatch.setattr(controller, "run_federation", watched)
     run(tmp_path, "lloyd", monkeypatch)
-    monkeypatch.setattr("flareclust.flare.controller.PrivateAggregator", object)
+    monkeypatch.setattr(LloydExecutor, "private", True)
     run(tmp_path, "private", monkeypatch)
     assert callable(seen[0])
     assert seen[1] is None

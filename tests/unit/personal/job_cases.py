@@ -40,10 +40,10 @@ def losing(lost: str, since: int = 99, step: str = "", of: tuple[Algorithm, ...]
     """Return this process as an engine whose jobs lose a site, from an exchange on or in a step."""
 
     class Losing:
-        def compute(self, task, *rest, **more):
+        def answer(self, task, *rest):
             if task.site == lost and (task.round >= since or task.step == step):
                 raise Refusal("was lost")
-            return super().compute(task, *rest, **more)
+            return super().answer(task, *rest)
 
     def run(algorithm, params, sites, options):
         if algorithm in of:

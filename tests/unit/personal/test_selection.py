@@ -10,6 +10,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core.client_selection import Selection
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.federation.checkpoint import Checkpoint, Progress, read, write
+from flareclust.personal.aggregator import FedAvgState
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.methods import train_models
 from flareclust.personal.models import Linear
@@ -88,9 +89,9 @@ def asked_of(algorithm=FEDAVG, own=None, options=ONE, **params):
     asked = []
 
     class Noting:
-        def compute(self, task, *rest, **more):
+        def answer(self, task, *rest):
             asked.append((task.step, task.round, task.site))
-            return super().compute(task, *rest, **more)
+            return super().answer(task, *rest)
 
     base = algorithm.executor_class()
     noting = with_executor(algorithm, type("NotingExecutor", (Noting, base), {}))
@@ -152,9 +153,12 @@ def test_a_site_that_cannot_train_is_never_selected():
 
 def test_a_checkpoint_keeps_who_is_asked(tmp_path):
     for asked in (("b", "a"), None):
-        state = Checkpoint(Round({"weights": np.zeros(1)}, sites=asked), Progress(["a", "b"], ["a", "b"]))
+        state = Checkpoint(
+            Round({"weights": np.zeros(1)}, state=FedAvgState(), step=StepName.TRAIN, sites=asked),
+            Progress(["a", "b"], ["a", "b"]),
+        )
         write(tmp_path / "checkpoint.npz", state, {})
-        assert read(tmp_path / "checkpoint.npz", {}).round_.sites == asked
+        assert read(tmp_path / "checkpoint.npz", {}, FEDAVG.build(1)[1]).round_.sites == asked
 
 
 def test_secure_sums_and_selection_exclude_each_other():
