@@ -46,6 +46,11 @@ class DeviceRows(SiteRows):
         """Raise NotForMany: each device has rows of its own."""
         raise NotForMany
 
+    @property
+    def raw(self) -> FloatArray:
+        """Raise NotForMany, as `X` does."""
+        raise NotForMany
+
     def __len__(self) -> int:
         """Raise NotForMany: each device has a number of rows of its own."""
         raise NotForMany

@@ -134,6 +134,7 @@ def score(task: Task, rows: SiteRows, names: Iterable[str]) -> Message:
     """Return the sums called `names` over a site's rows, as they may leave it: the reply to a step in which solutions are scored."""
     context, arrays = rows.context, task.arrays
     free = not context.grouped
+    check_candidates(arrays)
     kept = rows.trimmed(arrays["candidates"])
     sums = score_sums(
         arrays,

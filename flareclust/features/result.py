@@ -72,8 +72,7 @@ def model_settings(algorithm: str, params: Mapping[str, Any], arrays: Mapping[st
 
 def _view(algorithm: str) -> str:
     line = registry.get(algorithm)
-    view = getattr(line.executor_class(), "view", "own") if line.federated else "own"
-    return str(view)
+    return str(getattr(line.params_class(), "shown", "own") if line.federated else "own")
 
 
 def with_gaps(X: object, names: tuple[str, ...], fill: FloatArray | None = None) -> FloatArray:

@@ -126,7 +126,7 @@ class SiteRows:
     @property
     def X(self) -> FloatArray:  # noqa: N802
         """Return the rows (n, d) as the algorithm sees them."""
-        return self.table.X if self.prepared is None else self.prepared
+        return self.raw if self.prepared is None else self.prepared
 
     @property
     def raw(self) -> FloatArray:
@@ -345,7 +345,7 @@ class SiteRows:
 
     def column_spread(self) -> scaling.Spread:
         """Return number of rows, means (d,) and deviations (d,) of the table's columns, rounded (`flareclust.core.scaling`)."""
-        return scaling.rounded_spread(self.table.X, self.context.repeats)
+        return scaling.rounded_spread(self.raw, self.context.repeats)
 
     def assessed(self, centroids: FloatArray) -> Message:
         """Return the sums of the assessment (`flareclust.core.assessment`) by centroid (k, d), and their totals."""
@@ -360,7 +360,7 @@ class SiteRows:
             centroids: the final ones (k, d).
             labels: the final cluster (n,) of each row; -1 for none.
         """
-        kept, counts, means, m2 = moments(self.table.X, labels, len(centroids), self.context.min_count)
+        kept, counts, means, m2 = moments(self.raw, labels, len(centroids), self.context.min_count)
         return {"cluster": kept, "counts": counts, "centroids": means, "m2": m2}
 
 
