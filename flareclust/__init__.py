@@ -7,7 +7,10 @@ The public surface: `run` a federation, `read_table`, `select_k`, `sweep` over a
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from flareclust._foundation import published as _published
 from flareclust._foundation.version import __version__ as __version__
+
+_published.register()
 
 if TYPE_CHECKING:
     from flareclust._foundation.errors import FlareclustError as FlareclustError

@@ -24,9 +24,9 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__, fits, shown_version
-from flareclust.aggregators import controller as published
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.features import result as partial
@@ -55,6 +55,7 @@ CHECKPOINTS = "checkpoints"
 _MOST_RECORDS = 50
 
 
+@published
 class ClusteringController(Controller):
     """Runs one federated clustering job.
 
@@ -274,10 +275,6 @@ class ClusteringController(Controller):
             raise _Stopped
         lost = {site: SiteReply(problem=_LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
         return replies | lost
-
-
-#: Jobs name the class under this path, not under that of this module.
-ClusteringController.__module__ = published.__name__
 
 
 def checkpoint_at(root: Path, job: str) -> Path:
