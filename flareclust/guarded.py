@@ -8,7 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from flareclust.flare.session import guard_downloads
+from flareclust.platform.session import guard_downloads
 from flareclust.privacy import file_guard
 from flareclust.sites.running import RELAY, note_protection
 

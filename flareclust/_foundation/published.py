@@ -13,7 +13,13 @@ from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
 #: By the path that stands in jobs and kits: the module with its classes.
-PLACES: Mapping[str, str] = MappingProxyType({"flareclust.aggregators.controller": "flareclust.flare.controller"})
+PLACES: Mapping[str, str] = MappingProxyType(
+    {
+        "flareclust.aggregators.controller": "flareclust.platform.controller",
+        "flareclust.flare": "flareclust.platform",
+        "flareclust.flare.client_selection": "flareclust.platform.client_selection",
+    }
+)
 
 _Class = TypeVar("_Class", bound=type)
 

@@ -53,7 +53,7 @@ def _poc_status(
 
     from flareclust.engines.poc import federation as poc
     from flareclust.experiment.reports.terminal import escape
-    from flareclust.flare import job_monitor
+    from flareclust.platform import job_monitor
 
     with redirect_stdout(sys.stderr):
         found = poc.status(folder)

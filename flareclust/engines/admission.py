@@ -27,7 +27,7 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.aggregators.placed import FILE as PLACED
-from flareclust.flare.peers import guard_job, guard_server, guard_site
+from flareclust.platform.peers import guard_job, guard_server, guard_site
 from flareclust.privacy import file_guard
 from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem

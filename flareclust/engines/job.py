@@ -16,7 +16,7 @@ from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.profiles import profiling_steps
-from flareclust.flare.controller import ClusteringController
+from flareclust.platform.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.protocol.task import StepName

@@ -19,7 +19,7 @@ from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 from nvflare.app_common.streamers.log_streamer import KEY_FILE_NAME
 
-from flareclust.flare.peers import job_problem
+from flareclust.platform.peers import job_problem
 
 #: What NVFlare's component puts into a job.
 _ID, _NVFLARE = "auto_log_streamer", f"{JobLogStreamer.__module__}.{JobLogStreamer.__name__}"

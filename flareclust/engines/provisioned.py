@@ -1,6 +1,6 @@
 """A provisioned federation: the job goes to its server through an admin's kit, as NVFlare's users submit jobs.
 
-NVFlare reports how a job ended in one word. `flareclust.flare.job_monitor` finds out the rest: how far the job is, from the
+NVFlare reports how a job ended in one word. `flareclust.platform.job_monitor` finds out the rest: how far the job is, from the
 statistics that the controller offers; why it failed, from the logs of the server; whether it is still there after a crash.
 
 Success is a complete result.json, as in the simulator. NVFlare's status can say otherwise where a site was lost after the
@@ -21,8 +21,8 @@ from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import check_resumable
-from flareclust.flare import job_monitor
-from flareclust.flare.session import admin_of, connected_sites, quiet
+from flareclust.platform import job_monitor
+from flareclust.platform.session import admin_of, connected_sites, quiet
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.flare.session import guard_downloads
+from flareclust.platform.session import guard_downloads
 from flareclust.privacy import file_guard
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config

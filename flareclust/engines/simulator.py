@@ -29,7 +29,7 @@ from flareclust.engines.scratch import scratch_folder
 from flareclust.engines.simulator_watch import LostSite, Watch, end_simulator, follow
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
-from flareclust.flare.controller import SIMULATED
+from flareclust.platform.controller import SIMULATED
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import Algorithm
@@ -159,7 +159,7 @@ def threads_for(m: int) -> int:
 
 def _simulate(scratch: Path, algorithm: Algorithm, sites: list[str], watch: Watch) -> None:
     workspace = scratch / "workspace"
-    command = [sys.executable, "-m", "flareclust.flare.simulated", str(scratch / "job")]
+    command = [sys.executable, "-m", "flareclust.platform.simulated", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
     command += ["--executor", str(algorithm.executor), "--aggregator", algorithm.aggregator]
     with (scratch / "console.txt").open("wb") as console, scratch_folder() as temporary:

@@ -25,7 +25,7 @@ from flareclust.experiment.prepare import source_of
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.tables.site_rows import site_files
 from flareclust.experiment.tables.typed_files import mapping_file
-from flareclust.flare.session import connected_sites, open_session
+from flareclust.platform.session import connected_sites, open_session
 
 _CONNECT_SECONDS = 90.0
 _POLL_SECONDS = 0.25

@@ -14,7 +14,7 @@ from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
-from flareclust.flare import job_monitor
+from flareclust.platform import job_monitor
 from tests.command_line import call
 from tests.integration.poc.poc_cases import until
 from tests.living import naming

@@ -9,8 +9,8 @@ import pytest
 from flareclust.engines import provisioned as production
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.flare import job_monitor as watched
-from flareclust.flare.session import ADMIN_FILE
+from flareclust.platform import job_monitor as watched
+from flareclust.platform.session import ADMIN_FILE
 from flareclust.protocol.registry import get
 from tests.fake_server import FakeServer
 from tests.unit.engines.provision_cases import OURS, PROJECT, changed, provisioned

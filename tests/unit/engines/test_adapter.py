@@ -20,7 +20,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust.data.labels import read_labels
 from flareclust.data.tables import Table
-from flareclust.flare.controller import ClusteringController
+from flareclust.platform.controller import ClusteringController
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import Algorithm
 from flareclust.sites.config import write_config
@@ -89,7 +89,7 @@ def run_adapter(
 
     monkeypatch.setattr(controller, "broadcast_and_wait", broadcast)
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: pytest.fail(reason))
-    monkeypatch.setattr("flareclust.flare.receiver.install", lambda fl_ctx, open_task: True)
+    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: True)
     controller.start_controller(context)
     controller.control_flow(Signal(), context)
     outcome, _ = outcome_files.read(Path(engine.get_workspace().get_result_root(JOB)))

@@ -88,7 +88,7 @@ def test_a_packaged_job_carries_configuration_only_and_byoc_the_code(tmp_path):
     package = Path(flareclust.__file__).parent
     ours = {str(Path(folder, name)) for folder, _, names in os.walk(package, followlinks=True) for name in names}
     assert copied == {os.path.relpath(name, package.parent) for name in ours if name.endswith(".py")}
-    code = "import flareclust.executors.feca, flareclust.flare.controller as c; print(c.__file__)"
+    code = "import flareclust.executors.feca, flareclust.platform.controller as c; print(c.__file__)"
     environment = os.environ | {"PYTHONPATH": str(byoc / "app" / "custom")}
     found = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True

@@ -10,8 +10,8 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefini
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines import provisioned as production
-from flareclust.flare import session
-from flareclust.flare.session import ADMIN_FILE, admin_of
+from flareclust.platform import session
+from flareclust.platform.session import ADMIN_FILE, admin_of
 from tests.fake_server import FakeServer
 from tests.unit.engines.production_cases import COMPLETED
 

@@ -8,7 +8,7 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, NoConnection
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.flare import job_monitor as watched
+from flareclust.platform import job_monitor as watched
 from tests.fake_server import FakeServer
 from tests.unit.engines.production_cases import COMPLETED
 

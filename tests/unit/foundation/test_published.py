@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from flareclust._foundation.published import PLACES
-from flareclust.flare.controller import ClusteringController
+from flareclust.platform.controller import ClusteringController
 from tests.forked import run_each
 
 _FRESH = """

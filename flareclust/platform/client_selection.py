@@ -22,6 +22,7 @@ from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.published import published
 from flareclust._foundation.validation import check_int
 from flareclust.core.client_selection import POW_D, Selection
 
@@ -145,6 +146,7 @@ class ClientSelection(BaseFedAvg):
         )
 
 
+@published
 class SelectiveFedAvg(ClientSelection, FedAvg):
     """NVFlare's `FedAvg` with a choice of clients by their losses and clusters.
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from flareclust.flare import simulated
-from flareclust.flare.simulated import shorten_waits
+from flareclust.platform import simulated
+from flareclust.platform.simulated import shorten_waits
 from tests.patience import PATIENCE
 
 #: Starts two sites, of which the second ends at once, kills the first, and prints what is known of them.
@@ -21,7 +21,7 @@ _TWO = """
 import json, os, sys, threading, time
 import numpy as np
 from pathlib import Path
-from flareclust.flare import simulated as copies
+from flareclust.platform import simulated as copies
 
 def at_work(arguments):
     drawn = [np.random.random(), copies.stream_utils.gen_stream_id()]

@@ -20,10 +20,10 @@ from flareclust.aggregators.base import unpack
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
+from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName, Task
-from tests.unit.flare.shell_cases import OLD_LIST, TOO_WIDE
+from tests.unit.platform.shell_cases import OLD_LIST, TOO_WIDE
 
 
 def from_site(name: str, arrays: dict[str, FloatArray]):

@@ -28,8 +28,8 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.errors import BadMessage
 from flareclust.aggregators.base import unpack
-from flareclust.flare.controller import ClusteringController
-from flareclust.flare.receiver import MOST_BYTES, ReplyAdapter, bypassing_problem, check_message
+from flareclust.platform.controller import ClusteringController
+from flareclust.platform.receiver import MOST_BYTES, ReplyAdapter, bypassing_problem, check_message
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import ROUND, STEP, StepName
@@ -197,7 +197,7 @@ def test_the_servers_kit_says_how_large_a_reply_may_be(tmp_path: Path):
     code = (
         "import sys\n"
         "from nvflare.fuel.utils.config_service import ConfigService\n"
-        "from flareclust.flare.receiver import _most_bytes\n"
+        "from flareclust.platform.receiver import _most_bytes\n"
         "ConfigService.initialize({}, [sys.argv[1]])\n"
         "print(_most_bytes())\n"
     )

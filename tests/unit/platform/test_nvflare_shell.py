@@ -24,7 +24,7 @@ from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
-from tests.unit.flare.shell_cases import OLD_LIST, TOO_WIDE
+from tests.unit.platform.shell_cases import OLD_LIST, TOO_WIDE
 
 
 def ask(executor, step, arrays, fl_ctx, signal=None, **meta):

@@ -16,8 +16,8 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.flare import controller
-from flareclust.flare.controller import CHECKPOINTS, ClusteringController, checkpoint_at
+from flareclust.platform import controller
+from flareclust.platform.controller import CHECKPOINTS, ClusteringController, checkpoint_at
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import get
 from tests.same_outcome import OPTIONS, case_of
@@ -57,7 +57,7 @@ def run(server: Path, job: str, monkeypatch, *, stop=None, params=PARAMS, **sett
     workflow = ClusteringController("lloyd", params or None, **settings)
     monkeypatch.setattr(workflow, "broadcast_and_wait", broadcast)
     monkeypatch.setattr(workflow, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
-    monkeypatch.setattr("flareclust.flare.receiver.install", lambda fl_ctx, open_task: True)
+    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: True)
     workflow.start_controller(context)
     workflow.control_flow(Signal(), context)
     return reasons
@@ -126,7 +126,7 @@ def test_a_private_job_which_cannot_be_resumed_keeps_no_checkpoint(tmp_path, mon
 
     monkeypatch.setattr(controller, "run_federation", watched)
     run(tmp_path, "lloyd", monkeypatch)
-    monkeypatch.setattr("flareclust.flare.controller.PrivateAggregator", object)
+    monkeypatch.setattr("flareclust.platform.controller.PrivateAggregator", object)
     run(tmp_path, "private", monkeypatch)
     assert callable(seen[0])
     assert seen[1] is None

@@ -17,7 +17,7 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.flare.client_selection import ClientSelection, SelectiveFedAvg
+from flareclust.platform.client_selection import ClientSelection, SelectiveFedAvg
 from flareclust.sites.class_list import of_server
 
 #: Each client's mean: training moves the model there, and the loss is the squared distance to it.

@@ -25,7 +25,7 @@ from flareclust.sites import cluster as site_cluster
 from flareclust.sites.check import check
 from flareclust.sites.rows import SiteData
 from tests.patience import PATIENCE
-from tests.unit.flare.test_nvflare_shell import ask
+from tests.unit.platform.test_nvflare_shell import ask
 
 distributed = pytest.importorskip(
     "distributed", reason="distributed is not installed: pip install 'flareclust[compute]'"

@@ -32,7 +32,7 @@ from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.features import result as partial
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
-from flareclust.flare import receiver
+from flareclust.platform import receiver
 from flareclust.protocol.outcome import Outcome, append_round, write
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND

@@ -27,8 +27,8 @@ from nvflare.fuel.flare_api.flare_api import Session
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
-from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
-from flareclust.flare.session import admin_of, connected_sites, open_session, server_status
+from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS
+from flareclust.platform.session import admin_of, connected_sites, open_session, server_status
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.outcome import Outcome
 

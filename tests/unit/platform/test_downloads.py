@@ -6,7 +6,7 @@ import pytest
 from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
-from flareclust.flare.session import PathOutside, guard_downloads, is_inside
+from flareclust.platform.session import PathOutside, guard_downloads, is_inside
 
 TRANSFER = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from nvflare.private.fed.app.simulator import simulator_runner
 
-from flareclust.flare.simulated import OwnNames
+from flareclust.platform.simulated import OwnNames
 from tests.patience import PATIENCE
 
 
@@ -57,6 +57,6 @@ def test_each_process_gets_its_own_name(monkeypatch, tmp_path):
 
 
 def test_nvflares_own_class_still_needs_that(monkeypatch, tmp_path):
-    """If this fails, flareclust.flare.simulated can go."""
+    """If this fails, flareclust.platform.simulated can go."""
     sent = names_sent(simulator_runner.SimulatorClientRunner, monkeypatch, tmp_path)
     assert len(set(sent.values())) == 1

@@ -39,7 +39,7 @@ from nvflare.private.defs import CellChannel, CellMessageHeaderKeys
 from nvflare.widgets.fed_event import FED_EVENT_TOPIC
 
 from flareclust._foundation.errors import BadMessage
-from flareclust.flare.peers import dropping, requests_of
+from flareclust.platform.peers import dropping, requests_of
 from flareclust.protocol.task import REFUSED
 
 #: More objects than NVFlare's headers, its context and any number of our arrays are.

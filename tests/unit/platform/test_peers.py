@@ -20,8 +20,9 @@ from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from flareclust.engines.admission import ServerValidator, SiteDeployer
-from flareclust.flare import peers
-from flareclust.flare.peers import (
+from flareclust.launcher import SiteProcessLauncher
+from flareclust.platform import peers
+from flareclust.platform.peers import (
     ANSWERED,
     SafeProcessor,
     answering_problem,
@@ -30,7 +31,6 @@ from flareclust.flare.peers import (
     passing_problem,
     returning_problem,
 )
-from flareclust.launcher import SiteProcessLauncher
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 

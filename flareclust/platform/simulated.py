@@ -1,4 +1,4 @@
-"""NVFlare's simulator, in which each site's process gets its own name: `python -m flareclust.flare.simulated JOB ...`.
+"""NVFlare's simulator, in which each site's process gets its own name: `python -m flareclust.platform.simulated JOB ...`.
 
 In NVFlare 2.9.0 all threads that start sites write their site's name into one mapping and send it a moment later. On a busy
 machine a site's process can so get the name of another one, and with it that site's rows.
