@@ -30,7 +30,8 @@ class _Published(ModuleType):
         self.__file__ = _file_of(path)  # NVFlare writes no class into a job whose file is not that of its module
         self.__loader__ = SourceFileLoader(path, _file_of(place))
         self.__spec__ = ModuleSpec(path, self.__loader__, origin=self.__file__)
-        self.__path__: list[str] = []  # with it `python -m` runs the place, and a path may be below another one
+        if any(other.startswith(f"{path}.") for other in PLACES):
+            self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
