@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 PLACES: Mapping[str, str] = MappingProxyType(
     {
         "flareclust.aggregators.controller": "flareclust.platform.controller",
+        "flareclust.engines.admission": "flareclust.platform.admission",
+        "flareclust.engines.log_streaming": "flareclust.platform.log_streaming",
+        "flareclust.engines.server": "flareclust.platform.server",
         "flareclust.flare": "flareclust.platform",
         "flareclust.flare.client_selection": "flareclust.platform.client_selection",
     }

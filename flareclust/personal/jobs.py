@@ -22,7 +22,6 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import site_name
 from flareclust.core.client_selection import Selection
 from flareclust.data.tables import Rows, Table
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.late_sites import read_finished
 from flareclust.executors.kfed import site_number
 from flareclust.federation.exchanges import refusal_texts
@@ -33,6 +32,7 @@ from flareclust.personal.result import PersonalResult, usual_warnings
 from flareclust.personal.rows import CLASS_COLUMN, Split
 from flareclust.personal.selection import ALL, check_fewer
 from flareclust.personal.settings import TRAINED_BY, ExportSettings, PersonalSettings
+from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import StepName

@@ -1,3 +1,19 @@
-"""What runs inside NVFlare's processes or talks to its server: controller, receiver, peers, sessions."""
+"""All that is NVFlare's: its processes and ours in them, jobs, kits, provisioning, POC, simulator, sessions."""
 
-__all__ = ["controller", "job_monitor", "peers", "receiver", "session"]
+__all__ = [
+    "admission",
+    "controller",
+    "job",
+    "job_monitor",
+    "log_streaming",
+    "peers",
+    "poc",
+    "process_tree",
+    "provisioned",
+    "receiver",
+    "recipe",
+    "scratch",
+    "session",
+    "simulator",
+    "simulator_watch",
+]

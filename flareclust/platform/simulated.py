@@ -7,7 +7,7 @@ On Linux it also starts sites without importing everything for each of them, and
 simulator starts a Python for each site, or for each turn of a site, that imports all of it anew. A process with threads must not
 be copied, and the simulator has many; so before it starts any, it copies itself once, after NVFlare and the job's classes are
 imported and the kernels loaded, and this copy makes the others. The three keep the command line of the simulator, by which
-`engines.simulator_watch` finds and ends them.
+`platform.simulator_watch` finds and ends them.
 """
 
 import json

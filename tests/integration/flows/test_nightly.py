@@ -66,7 +66,7 @@ def deployments(kit: Path) -> dict[str, object]:
 @contextlib.contextmanager
 def federation(scheduler: Scheduler) -> Iterator[Path]:
     """Two provisioned sites, each with rows of its own; gives the lead's kit."""
-    from flareclust.engines.poc.federation import find
+    from flareclust.platform.poc.federation import find
 
     folder = scheduler.folder / "poc"
     poc = [sys.executable, "-m", "flareclust", "poc"]
@@ -209,7 +209,7 @@ def under_way(scheduler, deployment, process, n=2):
 
 def last_state(scheduler):
     """Wait until no process of a job is left at the provisioned sites; return the state of the last job there."""
-    from flareclust.engines.poc.federation import find
+    from flareclust.platform.poc.federation import find
     from flareclust.platform.session import open_session
 
     scheduler.wait(lambda: not scheduler.processes("_process "), "the sites' processes are gone")

@@ -215,7 +215,7 @@ def test_a_kit_that_is_none_fails(healthy, tmp_path):
 
 
 def test_only_folders_of_killed_runs_are_leftovers(tmp_path, monkeypatch):
-    from flareclust.engines import scratch
+    from flareclust.platform import scratch
 
     monkeypatch.setattr(scratch, "scratch_base", lambda: tmp_path)
     monkeypatch.setattr(scratch, "_YOUNGEST_LEFTOVER", 0.0)

@@ -23,9 +23,9 @@ from nvflare.utils.process_utils import ProcessAdapter
 
 from flareclust import launcher
 from flareclust._foundation.errors import UserError
-from flareclust.engines import admission
-from flareclust.engines.admission import SiteDeployer
 from flareclust.launcher import NAMES, PREFIXES, PROXIES, ServerProcessLauncher, SiteProcessLauncher, _Handle, listed
+from flareclust.platform import admission
+from flareclust.platform.admission import SiteDeployer
 from flareclust.sites.running import PROTECTION
 
 

@@ -21,7 +21,7 @@ from flareclust.platform.controller import CHECKPOINTS, ClusteringController, ch
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import get
 from tests.same_outcome import OPTIONS, case_of
-from tests.unit.engines.test_adapter import JOB, Site
+from tests.unit.platform.test_adapter import JOB, Site
 
 LLOYD = get("lloyd")
 ROWS, PARAMS = case_of(LLOYD)

@@ -11,8 +11,8 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
+from flareclust.platform.job import build_job, export_job, installed_plugin
 from flareclust.protocol import registry
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.sites.class_list import of_plugins

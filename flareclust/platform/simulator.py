@@ -1,7 +1,7 @@
 """NVFlare's simulator: the job runs as it would between sites, in processes on this machine.
 
 The simulator is started in a process group of its own, inside a folder of its own, and both are gone afterwards,
-whether the job succeeded, failed or was interrupted. What a killed run leaves, the next one removes (`engines.scratch`).
+whether the job succeeded, failed or was interrupted. What a killed run leaves, the next one removes (`platform.scratch`).
 """
 
 import logging
@@ -23,13 +23,13 @@ from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import site_limit, usable_cores
 from flareclust.data.tables import Rows, Table
-from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
-from flareclust.engines.scratch import scratch_folder
-from flareclust.engines.simulator_watch import LostSite, Watch, end_simulator, follow
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
 from flareclust.platform.controller import SIMULATED
+from flareclust.platform.job import build_job, export_job, installed_plugin
+from flareclust.platform.scratch import scratch_folder
+from flareclust.platform.simulator_watch import LostSite, Watch, end_simulator, follow
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import Algorithm

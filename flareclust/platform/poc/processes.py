@@ -17,7 +17,7 @@ from random import SystemRandom
 import psutil
 
 from flareclust._foundation.errors import UserError
-from flareclust.engines.process_tree import end_all, ended
+from flareclust.platform.process_tree import end_all, ended
 
 #: Ports that systems do not hand out by themselves; NVFlare's own connections get those.
 _PORTS = range(20000, 30000)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from nvflare.fuel.utils.class_utils import instantiate_class
 
-from flareclust.engines.server import OUTCOME_WAIT
+from flareclust.platform.server import OUTCOME_WAIT
 from tests.patience import PATIENCE
-from tests.unit.engines.provision_cases import component, resources
+from tests.unit.platform.provision_cases import component, resources
 
 
 def test_the_server_forgets_lost_sites_soon_and_keeps_its_jobs_to_itself(kits):

@@ -10,7 +10,7 @@ from nvflare.fuel.utils.class_utils import instantiate_class
 
 from flareclust.sites.class_list import of_server, of_sites
 from tests.patience import PATIENCE
-from tests.unit.engines.provision_cases import OURS, SITES, changed, component, provisioned, resources
+from tests.unit.platform.provision_cases import OURS, SITES, changed, component, provisioned, resources
 
 #: A Builder that makes NVFlare sign the kits, as it does for those with homomorphic encryption.
 ENCRYPTING = """

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.engines.process_tree import end_all, ended
+from flareclust.platform.process_tree import end_all, ended
 
 
 @pytest.fixture

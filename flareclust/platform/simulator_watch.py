@@ -10,11 +10,11 @@ from pathlib import Path
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.engines.options import JobOptions
-from flareclust.engines.process_tree import end_all, working_in
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.platform import job_monitor
 from flareclust.platform.controller import SIMULATED, checkpoint_at
+from flareclust.platform.process_tree import end_all, working_in
 from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.protocol.outcome import SUMMARY, read_rounds
 

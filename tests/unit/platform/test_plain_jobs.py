@@ -10,12 +10,12 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
-from flareclust.engines.admission import packed_problem
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.experiment.tables.typed_rows import exported_settings
 from flareclust.personal.jobs import export_jobs
 from flareclust.personal.settings import ExportSettings
+from flareclust.platform.admission import packed_problem
+from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.registry import BUILT_IN, get
 from flareclust.sites.job_settings import DEEPEST, braced, folder_problem
 from tests.served import SCHEMA

@@ -13,7 +13,7 @@ import yaml
 
 from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Rows, Table
-from flareclust.engines.poc.state import ADMIN, KITS, LEAD, PROJECT, SERVER
+from flareclust.platform.poc.state import ADMIN, KITS, LEAD, PROJECT, SERVER
 from flareclust.schema.columns import read_mapping_file
 from flareclust.sites.class_list import installed_plugins
 from flareclust.sites.config import ACCOUNT_IN_KIT, CONFIG_FILE

@@ -17,11 +17,11 @@ from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import check_resumable
 from flareclust.platform import job_monitor
+from flareclust.platform.job import build_job, export_job
 from flareclust.platform.session import admin_of, connected_sites, quiet
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm

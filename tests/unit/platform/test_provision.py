@@ -12,7 +12,7 @@ from flareclust.sites.kit import code_from
 from flareclust.sites.permissions import KitFiles
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.running import unguarded_scripts
-from tests.unit.engines.provision_cases import OURS, SITES, allowed, changed, component, provisioned, resources, rights
+from tests.unit.platform.provision_cases import OURS, SITES, allowed, changed, component, provisioned, resources, rights
 
 
 def test_the_project_file_makes_kits_for_server_sites_lead_and_admin(kits):

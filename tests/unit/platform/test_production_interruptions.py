@@ -10,7 +10,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError, NoConnection
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.platform import job_monitor as watched
 from tests.fake_server import FakeServer
-from tests.unit.engines.production_cases import COMPLETED
+from tests.unit.platform.production_cases import COMPLETED
 
 
 def test_sites_lost_below_the_quorum_are_named(serve):

@@ -11,9 +11,9 @@ from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
 from flareclust._foundation.errors import UserError
-from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.platform.job import build_job, installed_plugin
 from flareclust.platform.session import guard_downloads
 from flareclust.privacy import file_guard
 from flareclust.protocol import registry
@@ -25,7 +25,7 @@ class _ClusteringRecipe(Recipe):
     """An NVFlare Recipe around a clustering job.
 
     Args:
-        job: from `flareclust.engines.job.build_job`.
+        job: from `flareclust.platform.job.build_job`.
         executor: the class of the sites' side, compiled before a simulator starts.
         rows: for NVFlare's simulator, where the simulated sites' rows are: a path with `{site}` in it. Real sites
             say so themselves, in `local/flareclust.yaml`.

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from flareclust.engines import scratch
-from flareclust.engines.process_tree import working_in
-from flareclust.engines.scratch import scratch_folder
+from flareclust.platform import scratch
+from flareclust.platform.process_tree import working_in
+from flareclust.platform.scratch import scratch_folder
 from tests.living import short_folder
 
 #: Makes a folder with rows, and a process that works there in a session of its own.
 OWNER = """
 import subprocess, sys, time
 from pathlib import Path
-from flareclust.engines.scratch import scratch_folder
+from flareclust.platform.scratch import scratch_folder
 
 with scratch_folder() as folder:
     (Path(folder) / "rows.npy").write_bytes(b"rows")

@@ -2,7 +2,7 @@
 
 import logging
 
-from flareclust.engines.simulator_watch import Console
+from flareclust.platform.simulator_watch import Console
 
 
 def test_each_complete_line_is_logged_once(tmp_path, caplog):

@@ -14,9 +14,9 @@ import flareclust
 import flareclust.nvflare_jobs
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__, fits
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.nvflare_jobs import K, write_all
+from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.params import Parametrized
 from flareclust.protocol.registry import BUILT_IN, get
 from flareclust.sites.class_list import of_server, of_sites

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flareclust._foundation.interrupts import deferred_signals
-from flareclust.engines.process_tree import end_all, working_in
+from flareclust.platform.process_tree import end_all, working_in
 
 _PREFIX = "fc-"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.engines.poc import processes as poc_processes
-from flareclust.engines.poc import state as poc_state
-from flareclust.engines.poc.state import DEFAULT, SERVER, Poc
 from flareclust.platform import job_monitor
+from flareclust.platform.poc import processes as poc_processes
+from flareclust.platform.poc import state as poc_state
+from flareclust.platform.poc.state import DEFAULT, SERVER, Poc
 from flareclust.platform.session import connected_sites, open_session
 
 __all__ = ["DEFAULT", "Poc", "down", "find", "lost", "status"]

@@ -15,9 +15,9 @@ from nvflare.apis.workspace import Workspace
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
-from flareclust.engines.admission import ServerValidator, SiteDeployer, files_problem
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
+from flareclust.platform.admission import ServerValidator, SiteDeployer, files_problem
+from flareclust.platform.job import build_job, export_job
 from flareclust.privacy import file_guard
 from flareclust.privacy.filters import SiteTaskPolicy
 from flareclust.protocol.registry import get

@@ -9,11 +9,11 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, NoConnection
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.engines import provisioned as production
+from flareclust.platform import provisioned as production
 from flareclust.platform import session
 from flareclust.platform.session import ADMIN_FILE, admin_of
 from tests.fake_server import FakeServer
-from tests.unit.engines.production_cases import COMPLETED
+from tests.unit.platform.production_cases import COMPLETED
 
 
 def test_the_result_of_a_completed_job_is_fetched(serve, outcome):

@@ -9,7 +9,7 @@ from nvflare.apis.streaming import StreamContext, StreamContextKey
 from nvflare.app_common.logging.job_log_receiver import _KEY_RECV_FILE, _KEY_RECV_PATH
 from nvflare.app_common.streamers.log_streamer import KEY_FILE_NAME
 
-from flareclust.engines.log_streaming import LogReceiver, SiteLogs
+from flareclust.platform.log_streaming import LogReceiver, SiteLogs
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 

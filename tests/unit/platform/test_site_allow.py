@@ -12,7 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
 from flareclust.sites.kit import Settings, code_from, prepare_site, with_code, without_code
 from flareclust.sites.permissions import KitFiles
-from tests.unit.engines.provision_cases import SITES, allowed, component, resources, rights
+from tests.unit.platform.provision_cases import SITES, allowed, component, resources, rights
 
 
 def allow(kit, *words):

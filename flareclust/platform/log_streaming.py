@@ -19,6 +19,7 @@ from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 from nvflare.app_common.streamers.log_streamer import KEY_FILE_NAME
 
+from flareclust._foundation.published import published
 from flareclust.platform.peers import job_problem
 
 #: What NVFlare's component puts into a job.
@@ -34,6 +35,7 @@ _KEPT_BY = "flareclust.kept_by"
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+@published
 class LogStreamer(JobLogStreamer):
     """NVFlare's streamer of a job's log, held to the error log."""
 
