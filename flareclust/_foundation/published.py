@@ -21,6 +21,9 @@ PLACES: Mapping[str, str] = MappingProxyType(
         "flareclust.engines.server": "flareclust.platform.server",
         "flareclust.flare": "flareclust.platform",
         "flareclust.flare.client_selection": "flareclust.platform.client_selection",
+        "flareclust.launcher": "flareclust.platform.launcher",
+        "flareclust.privacy.filters": "flareclust.platform.filters",
+        "flareclust.provision": "flareclust.platform.provision",
     }
 )
 

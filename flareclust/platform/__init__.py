@@ -1,14 +1,16 @@
 """All that is NVFlare's: its processes and ours in them, jobs, kits, provisioning, POC, simulator, sessions."""
 
 __all__ = [
-    "admission",
     "controller",
+    "file_guard",
+    "filters",
     "job",
     "job_monitor",
     "log_streaming",
     "peers",
     "poc",
     "process_tree",
+    "provision",
     "provisioned",
     "receiver",
     "recipe",

@@ -27,8 +27,8 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.aggregators.placed import FILE as PLACED
+from flareclust.platform import file_guard
 from flareclust.platform.peers import guard_job, guard_server, guard_site
-from flareclust.privacy import file_guard
 from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem

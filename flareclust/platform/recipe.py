@@ -13,9 +13,9 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from flareclust._foundation.errors import UserError
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.platform import file_guard
 from flareclust.platform.job import build_job, installed_plugin
 from flareclust.platform.session import guard_downloads
-from flareclust.privacy import file_guard
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
 from flareclust.sites.kit import allow_classes

@@ -20,7 +20,7 @@ from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 from flareclust._foundation.certificates import certificate_problem
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import SharedChange
-from flareclust.privacy import file_guard
+from flareclust.platform import file_guard
 
 #: Where a kit says whose it is and where the server is.
 ADMIN_FILE = Path("startup") / "fed_admin.json"

@@ -41,7 +41,7 @@ def note_protection(kit: Path, problem: str | None) -> None:
 
     Args:
         kit: the folder.
-        problem: what `flareclust.privacy.file_guard.problem` has found.
+        problem: what `flareclust.platform.file_guard.problem` has found.
     """
     about = {
         "pid": os.getpid(),

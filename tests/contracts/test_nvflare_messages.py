@@ -15,8 +15,8 @@ from nvflare.fuel.utils.fobs.datum import Datum
 from nvflare.private.admin_defs import Message
 from nvflare.private.fed.client.admin import RequestProcessor
 
+from flareclust.platform import file_guard
 from flareclust.platform.peers import ANSWERED, SafeProcessor, asking_problem
-from flareclust.privacy import file_guard
 from tests.nvflare_messages import Answer, Row, found, written
 
 #: What ours do with a message, in the table's column `ours`.

@@ -43,7 +43,7 @@ def test_the_deployments_that_are_written_name_flows_and_take_their_parameters(c
 def test_the_project_that_is_written_is_one_of_nvflare_with_our_builder(command, tmp_path):
     from nvflare.lighter.provision import prepare_project
 
-    from flareclust.provision import SiteDefaults
+    from flareclust.platform.provision import SiteDefaults
 
     assert command("init", "consortium", str(tmp_path)).code == 0
     about = yaml.safe_load((tmp_path / "project.yml").read_text())

@@ -16,10 +16,10 @@ from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from flareclust.engines.options import JobOptions
+from flareclust.platform import file_guard
 from flareclust.platform.admission import ServerValidator, SiteDeployer, files_problem
+from flareclust.platform.filters import SiteTaskPolicy
 from flareclust.platform.job import build_job, export_job
-from flareclust.privacy import file_guard
-from flareclust.privacy.filters import SiteTaskPolicy
 from flareclust.protocol.registry import get
 from flareclust.sites.kit import allow_classes
 from flareclust.sites.permissions import Watch, rights_problem

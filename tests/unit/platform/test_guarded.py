@@ -6,7 +6,7 @@ import sys
 
 from flareclust.sites.running import PROTECTION, RELAY
 
-PROGRAM = "import sys; from flareclust.privacy import file_guard; print(sys.argv[1:], __name__, file_guard.problem())"
+PROGRAM = "import sys; from flareclust.platform import file_guard; print(sys.argv[1:], __name__, file_guard.problem())"
 
 
 def run(folder, *words):

@@ -21,11 +21,18 @@ from nvflare.app_common.job_launcher.client_process_launcher import ClientProces
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
 from nvflare.utils.process_utils import ProcessAdapter
 
-from flareclust import launcher
 from flareclust._foundation.errors import UserError
-from flareclust.launcher import NAMES, PREFIXES, PROXIES, ServerProcessLauncher, SiteProcessLauncher, _Handle, listed
-from flareclust.platform import admission
+from flareclust.platform import admission, launcher
 from flareclust.platform.admission import SiteDeployer
+from flareclust.platform.launcher import (
+    NAMES,
+    PREFIXES,
+    PROXIES,
+    ServerProcessLauncher,
+    SiteProcessLauncher,
+    _Handle,
+    listed,
+)
 from flareclust.sites.running import PROTECTION
 
 

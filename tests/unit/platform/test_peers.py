@@ -19,9 +19,9 @@ from nvflare.private.fed.client.admin import RequestProcessor
 from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-from flareclust.launcher import SiteProcessLauncher
 from flareclust.platform import peers
 from flareclust.platform.admission import ServerValidator, SiteDeployer
+from flareclust.platform.launcher import SiteProcessLauncher
 from flareclust.platform.peers import (
     ANSWERED,
     SafeProcessor,

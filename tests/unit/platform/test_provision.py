@@ -5,8 +5,8 @@ import json
 import pytest
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
+from flareclust.platform.provision import SiteDefaults
 from flareclust.privacy.policy import Policy
-from flareclust.provision import SiteDefaults
 from flareclust.sites.class_list import of_server, of_sites
 from flareclust.sites.kit import code_from
 from flareclust.sites.permissions import KitFiles

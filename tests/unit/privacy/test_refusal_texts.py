@@ -14,7 +14,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 
-from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.platform.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import algorithms
 from flareclust.protocol.task import REFUSED, ROUND, StepName

@@ -13,8 +13,8 @@ from nvflare.fuel.utils.fobs import lobs
 from nvflare.fuel.utils.fobs.datum import Datum
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
-from flareclust.privacy import file_guard
-from flareclust.privacy.file_guard import FileInMessage
+from flareclust.platform import file_guard
+from flareclust.platform.file_guard import FileInMessage
 
 SECRET = b"between the lines of a private key"
 
@@ -82,7 +82,7 @@ def test_honest_messages_stay_as_they_are():
 
 
 def test_a_process_that_is_not_guarded_says_so():
-    code = "from flareclust.privacy import file_guard; print(file_guard.problem())"
+    code = "from flareclust.platform import file_guard; print(file_guard.problem())"
     text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "(read, written, asked for)" in text
 

@@ -29,8 +29,8 @@ from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
+from flareclust.platform import file_guard
 from flareclust.platform.admission import SiteDeployer
-from flareclust.privacy import file_guard
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.

@@ -20,7 +20,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.private.privacy_manager import Scope
 
 from flareclust._foundation.errors import Refusal
-from flareclust.privacy import file_guard
+from flareclust.platform import file_guard
 from flareclust.privacy.enforcement import PolicyEnforcer, Request, reason
 from flareclust.privacy.job_folder import REQUEST_LOG_FILE, TRACEBACK_FILE, RequestLog, keep_traceback, run_dir
 from flareclust.privacy.policy import Policy
