@@ -6,6 +6,7 @@ __all__ = [
     "filters",
     "job",
     "job_monitor",
+    "kit",
     "log_streaming",
     "peers",
     "poc",

@@ -20,8 +20,8 @@ from nvflare.lighter.ctx import ProvisionContext
 from nvflare.lighter.entity import Project
 from nvflare.lighter.spec import Builder
 
+from flareclust.platform.kit import Settings, prepare_site
 from flareclust.privacy.policy import Policy
-from flareclust.sites.kit import Settings, prepare_site
 from flareclust.sites.policy_file import write_policy
 from flareclust.sites.running import guard_scripts
 

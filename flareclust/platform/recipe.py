@@ -15,10 +15,10 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.platform import file_guard
 from flareclust.platform.job import build_job, installed_plugin
+from flareclust.platform.kit import allow_classes
 from flareclust.platform.session import guard_downloads
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
-from flareclust.sites.kit import allow_classes
 
 
 class _ClusteringRecipe(Recipe):

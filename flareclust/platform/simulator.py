@@ -28,13 +28,13 @@ from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
 from flareclust.platform.controller import SIMULATED
 from flareclust.platform.job import build_job, export_job, installed_plugin
+from flareclust.platform.kit import allow_classes
 from flareclust.platform.scratch import scratch_folder
 from flareclust.platform.simulator_watch import LostSite, Watch, end_simulator, follow
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import Algorithm
 from flareclust.sites.config import write_config
-from flareclust.sites.kit import allow_classes
 from flareclust.sites.policy_file import write_policy
 
 #: The simulator's own limit.

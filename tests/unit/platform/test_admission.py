@@ -20,8 +20,8 @@ from flareclust.platform import file_guard
 from flareclust.platform.admission import ServerValidator, SiteDeployer, files_problem
 from flareclust.platform.filters import SiteTaskPolicy
 from flareclust.platform.job import build_job, export_job
+from flareclust.platform.kit import allow_classes
 from flareclust.protocol.registry import get
-from flareclust.sites.kit import allow_classes
 from flareclust.sites.permissions import Watch, rights_problem
 
 CONFIG = ["config/config_fed_client.json", "config/config_fed_server.json"]

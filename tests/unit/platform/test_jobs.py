@@ -17,10 +17,10 @@ from flareclust._foundation.version import __version__, fits
 from flareclust.engines.options import JobOptions
 from flareclust.nvflare_jobs import K, write_all
 from flareclust.platform.job import build_job, export_job
+from flareclust.platform.kit import allow_classes
 from flareclust.protocol.params import Parametrized
 from flareclust.protocol.registry import BUILT_IN, get
 from flareclust.sites.class_list import of_server, of_sites
-from flareclust.sites.kit import allow_classes
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
 KEPT = Path(flareclust.nvflare_jobs.__file__).resolve().parent

@@ -10,7 +10,8 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
-from flareclust.sites.kit import Settings, code_from, prepare_site, with_code, without_code
+from flareclust.platform.kit import Settings, prepare_site, with_code, without_code
+from flareclust.sites.kit import code_from
 from flareclust.sites.permissions import KitFiles
 from tests.unit.platform.provision_cases import SITES, allowed, component, resources, rights
 
