@@ -22,12 +22,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
-from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.aggregators.placed import FILE as PLACED
 from flareclust.platform import file_guard
+from flareclust.platform._private import AppDeployer
 from flareclust.platform.peers import guard_job, guard_server, guard_site
 from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem

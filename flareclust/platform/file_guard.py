@@ -11,10 +11,16 @@ from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
-from nvflare.fuel.utils.class_loader import get_class_name
-from nvflare.fuel.utils.fobs import Decomposer, fobs, lobs
-from nvflare.fuel.utils.fobs.datum import Datum, DatumManager, DatumType
-from nvflare.fuel.utils.fobs.decomposer import DataClassDecomposer
+from flareclust.platform._private import (
+    DataClassDecomposer,
+    Datum,
+    DatumManager,
+    DatumType,
+    Decomposer,
+    fobs,
+    get_class_name,
+    lobs,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
-from nvflare.private.privacy_manager import Scope
 
 from flareclust._foundation.errors import Refusal
 from flareclust.platform import file_guard
+from flareclust.platform._private import Scope
 from flareclust.privacy.enforcement import PolicyEnforcer, Request, reason
 from flareclust.privacy.job_folder import REQUEST_LOG_FILE, TRACEBACK_FILE, RequestLog, keep_traceback, run_dir
 from flareclust.privacy.policy import Policy

@@ -23,13 +23,13 @@ from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle, ProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
-from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
 from nvflare.utils.job_launcher_utils import add_custom_dir_to_path, get_credential_env
 from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust.platform import file_guard
+from flareclust.platform._private import PROCESS_EXIT_REASON
 from flareclust.platform.admission import SiteDeployer
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that

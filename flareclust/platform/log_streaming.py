@@ -14,12 +14,13 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.streaming import StreamContext
 from nvflare.apis.workspace import Workspace
-from nvflare.app_common.logging.job_log_receiver import _KEY_RECV_FILE, _KEY_RECV_PATH, JobLogReceiver
+from nvflare.app_common.logging.job_log_receiver import JobLogReceiver
 from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 from nvflare.app_common.streamers.log_streamer import KEY_FILE_NAME
 
 from flareclust._foundation.published import published
+from flareclust.platform._private import KEY_RECV_FILE, KEY_RECV_PATH
 from flareclust.platform.peers import job_problem
 
 #: What NVFlare's component puts into a job.
@@ -90,7 +91,7 @@ class LogReceiver(JobLogReceiver):
     def _check(self, stream_ctx: StreamContext, fl_ctx: FLContext) -> None:
         """Refuse a log whose names are none; take out what its sender put where this receiver keeps what it has opened."""
         if stream_ctx.get(_KEPT_BY) is not self:
-            for key in (_KEY_RECV_FILE, _KEY_RECV_PATH):
+            for key in (KEY_RECV_FILE, KEY_RECV_PATH):
                 stream_ctx.pop(key, None)
             stream_ctx[_KEPT_BY] = self
         site, job = self._get_trusted_stream_identity(fl_ctx)

@@ -15,28 +15,33 @@ from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames, WorkspaceConstants
 from nvflare.apis.fl_context import FLContext
-from nvflare.fuel.f3.cellnet.defs import (
+
+from flareclust.platform._private import (
+    FQCN,
+    TOPIC_STREAM_ABORT,
+    TOPIC_STREAM_REQUEST,
+    AdminMessage,
     CellChannel,
     CellChannelTopic,
+    CellIdentityResolver,
+    ClientEngine,
+    ClientRequestProcessors,
+    Endpoint,
+    FqcnInfo,
     MessageHeaderKey,
     MessagePropKey,
     MessageType,
-    ReturnCode,
+    RequestHeader,
+    RequestProcessor,
+    StreamHeaderKey,
+    SysCommandTopic,
+    TrainingTopic,
+    error_reply,
+    is_valid_admin_client_name,
 )
-from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
-from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
-from nvflare.fuel.f3.cellnet.utils import make_reply
-from nvflare.fuel.f3.endpoint import Endpoint
-from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
-from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
-from nvflare.private.admin_defs import Message as AdminMessage
-from nvflare.private.admin_defs import error_reply
-from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
-from nvflare.private.fed.client.admin import RequestProcessor
-from nvflare.private.fed.client.client_engine import ClientEngine
-from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
-from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
+from flareclust.platform._private import CellMessage as Message
+from flareclust.platform._private import CellReturnCode as ReturnCode
+from flareclust.platform._private import make_cell_reply as make_reply
 
 _log = logging.getLogger(__name__)
 

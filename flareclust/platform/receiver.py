@@ -23,22 +23,33 @@ from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ServerCommandNames
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
-from nvflare.fuel.f3.cellnet.cell import Adapter, Cell
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
-from nvflare.fuel.f3.cellnet.fqcn import FQCN
-from nvflare.fuel.f3.cellnet.utils import decode_payload
-from nvflare.fuel.f3.comm_config import DEFAULT_STREAMING_MAX_BLOB_SIZE, CommConfigurator
-from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.streaming.blob_streamer import BlobHandler
-from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, STREAM_ERROR_TOPIC, StreamHeaderKey
-from nvflare.fuel.f3.streaming.stream_types import BlobSizeError, StreamError, StreamFuture
-from nvflare.fuel.utils.fobs import FOBSContextKey, lobs
-from nvflare.fuel.utils.fobs.decomposers.via_downloader import contains_lazy_download_ref
-from nvflare.private.defs import CellChannel, CellMessageHeaderKeys
 from nvflare.widgets.fed_event import FED_EVENT_TOPIC
 
 from flareclust._foundation.errors import BadMessage
+from flareclust.platform._private import (
+    DEFAULT_STREAMING_MAX_BLOB_SIZE,
+    FQCN,
+    STREAM_CHANNEL,
+    STREAM_ERROR_TOPIC,
+    Adapter,
+    BlobHandler,
+    BlobSizeError,
+    Cell,
+    CellChannel,
+    CellMessageHeaderKeys,
+    CommConfigurator,
+    CoreCell,
+    FOBSContextKey,
+    MessageHeaderKey,
+    MessageType,
+    StreamError,
+    StreamFuture,
+    StreamHeaderKey,
+    contains_lazy_download_ref,
+    decode_payload,
+    lobs,
+)
+from flareclust.platform._private import CellMessage as Message
 from flareclust.platform.peers import dropping, requests_of
 from flareclust.protocol.task import REFUSED
 

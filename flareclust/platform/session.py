@@ -15,12 +15,12 @@ from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
 from nvflare.fuel.flare_api.flare_api import Session
-from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
 from flareclust._foundation.certificates import certificate_problem
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import SharedChange
 from flareclust.platform import file_guard
+from flareclust.platform._private import FileTransferModule
 
 #: Where a kit says whose it is and where the server is.
 ADMIN_FILE = Path("startup") / "fed_admin.json"

@@ -30,10 +30,15 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from nvflare.fuel.f3.mpm import MainProcessMonitor
-from nvflare.fuel.f3.streaming import stream_utils
-from nvflare.private.fed.app.simulator import simulator, simulator_runner, simulator_worker
-from nvflare.private.fed.client import client_runner
+
+from flareclust.platform._private import (
+    MainProcessMonitor,
+    client_runner,
+    simulator,
+    simulator_runner,
+    simulator_worker,
+    stream_utils,
+)
 
 #: Waits of NVFlare up to so many seconds are shortened. Longer ones are there for something that has failed.
 _SHORT = 1.0
