@@ -1,4 +1,4 @@
-"""The paths by which jobs, kits and project files name classes, where these are in other modules now (docs/adr/0033-published-paths.md).
+"""The paths by which jobs, kits and project files name classes, where these are in other modules now (docs/adr/0033-nvflare-in-one-package.md).
 
 A module of each path is in `sys.modules` from the first import of the package on, as `os.path` is. It is empty: what is asked
 of it is imported from its place then.

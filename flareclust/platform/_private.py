@@ -81,6 +81,22 @@ NAMES: Mapping[str, str] = MappingProxyType(
 )
 
 
+def optional(name: str, default: Any) -> Any:
+    """Return what a name stands for, or the default where NVFlare does not have it."""
+    try:
+        return __getattr__(name)
+    except ImportError:
+        return default
+
+
+def unprotected(what: str, why: object) -> str:
+    """Return that a process cannot do what protects it, in words that follow its name or that of its site."""
+    return (
+        f"cannot {what} ({why}): NVFlare {version('nvflare')} is not the version that this flareclust protects; install the "
+        "one that it requires, and start this process anew"
+    )
+
+
 def __getattr__(name: str) -> Any:
     if name not in NAMES:
         raise AttributeError(f"{__name__} has no {name}")

@@ -13,7 +13,9 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from nvflare.apis.app_deployer_spec import AppDeployerSpec
 from nvflare.apis.app_validation import AppValidator
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
@@ -26,13 +28,14 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.aggregators.placed import FILE as PLACED
-from flareclust.platform import file_guard
-from flareclust.platform._private import AppDeployer
-from flareclust.platform.peers import guard_job, guard_server, guard_site
+from flareclust.platform import file_guard, peers
+from flareclust.platform._private import optional, unprotected
+from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.permissions import Watch, rights_problem
+from flareclust.sites.policy_file import policy_of
 from flareclust.sites.running import note_protection
 
 _log = logging.getLogger(__name__)
@@ -45,6 +48,15 @@ _SIGNATURES = frozenset({NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE})
 _AT_SERVER = frozenset({f"config/{PLACED}"})
 
 _CUSTOM = "custom"
+
+#: What unpacks a job's files; where NVFlare has it elsewhere, no job is unpacked.
+_AppDeployer: Any = optional("AppDeployer", AppDeployerSpec)
+
+#: What relies on guards, as a refusal names it.
+_POLICY, _SUMS = "its policy", "the job's secure sums"
+
+#: What a process says of itself that has not been asked to guard itself.
+_NOT_STARTED = "NVFlare has not announced its start"
 
 #: What Python's zipfile raises for files that are damaged, encrypted, or packed in a way that it does not know.
 _UNPACKABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
@@ -90,13 +102,40 @@ def _kept_problem(local: Path, folder: Path) -> str | None:
     return None
 
 
-class SiteDeployer(FLComponent, AppDeployer):
+def _guard_problem(unguarded: str | None, relies: str | None) -> str | None:
+    """Return why a job may not run in a process that takes what others send; None, with a warning, for one that does not rely on it.
+
+    Args:
+        unguarded: why it does; None where it drops that.
+        relies: what of the site or of the job does.
+    """
+    problem = peers.problem() or unguarded
+    if problem is None or relies is not None:
+        return problem and f"{problem} ({relies})"
+    _log.warning("this process %s; the job runs, since no policy and no secure sums rely on it", problem)
+    return None
+
+
+def _policy_of(local: Path) -> str | None:
+    """Return what of a site relies on guards: its policy, also one that cannot be read."""
+    with suppress(UserError):
+        return None if policy_of(local) is None else _POLICY
+    return _POLICY
+
+
+def _sums_of(settings: Iterable[bytes]) -> str | None:
+    """Return what of a job does, by its settings: its secure sums."""
+    return _SUMS if any(SECURE_SUMS.encode() in text for text in settings) else None
+
+
+class SiteDeployer(FLComponent, _AppDeployer):
     """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
 
     def __init__(self) -> None:
         super().__init__()
         file_guard.install()  # before this process, or that of a job, has a connection
         self._watch = Watch()
+        self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
 
     def deploy(
         self,
@@ -113,9 +152,13 @@ class SiteDeployer(FLComponent, AppDeployer):
             with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
                 problem = _problem(local, names, self._watch) or packed_problem(packed)
+                settings = (packed.read(name) for name in FILES if name in packed.namelist())
+                problem = problem or _guard_problem(self._unguarded, _policy_of(local) or _sums_of(settings))
                 problem = problem or _kept_problem(local, Path(workspace.get_run_dir(job_id)))
         except _UNPACKABLE:
             return "the job's files cannot be unpacked"
+        if problem is None and _AppDeployer is AppDeployerSpec:
+            problem = unprotected("unpack the files of jobs", "no AppDeployer")
         if problem:
             _log.warning("job %s is not run: this site %s", job_id, problem)
             return problem
@@ -124,10 +167,17 @@ class SiteDeployer(FLComponent, AppDeployer):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
-            guard_site(fl_ctx)
+            self._unguarded = peers.guard_site(fl_ctx)
             note_protection(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace), file_guard.problem())
         elif event_type == EventType.ABOUT_TO_START_RUN:  # in the process of a job
-            guard_job(fl_ctx)
+            if (problem := peers.guard_job(fl_ctx)) is not None:
+                local, sums = (
+                    fl_ctx.get_workspace().get_site_config_dir(),
+                    fl_ctx.get_engine().get_component(SECURE_SUMS),
+                )
+                relies = _policy_of(Path(local)) or (None if sums is None else _SUMS)
+                if (refusal := _guard_problem(problem, relies)) is not None:
+                    self.system_panic(f"this site {refusal}", fl_ctx)
         elif event_type == EventType.AFTER_JOB_LAUNCH:
             meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
             self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), _local(fl_ctx))
@@ -144,12 +194,15 @@ class ServerValidator(FLComponent, AppValidator):
         # The server makes its workspace the current folder before it reads its configuration, and moves no more.
         self._local = Path(os.getcwd()) / "local"
         self._watch = Watch()
+        self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
 
     def validate(self, app_folder: str) -> tuple[str, dict[str, object]]:
         """Return why a job may not run, and nothing about it."""
         root = Path(app_folder)
         names = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if not path.is_dir()]
         problem = _problem(self._local, names, self._watch, at_server=True) or folder_problem(root)
+        settings = (root / name for name in FILES if (root / name).exists())
+        problem = problem or _guard_problem(self._unguarded, _sums_of(file.read_bytes() for file in settings))
         if problem:
             _log.warning("job %s is not run: the server %s", root.parent.name, problem)
             return f"the server {problem}", {}
@@ -158,7 +211,7 @@ class ServerValidator(FLComponent, AppValidator):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """When the server starts, say what it passes on; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
-            guard_server(fl_ctx)
+            self._unguarded = peers.guard_server(fl_ctx)
             note_protection(self._local.parent, file_guard.problem())
         elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
             resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})

@@ -33,6 +33,7 @@ from flareclust.features import result as partial
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
 from flareclust.platform import receiver
+from flareclust.platform.filters import UNBOUNDED
 from flareclust.protocol.outcome import Outcome, append_round, write
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND
@@ -110,10 +111,15 @@ class ClusteringController(Controller):
         self._waiting: list[str] = []
         self._lost: set[str] = set()
         self._task: NVFlareTask | None = None
+        self._unbounded: str | None = None
 
     def set_communicator(self, communicator: WFCommSpec) -> None:
         """Take the communicator; NVFlare 2.9.0 gives it `task_check_period` under a name that it does not read."""
         super().set_communicator(communicator)
+        if not hasattr(communicator, "_task_check_period"):
+            self.logger.warning(
+                "NVFlare looks at tasks in its own time, so that each round can take some tenths of a second more"
+            )
         communicator._task_check_period = self.task_check_period
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -127,8 +133,9 @@ class ClusteringController(Controller):
             return
         aggregator.read(Path(fl_ctx.get_workspace().get_app_config_dir(fl_ctx.get_job_id())))
         self._aggregator = aggregator
-        if not receiver.install(fl_ctx, self._open_task):
-            self.log_warning(fl_ctx, "NVFlare decodes the sites' replies itself; one that cannot be read ends the job")
+        self._unbounded = receiver.install(fl_ctx, self._open_task)
+        if self._unbounded is not None:
+            self.log_warning(fl_ctx, f"the server {self._unbounded}; a reply that cannot be read ends the job")
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Report how far the job is, and note which sites NVFlare has lost."""
@@ -195,6 +202,8 @@ class ClusteringController(Controller):
         """Return why this server cannot run the job, in words that follow its name; None where it can."""
         if self.needs is not None and not fits(self.needs, __version__):
             return f"has flareclust {__version__} where the job needs {shown_version(self.needs)}"
+        if self._unbounded is not None and self.secure_sums:
+            return f"{self._unbounded} (the job's secure sums)"
         workspace = fl_ctx.get_workspace()
         # A server whose kit names no validator has not looked; the settings in result.json are those of the lead, not resolved.
         if problem := folder_problem(Path(workspace.get_app_config_dir(fl_ctx.get_job_id())).parent):
@@ -263,9 +272,10 @@ class ClusteringController(Controller):
             client_task.result = None  # NVFlare keeps the task until the round ends; the arrays need not stay as long
 
         self._waiting = list(sites)
+        meta = {ROUND: round_, NEEDS: self.needs, **({UNBOUNDED: True} if self._unbounded else {})}
         task = NVFlareTask(
             name=step,
-            data=DXO(DataKind.WEIGHTS, data=dict(arrays), meta={ROUND: round_, NEEDS: self.needs}).to_shareable(),
+            data=DXO(DataKind.WEIGHTS, data=dict(arrays), meta=meta).to_shareable(),
             timeout=self.task_timeout,
             result_received_cb=receive,
         )

@@ -20,6 +20,7 @@ from flareclust.platform._private import (
     fobs,
     get_class_name,
     lobs,
+    unprotected,
 )
 
 _log = logging.getLogger(__name__)
@@ -57,10 +58,7 @@ def problem() -> str | None:
     """
     tries = {"read": _encode_a_file, "written": _decode_a_file, "asked for": _decode_a_datum}
     if open_ := [what for what, attempt in tries.items() if not _is_refused(attempt)]:
-        return (
-            f"cannot keep files out of messages ({', '.join(open_)}): NVFlare {version('nvflare')} is not the "
-            "version that this flareclust protects; install the one that it requires, and start this process anew"
-        )
+        return unprotected("keep files out of messages", ", ".join(open_))
     return None
 
 

@@ -29,6 +29,9 @@ from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP
 
 _log = logging.getLogger(__name__)
 
+#: In the meta of a task: its server takes replies as NVFlare does, without `flareclust.platform.receiver`.
+UNBOUNDED = "unbounded"
+
 _CODES = frozenset(value for name, value in vars(ReturnCode).items() if name.isupper() and value != ReturnCode.OK)
 
 
@@ -62,6 +65,11 @@ class SiteTaskPolicy(Filter):
         if (problem := file_guard.problem()) is not None:
             raise Refusal(f"{problem} (its policy)")
         dxo = _weights(shareable)
+        if dxo is not None and UNBOUNDED in dxo.meta:
+            raise Refusal(
+                "answers no server that does not keep replies within bounds; its operator installs the NVFlare there that its "
+                "flareclust requires (its policy)"
+            )
         if dxo is None or not set(dxo.meta) <= {ROUND, NEEDS}:
             raise Refusal("was sent a task that is none of flareclust's (its policy)")
         gate = PolicyEnforcer(self.policy, RequestLog(run_dir(fl_ctx) / REQUEST_LOG_FILE))

@@ -29,12 +29,15 @@ from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust.platform import file_guard
-from flareclust.platform._private import PROCESS_EXIT_REASON
+from flareclust.platform._private import optional
 from flareclust.platform.admission import SiteDeployer
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.
 NAMED_SECONDS = 12.0
+
+#: NVFlare's own codes, by which it distinguishes failures; where it has none, one that is not allowed counts as any other.
+_REASONS = optional("PROCESS_EXIT_REASON", {})
 
 #: What shells add to the number of the signal that ended a program.
 _SIGNALLED = 128
@@ -72,6 +75,10 @@ class ServerProcessLauncher(_Launcher, ServerProcessJobLauncher):
 class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
     """The process launcher of a site's `local/resources.json`."""
 
+    def __init__(self, environment: Sequence[str] = ()) -> None:
+        super().__init__(environment)
+        self._deployer = SiteDeployer()
+
     def handle(self, process: ProcessAdapter) -> ProcessHandle:
         """Return what NVFlare follows and ends the process by."""
         return _Handle(process_adapter=process)
@@ -80,11 +87,11 @@ class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
         """Guard the site's process, and give a site whose kit names no deployer the one that looks at jobs."""
         super().handle_event(event_type, fl_ctx)
         if event_type == EventType.SYSTEM_BOOTSTRAP:
-            SiteDeployer().handle_event(event_type, fl_ctx)
+            self._deployer.handle_event(event_type, fl_ctx)
         elif event_type == EventType.SYSTEM_START:
             engine = fl_ctx.get_engine()
             if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
-                engine.add_component(SystemComponents.APP_DEPLOYER, SiteDeployer())
+                engine.add_component(SystemComponents.APP_DEPLOYER, self._deployer)
 
 
 class _Handle(ProcessHandle):
@@ -112,7 +119,7 @@ class _Handle(ProcessHandle):
         code: int | None = self.adapter.poll()
         if code is None or code < 0 or _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
             return int(JobReturnCode.UNKNOWN)
-        return code if code in PROCESS_EXIT_REASON else int(super().poll())
+        return code if code in _REASONS else int(super().poll())
 
 
 #: What the system, Python, its libraries and this package read. None holds a secret by its meaning.

@@ -9,6 +9,7 @@ jobs and their administration need.
 import logging
 import re
 from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +27,7 @@ from flareclust.platform._private import (
     CellIdentityResolver,
     ClientEngine,
     ClientRequestProcessors,
+    CoreCell,
     Endpoint,
     FqcnInfo,
     MessageHeaderKey,
@@ -38,6 +40,7 @@ from flareclust.platform._private import (
     TrainingTopic,
     error_reply,
     is_valid_admin_client_name,
+    unprotected,
 )
 from flareclust.platform._private import CellMessage as Message
 from flareclust.platform._private import CellReturnCode as ReturnCode
@@ -83,6 +86,39 @@ _DEPLOYED = frozenset({WorkspaceConstants.JOB_META_FILE, "fl_app.txt"})
 
 #: Jobs have names of this form, and are in folders of that name in the kit.
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+#: What the guards change of NVFlare, and what they call.
+_CHANGED = (
+    (CoreCell, "add_incoming_filter"),
+    (CellIdentityResolver, "require_match"),
+    (ClientRequestProcessors, "request_processors"),
+)
+
+
+def unguarded(why: object) -> str:
+    """Return that a process takes what others send, in words that follow its name or that of its site."""
+    return unprotected("drop what others of the federation must not send", why)
+
+
+def problem() -> str | None:
+    """Return why no process can be guarded here, in words that follow its name; None where NVFlare has what the guards change."""
+    missing = [f"no {owner.__name__}.{name}" for owner, name in _CHANGED if not hasattr(owner, name)]
+    return unguarded(", ".join(missing)) if missing else None
+
+
+def _saying_why_not(guard: Callable[[FLContext], None]) -> Callable[[FLContext], str | None]:
+    """Return a guard that returns why it could not be set up, in words that follow the name of its process; None where it could."""
+
+    @wraps(guard)
+    def attempt(fl_ctx: FLContext) -> str | None:
+        try:
+            guard(fl_ctx)
+        except Exception as error:  # noqa: BLE001 - whatever of NVFlare is another thing now, the guard is not there
+            return unguarded(error)
+        return None
+
+    return attempt
 
 
 def job_problem(job: object) -> str | None:
@@ -154,6 +190,7 @@ def answering_problem(site: str, origin: str) -> str | None:
     return "is no cell of the server or of this site"
 
 
+@_saying_why_not
 def guard_server(fl_ctx: FLContext) -> None:
     """Have the server, in its parent process, drop what passes between sites, and between users and sites.
 
@@ -184,21 +221,23 @@ def _problem_at_server(name: str, message: Message) -> str | None:
     return wrong
 
 
+@_saying_why_not
 def guard_site(fl_ctx: FLContext) -> None:
     """Have a site, in its parent process, answer the server only, and no other requests than `ANSWERED`.
 
     To be called before NVFlare takes up its processors of requests, at `SYSTEM_BOOTSTRAP`.
     """
     engine = fl_ctx.get_engine()
-    if not isinstance(engine, ClientEngine):  # a simulated site has neither
-        return
     processors = ClientRequestProcessors.request_processors
+    if not isinstance(engine, ClientEngine) or not processors:
+        raise TypeError(f"{type(engine).__name__} with {len(processors)} processors of requests")
     if all(isinstance(processor, SafeProcessor) for processor in processors):
         return
-    processors[:] = [SafeProcessor(processor) for processor in processors]
     _answer_server_only(engine.get_cell(), engine.get_cell().get_fqcn(), auxiliary=_STREAMS)
+    processors[:] = [SafeProcessor(processor) for processor in processors]
 
 
+@_saying_why_not
 def guard_job(fl_ctx: FLContext) -> None:
     """Have a site, in the process of a job, answer the server and its own processes only."""
     cell = fl_ctx.get_engine().get_cell()

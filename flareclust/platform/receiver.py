@@ -48,6 +48,7 @@ from flareclust.platform._private import (
     contains_lazy_download_ref,
     decode_payload,
     lobs,
+    unprotected,
 )
 from flareclust.platform._private import CellMessage as Message
 from flareclust.platform.peers import dropping, requests_of
@@ -128,19 +129,28 @@ def _most_bytes() -> int:
     return MOST_BYTES if limit == DEFAULT_STREAMING_MAX_BLOB_SIZE else limit
 
 
-def install(fl_ctx: FLContext, open_task: _OpenTask) -> bool:
-    """Take in the replies of the running job; return whether that could be done."""
+def install(fl_ctx: FLContext, open_task: _OpenTask) -> str | None:
+    """Take in the replies of the running job; return why that could not be done, in words that follow the server's name."""
+    try:
+        _install(fl_ctx, open_task)
+    except Exception as error:  # noqa: BLE001 - whatever of NVFlare is another thing now, NVFlare's receiver is in place
+        return unprotected("keep the replies of sites within bounds", error)
+    return None
+
+
+def _install(fl_ctx: FLContext, open_task: _OpenTask) -> None:
     core = CoreCell.ALL_CELLS.get(FQCN.join([FQCN.ROOT_SERVER, fl_ctx.get_job_id()]))
     cell = None if core is None else core.get_fobs_context().get(FOBSContextKey.CELL)
     found = None if core is None else core.req_reg.find(*_REPLIES)
     if not isinstance(cell, Cell) or found is None:
-        return False
+        raise LookupError("the job's cell receives no replies")
     receiver = ReplyAdapter(cell, found.cb, fl_ctx, open_task)
     handler = BlobHandler(receiver.call)
+    if not hasattr(handler, "max_blob_size"):
+        raise AttributeError("no BlobHandler.max_blob_size")
     handler.max_blob_size = _most_bytes()
-    cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
     core.add_incoming_filter(channel="*", topic="*", cb=dropping(bypassing_problem))
-    return True
+    cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
 
 
 def bypassing_problem(message: Message) -> str | None:

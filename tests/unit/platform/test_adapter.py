@@ -89,7 +89,7 @@ def run_adapter(
 
     monkeypatch.setattr(controller, "broadcast_and_wait", broadcast)
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: pytest.fail(reason))
-    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: True)
+    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: None)
     controller.start_controller(context)
     controller.control_flow(Signal(), context)
     outcome, _ = outcome_files.read(Path(engine.get_workspace().get_result_root(JOB)))

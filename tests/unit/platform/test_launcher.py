@@ -100,7 +100,7 @@ def test_a_process_that_nvflare_ends_is_not_waited_for(monkeypatch):
 def test_a_site_whose_kit_names_no_deployer_gets_the_one_that_looks_at_jobs(monkeypatch, tmp_path):
     monkeypatch.setattr(ClientProcessJobLauncher, "handle_event", lambda *_: None)
     guarded, parts = [], {}
-    monkeypatch.setattr(admission, "guard_site", guarded.append)
+    monkeypatch.setattr(admission.peers, "guard_site", guarded.append)
     engine = SimpleNamespace(get_component=parts.get, add_component=parts.__setitem__)
     about = SimpleNamespace(workspace=str(tmp_path))
     started = SimpleNamespace(get_engine=lambda: engine, get_prop=lambda key: about)

@@ -57,7 +57,7 @@ def run(server: Path, job: str, monkeypatch, *, stop=None, params=PARAMS, **sett
     workflow = ClusteringController("lloyd", params or None, **settings)
     monkeypatch.setattr(workflow, "broadcast_and_wait", broadcast)
     monkeypatch.setattr(workflow, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
-    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: True)
+    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: None)
     workflow.start_controller(context)
     workflow.control_flow(Signal(), context)
     return reasons
