@@ -190,6 +190,23 @@ class OwnNames(simulator_runner.SimulatorClientRunner):
             process.kill()
 
 
+#: What is called or replaced here of NVFlare's modules and of its class.
+_USED = (
+    (simulator, ("define_simulator_parser", "run_simulator")),
+    (simulator_runner, ("subprocess", "time")),
+    (simulator_runner.SimulatorClientRunner, ("_cleanup_process",)),
+    (simulator_worker, ("main", "parse_arguments", "time")),
+    (client_runner, ("time",)),
+    (stream_utils, ("MILLION", "sid_base")),
+    (MainProcessMonitor, ("run",)),
+)
+
+
+def missing() -> str | None:
+    """Return what NVFlare does not have of that, or None."""
+    return next((f"{of.__name__}.{name}" for of, names in _USED for name in names if not hasattr(of, name)), None)
+
+
 def _main() -> int:
     """Run the simulator with the arguments of the command line; return its exit code."""
     parser = ArgumentParser()

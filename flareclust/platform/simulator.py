@@ -11,6 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,9 @@ _TURNS_PER_CORE = 6
 #: A site lost twice in a row was seen with ten sites on two busy cores; the last attempt waits for it until its task times out.
 _ATTEMPTS = 4
 
+
+#: What starts the simulator: ours, and what of NVFlare it stands for.
+_OURS, _NVFLARES = "flareclust.platform.simulated", "nvflare.private.fed.app.simulator.simulator"
 
 #: The array with the ids in the files of simulated sites.
 _IDS = "flareclust_ids"
@@ -157,11 +163,29 @@ def threads_for(m: int) -> int:
     return m if m <= _SITES_AT_ONCE_PER_CORE * cores else _TURNS_PER_CORE * cores
 
 
+@cache
+def _starts_by_itself() -> bool:
+    """Return whether NVFlare starts its simulator without us, since it lacks what our start changes; the warning is given once."""
+    try:
+        missing = import_module(_OURS).missing()
+    except (ImportError, AttributeError) as error:
+        missing = str(error)
+    if missing is not None:
+        log.warning(
+            "the simulator starts as NVFlare does it, whose version %s lacks what a faster start changes (%s): jobs take seconds "
+            "longer, and on a busy machine a site can get the name and the rows of another one",
+            version("nvflare"),
+            missing,
+        )
+    return missing is not None
+
+
 def _simulate(scratch: Path, algorithm: Algorithm, sites: list[str], watch: Watch) -> None:
     workspace = scratch / "workspace"
-    command = [sys.executable, "-m", "flareclust.platform.simulated", str(scratch / "job")]
+    command = [sys.executable, "-m", _NVFLARES if _starts_by_itself() else _OURS, str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
-    command += ["--executor", str(algorithm.executor), "--aggregator", algorithm.aggregator]
+    if _OURS in command:
+        command += ["--executor", str(algorithm.executor), "--aggregator", algorithm.aggregator]
     with (scratch / "console.txt").open("wb") as console, scratch_folder() as temporary:
         process = None
         try:

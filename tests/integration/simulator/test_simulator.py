@@ -79,6 +79,15 @@ def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
 
 
 @pytest.mark.slow
+def test_nvflares_own_start_gives_the_same_result(monkeypatch, tmp_path):
+    monkeypatch.setattr(simulator, "_starts_by_itself", lambda: True)
+    algorithm = get("feca")
+    sites, params = case_of(algorithm)
+    check_same(algorithm, run_simulator(algorithm, params, sites, OPTIONS, tmp_path))
+    assert not processes_of(str(tmp_path)), "the simulator left processes"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [PRIVATE[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in PRIVATE[1:])],

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from flareclust.platform import simulated
+from flareclust.platform import simulated, simulator
 from flareclust.platform.simulated import shorten_waits
 from tests.patience import PATIENCE
 
@@ -130,6 +130,35 @@ def test_short_waits_are_shortened_and_long_ones_are_not(monkeypatch):
         module.time.sleep(seconds)
     assert waited == [0.05, 0.1, 0.1, 5.0]
     assert module.time.time is time.time
+
+
+@pytest.fixture
+def chosen(caplog):
+    """How a simulator is started here; what was found out before is forgotten before and afterwards."""
+    simulator._starts_by_itself.cache_clear()
+    yield simulator._starts_by_itself
+    simulator._starts_by_itself.cache_clear()
+
+
+@pytest.mark.parametrize(("of", "name"), [(of, name) for of, names in simulated._USED for name in names])
+def test_where_nvflare_lacks_what_is_changed_it_starts_by_itself_with_one_warning(
+    of, name, monkeypatch, chosen, caplog
+):
+    assert not chosen()
+    assert not caplog.records
+    chosen.cache_clear()
+    monkeypatch.delattr(of, name)
+    assert chosen()
+    assert chosen()
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert f".{name})" in warning
+
+
+def test_also_where_the_class_is_missing_that_ours_extends(monkeypatch, chosen, caplog):
+    monkeypatch.delitem(sys.modules, simulated.__name__)
+    monkeypatch.delattr(simulated.simulator_runner, "SimulatorClientRunner")
+    assert chosen()
+    assert "has no attribute 'SimulatorClientRunner'" in caplog.text
 
 
 def test_the_modules_of_nvflare_use_nothing_else_of_what_is_replaced():
