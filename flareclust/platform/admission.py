@@ -27,7 +27,6 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
-from flareclust.aggregators.placed import FILE as PLACED
 from flareclust.platform import file_guard, peers
 from flareclust.platform._private import optional, unprotected
 from flareclust.privacy.job_sums import SECURE_SUMS
@@ -45,7 +44,7 @@ _FILES = frozenset(FILES)
 _SIGNATURES = frozenset({NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE})
 
 #: What the job that places late sites brings to the server: arrays, read without pickle.
-_AT_SERVER = frozenset({f"config/{PLACED}"})
+_AT_SERVER = frozenset({"config/placed.npz"})
 
 _CUSTOM = "custom"
 

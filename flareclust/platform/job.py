@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from nvflare.job_config.api import FedJob
 
@@ -12,15 +13,17 @@ import flareclust
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.profiles import profiling_steps
 from flareclust.platform.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.protocol.task import StepName
 from flareclust.sites.job_settings import braced
+
+if TYPE_CHECKING:
+    from flareclust.aggregators.base import ClusteringAggregator
+    from flareclust.executors.base import ClusteringExecutor
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 _TASK_REQUEST_INTERVAL = 0.1
@@ -40,7 +43,7 @@ def build_job(
     *,
     job_name: str | None = None,
     packaged: bool = True,
-    sides: tuple[ClusteringExecutor, ClusteringAggregator] | None = None,
+    sides: "tuple[ClusteringExecutor, ClusteringAggregator] | None" = None,
     about: Mapping[str, object] | None = None,
     resume: str | None = None,
     sites: Sequence[str] | None = None,
@@ -95,7 +98,7 @@ def build_job(
     return job
 
 
-def _steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
+def _steps_of(executor: "ClusteringExecutor", *, secure: bool) -> list[str]:
     """Return what a job asks the sites for, beside the placing of late rows: the names of its NVFlare tasks."""
     own = executor.own_steps()
     if not secure:
@@ -116,7 +119,7 @@ def _top_package(name: str) -> str:
     return get(name).aggregator.partition(".")[0]
 
 
-def _add_server(job: FedJob, controller: ClusteringController, aggregator: ClusteringAggregator) -> None:
+def _add_server(job: FedJob, controller: ClusteringController, aggregator: "ClusteringAggregator") -> None:
     """Give a job its server's side."""
     job.to_server(controller)
     job.to_server(aggregator, id=controller.aggregator_id)

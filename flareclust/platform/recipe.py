@@ -5,6 +5,7 @@ A module of its own because importing `nvflare.recipe` takes `--export` out of t
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nvflare.job_config.api import FedJob
 from nvflare.recipe.sim_env import SimEnv
@@ -12,13 +13,15 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.platform import file_guard
 from flareclust.platform.job import build_job, installed_plugin
 from flareclust.platform.kit import allow_classes
 from flareclust.platform.session import guard_downloads
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
+
+if TYPE_CHECKING:
+    from flareclust.executors.base import ClusteringExecutor
 
 
 class _ClusteringRecipe(Recipe):
@@ -33,7 +36,7 @@ class _ClusteringRecipe(Recipe):
     """
 
     def __init__(
-        self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None, plugins: Sequence[str] = ()
+        self, job: FedJob, executor: "type[ClusteringExecutor]", rows: str | None = None, plugins: Sequence[str] = ()
     ) -> None:
         super().__init__(job)
         guard_downloads()

@@ -15,6 +15,7 @@ from nvflare.apis.workspace import Workspace
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
+from flareclust.aggregators.placed import FILE
 from flareclust.engines.options import JobOptions
 from flareclust.platform import file_guard
 from flareclust.platform.admission import ServerValidator, SiteDeployer, files_problem
@@ -53,7 +54,7 @@ def test_any_other_file_is_refused_by_its_name(name):
 
 
 def test_arrays_of_a_finished_federation_go_to_the_server_alone():
-    assert files_problem([*CONFIG, "config/placed.npz"], at_server=True) is None
+    assert files_problem([*CONFIG, f"config/{FILE}"], at_server=True) is None
     assert files_problem([*CONFIG, "config/other.npz"], at_server=True) is not None
 
 
