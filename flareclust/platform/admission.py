@@ -29,12 +29,12 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.platform import file_guard, peers
 from flareclust.platform._private import optional, unprotected
+from flareclust.platform.filters import policy_of_site
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.sites.config import read_config
 from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.permissions import Watch, rights_problem
-from flareclust.sites.policy_file import policy_of
 from flareclust.sites.running import note_protection
 
 _log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ _CUSTOM = "custom"
 #: What unpacks a job's files; where NVFlare has it elsewhere, no job is unpacked.
 _AppDeployer: Any = optional("AppDeployer", AppDeployerSpec)
 
-#: What relies on guards, as a refusal names it.
-_POLICY, _SUMS = "its policy", "the job's secure sums"
+#: What of a job relies on guards, as a refusal names it.
+_SUMS = "the job's secure sums"
 
 #: What a process says of itself that has not been asked to guard itself.
 _NOT_STARTED = "NVFlare has not announced its start"
@@ -111,19 +111,12 @@ def _guard_problem(unguarded: str | None, relies: str | None) -> str | None:
     problem = peers.problem() or unguarded
     if problem is None or relies is not None:
         return problem and f"{problem} ({relies})"
-    _log.warning("this process %s; the job runs, since no policy and no secure sums rely on it", problem)
+    _log.warning("this process %s; the job runs, since nothing of it relies on that", problem)
     return None
 
 
-def _policy_of(local: Path) -> str | None:
-    """Return what of a site relies on guards: its policy, also one that cannot be read."""
-    with suppress(UserError):
-        return None if policy_of(local) is None else _POLICY
-    return _POLICY
-
-
 def _sums_of(settings: Iterable[bytes]) -> str | None:
-    """Return what of a job does, by its settings: its secure sums."""
+    """Return what of a job relies on guards, by its settings: its secure sums."""
     return _SUMS if any(SECURE_SUMS.encode() in text for text in settings) else None
 
 
@@ -152,7 +145,7 @@ class SiteDeployer(FLComponent, _AppDeployer):
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
                 problem = _problem(local, names, self._watch) or packed_problem(packed)
                 settings = (packed.read(name) for name in FILES if name in packed.namelist())
-                problem = problem or _guard_problem(self._unguarded, _policy_of(local) or _sums_of(settings))
+                problem = problem or _guard_problem(self._unguarded, policy_of_site(local) or _sums_of(settings))
                 problem = problem or _kept_problem(local, Path(workspace.get_run_dir(job_id)))
         except _UNPACKABLE:
             return "the job's files cannot be unpacked"
@@ -174,7 +167,7 @@ class SiteDeployer(FLComponent, _AppDeployer):
                     fl_ctx.get_workspace().get_site_config_dir(),
                     fl_ctx.get_engine().get_component(SECURE_SUMS),
                 )
-                relies = _policy_of(Path(local)) or (None if sums is None else _SUMS)
+                relies = policy_of_site(Path(local)) or (None if sums is None else _SUMS)
                 if (refusal := _guard_problem(problem, relies)) is not None:
                     self.system_panic(f"this site {refusal}", fl_ctx)
         elif event_type == EventType.AFTER_JOB_LAUNCH:

@@ -8,6 +8,7 @@ executor's, without values.
 
 import logging
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -18,7 +19,7 @@ from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from flareclust._foundation.errors import Refusal
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust.platform import file_guard
 from flareclust.platform._private import Scope
 from flareclust.privacy.enforcement import PolicyEnforcer, Request, reason
@@ -26,6 +27,7 @@ from flareclust.privacy.job_folder import REQUEST_LOG_FILE, TRACEBACK_FILE, Requ
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import MADE_UNDER, QUESTION
 from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP
+from flareclust.sites.policy_file import policy_of
 
 _log = logging.getLogger(__name__)
 
@@ -144,6 +146,13 @@ class EveryScope(FLComponent):
             fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
         ):
             fl_ctx.set_prop(FLContextKey.SCOPE_OBJECT, self._scope, private=True, sticky=True)
+
+
+def policy_of_site(local: Path) -> str | None:
+    """Return what of the site with this folder relies on guards of its processes: its policy, also one that cannot be read."""
+    with suppress(UserError):
+        return None if policy_of(local) is None else "its policy"
+    return "its policy"
 
 
 def _has_ours(scope: Scope | None) -> bool:

@@ -10,7 +10,7 @@ Code in a job is loaded whatever the list of allowed classes says, so that the l
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,7 @@ from nvflare.security.security import COMMAND_CATEGORIES
 
 from flareclust._foundation.errors import UserError
 from flareclust.sites import class_list as classes
-from flareclust.sites.class_list import CLASSES
-from flareclust.sites.kit import (
-    ALL_RIGHTS,
-    CODE,
-    LAUNCHERS,
-    RESOURCES,
-    RIGHTS,
-    code_from,
-    grants,
-    objects_in,
-    plain,
-    read_json,
-    resources_of,
-    right_of,
-    rights_of,
-    write_json,
-)
+from flareclust.sites import kit
 
 #: Where NVFlare's provisioning puts the server's jobs, unasked.
 _SHARED = "/tmp/nvflare/"
@@ -84,11 +68,11 @@ def allow_classes(local: Path, plugins: Sequence[str] = ()) -> Path:
         plugins: algorithms of other packages whose classes are listed, too.
     """
     local.mkdir(parents=True, exist_ok=True)
-    file = resources_of(local)
-    resources = read_json(file) if file.exists() else {"format_version": 2, CLASSES: []}
+    file = kit.resources_of(local)
+    resources = kit.read_json(file) if file.exists() else {"format_version": 2, classes.CLASSES: []}
     wanted = (*classes.of_sites(), *classes.of_server())
     if [*_allow(resources, file, wanted, Settings(plugins=tuple(plugins)))] or not file.exists():
-        write_json(file, resources)
+        kit.write_json(file, resources)
     return file
 
 
@@ -103,34 +87,35 @@ def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, l
         UserError: there is no such file, or one is not what NVFlare's provisioning makes; nothing was changed.
     """
     settings = settings or Settings()
-    file = resources_of(local)
+    file = kit.resources_of(local)
     if not file.exists():
-        raise UserError(f"{local} has neither {RESOURCES} nor {RESOURCES}.default; is it the local/ of a kit?")
-    resources = read_json(file)
+        raise UserError(f"{local} has neither {kit.RESOURCES} nor {kit.RESOURCES}.default; is it the local/ of a kit?")
+    resources = kit.read_json(file)
     wanted = classes.of_server() if "servers" in resources else classes.of_sites()
     changes = [*_allow(resources, file, wanted, settings)]
     changes += _at_server(resources, settings, file) if "servers" in resources else _at_site(resources, settings, file)
-    rights, permitted = rights_of(local), [*_permit(local, settings)]
+    rights, permitted = kit.rights_of(local), [*_permit(local, settings)]
     if changes:
-        write_json(file, resources)
+        kit.write_json(file, resources)
     for text, changed in permitted:
-        write_json(rights, changed)
+        kit.write_json(rights, changed)
         changes.append(text)
     return file, changes
 
 
 def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what changes in the kit's rights, where they are not the operator's own, and all of the file after it."""
-    file = rights_of(local)
-    if settings.byoc is None or file.name == RIGHTS or not file.exists():
+    file = kit.rights_of(local)
+    if settings.byoc is None or file.name == kit.RIGHTS or not file.exists():
         return
-    found = read_json(file)
+    found = kit.read_json(file)
     permissions = found.get("permissions")
     if not isinstance(permissions, dict):
         raise UserError(f"{file}: expected an object as permissions, as NVFlare's provisioning makes it")
-    before = code_from(permissions)
-    wanted = with_code(permissions) if settings.byoc else without_code(permissions) if before else permissions
-    after = code_from(wanted)
+    before = kit.code_from(permissions)
+    change = kit.with_code if settings.byoc else kit.without_code if before else None
+    wanted = permissions if change is None else change(permissions, _all_rights())
+    after = kit.code_from(wanted)
     if after != before:
         listed = ", ".join(f"{role} ({right})" for role, right in (after or before).items())
         text = f"byoc: code in jobs from {listed}" if after else f"byoc: no code in jobs, from {listed} until now"
@@ -138,18 +123,18 @@ def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, An
 
 
 def _allow(resources: dict[str, Any], file: Path, wanted: Sequence[str], settings: Settings) -> Iterator[str]:
-    before = resources.get(CLASSES, list(DEFAULT_CLASS_ALLOW_LIST))
+    before = resources.get(classes.CLASSES, list(DEFAULT_CLASS_ALLOW_LIST))
     if not isinstance(before, list) or not all(isinstance(entry, str) for entry in before):
-        raise UserError(f"{file}: expected a list of names as {CLASSES}")
+        raise UserError(f"{file}: expected a list of names as {classes.CLASSES}")
     plugins = classes.of_plugins(settings.plugins)
     after, lines = listed(before, wanted, nvflare=settings.nvflare_classes, plugins=plugins)
-    resources[CLASSES] = after
+    resources[classes.CLASSES] = after
     yield from [*lines, *classes.enforced(resources)]
 
 
 def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
     wanted, found = settings.allow_log_streaming, resources.get("allow_log_streaming", True)
-    chosen = wanted is False and file.name == RESOURCES and "allow_log_streaming" in resources
+    chosen = wanted is False and file.name == kit.RESOURCES and "allow_log_streaming" in resources
     if wanted is not None and found is not wanted and not chosen:
         resources["allow_log_streaming"] = wanted
         yield f"allow_log_streaming: {json.dumps(wanted)}" + ("" if wanted else ", the site's error texts stay there")
@@ -164,7 +149,7 @@ def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Itera
 
 
 def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
-    for server in objects_in(resources["servers"], "servers", file):
+    for server in kit.objects_in(resources["servers"], "servers", file):
         if server.get("heart_beat_timeout", _NVFLARE_HEART_BEAT) == _NVFLARE_HEART_BEAT != settings.heart_beat_timeout:
             server["heart_beat_timeout"] = settings.heart_beat_timeout
             yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
@@ -184,7 +169,7 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
 
 def _launch_jobs(resources: dict[str, Any], file: Path) -> Iterator[str]:
     for component in _components(resources, file):
-        if ours := LAUNCHERS.get(str(component.get("path"))):
+        if ours := kit.LAUNCHERS.get(str(component.get("path"))):
             component["path"] = ours
             killed = "" if "servers" in resources else ", and one that is killed does not end the job of all sites"
             yield f"process_launcher: the processes of jobs get listed environment variables only{killed}"
@@ -207,7 +192,7 @@ def _store_inside(resources: dict[str, Any], file: Path) -> Iterator[str]:
 
 
 def _components(resources: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    return objects_in(resources.get("components", []), "components", file)
+    return kit.objects_in(resources.get("components", []), "components", file)
 
 
 def listed(
@@ -229,47 +214,20 @@ def listed(
     ]
     after = [*own, *(entry for entry in DEFAULT_CLASS_ALLOW_LIST if nvflare and entry not in own)]
     after += [*wanted, *(entry for entry in plugins if entry not in own)]
-    lines = [f"{CLASSES}: took out {entry!r}, with which jobs call every function of flareclust" for entry in too_wide]
+    lines = [
+        f"{classes.CLASSES}: took out {entry!r}, with which jobs call every function of flareclust"
+        for entry in too_wide
+    ]
     if missing := set(wanted) - set(before):
-        lines.append(f"{CLASSES}: added {len(missing)} classes of flareclust")
+        lines.append(f"{classes.CLASSES}: added {len(missing)} classes of flareclust")
     if dropped := [entry for entry in before if entry in ours and entry not in wanted]:
-        lines.append(f"{CLASSES}: took out {len(dropped)} classes of flareclust that no job needs here")
+        lines.append(f"{classes.CLASSES}: took out {len(dropped)} classes of flareclust that no job needs here")
     if whole and not nvflare:
-        lines.append(f"{CLASSES}: took out {len(defaults)} classes of NVFlare; --nvflare-classes keeps them")
+        lines.append(f"{classes.CLASSES}: took out {len(defaults)} classes of NVFlare; --nvflare-classes keeps them")
     if nvflare and (more := defaults - set(before)):
-        lines.append(f"{CLASSES}: added {len(more)} classes of NVFlare")
-    lines += [f"{CLASSES}: added {entry!r}" for entry in plugins if entry not in before]
+        lines.append(f"{classes.CLASSES}: added {len(more)} classes of NVFlare")
+    lines += [f"{classes.CLASSES}: added {entry!r}" for entry in plugins if entry not in before]
     return after, lines
-
-
-#: The right of those who submit jobs.
-_SUBMIT = "submit_job"
-
-
-def without_code(permissions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the permissions with `byoc` refused to every role, and all other rights as they were."""
-    return {role: _replaced(rights, "none") for role, rights in permissions.items()}
-
-
-def with_code(permissions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the permissions with `byoc` for all who may submit jobs; roles that have the right keep it as it is."""
-    changed = dict(permissions)
-    for role, rights in permissions.items():
-        submits = right_of(rights, _SUBMIT)
-        if grants(submits) and not grants(right_of(rights, CODE)):
-            changed[role] = _replaced(rights, submits)
-    return changed
-
-
-def _replaced(rights: object, expression: object) -> object:
-    """Return a role's rights with another expression for `byoc`."""
-    named = rights if isinstance(rights, Mapping) else {ALL_RIGHTS: rights}
-    named = {plain(right): one for right, one in named.items()}
-    if ALL_RIGHTS not in named:
-        return {**named, CODE: expression}
-    if not grants(named[ALL_RIGHTS]):
-        return rights
-    return {**dict.fromkeys(_all_rights(), named[ALL_RIGHTS]), CODE: expression}
 
 
 def _all_rights() -> list[str]:

@@ -4,7 +4,7 @@ import os
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 #: Where a real site keeps it, in the job's folder; every line has a step and a round.
 REQUEST_LOG_FILE = "flareclust_asked.txt"
@@ -44,22 +44,12 @@ class RequestLog:
             os.fsync(out.fileno())
 
 
-class JobContext(Protocol):
-    """What NVFlare's context says of a job."""
-
-    def get_workspace(self) -> Any:
-        """Return the workspace of the site."""
-
-    def get_job_id(self) -> str:
-        """Return the id of the job."""
-
-
-def run_dir(fl_ctx: JobContext) -> Path:
-    """Return the folder of the job at this site."""
+def run_dir(fl_ctx: Any) -> Path:
+    """Return the folder at this site of the job that NVFlare's context is of."""
     return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
 
 
-def keep_traceback(fl_ctx: JobContext, error: Exception) -> None:
+def keep_traceback(fl_ctx: Any, error: Exception) -> None:
     """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
     with suppress(OSError):
         path = run_dir(fl_ctx) / TRACEBACK_FILE

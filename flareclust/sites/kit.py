@@ -4,7 +4,7 @@ NVFlare reads `resources.json` and, only where that is absent, `resources.json.d
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,35 +97,65 @@ def write_json(file: Path, resources: dict[str, Any], mode: int = 0o644) -> None
 
 
 #: The right of those whose jobs may bring code of their own.
-CODE = "byoc"
+_CODE = "byoc"
+_SUBMIT = "submit_job"
 #: Stands for all rights of a role, and goes before those that are named beside it.
-ALL_RIGHTS = "*"
+_ALL = "*"
 _NOBODY = ("none", "no")
 
 
 def code_from(permissions: Mapping[str, Any]) -> dict[str, str]:
     """Return the roles whose jobs may bring code, with NVFlare's expression for which of their users."""
-    granted = {role: right_of(rights, CODE) for role, rights in permissions.items()}
-    return {role: _text(right) for role, right in granted.items() if grants(right)}
+    granted = {role: _granted(rights, _CODE) for role, rights in permissions.items()}
+    return {role: _text(right) for role, right in granted.items() if _grants(right)}
 
 
-def right_of(rights: object, right: str) -> object:
-    """Return NVFlare's expression for which users of a role have a right."""
+def without_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """Return the permissions with `byoc` refused to every role, and all other rights as they were.
+
+    Args:
+        permissions: of a kit.
+        known: all rights that NVFlare knows: one expression for a whole role cannot have an exception.
+    """
+    return {role: _replaced(rights, "none", known) for role, rights in permissions.items()}
+
+
+def with_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """Return the permissions with `byoc` for all who may submit jobs; roles that have the right keep it as it is."""
+    changed = dict(permissions)
+    for role, rights in permissions.items():
+        submits = _granted(rights, _SUBMIT)
+        if _grants(submits) and not _grants(_granted(rights, _CODE)):
+            changed[role] = _replaced(rights, submits, known)
+    return changed
+
+
+def _replaced(rights: object, expression: object, known: Sequence[str]) -> object:
+    """Return a role's rights with another expression for `byoc`."""
+    named = rights if isinstance(rights, Mapping) else {_ALL: rights}
+    named = {_plain(right): one for right, one in named.items()}
+    if _ALL not in named:
+        return {**named, _CODE: expression}
+    if not _grants(named[_ALL]):
+        return rights
+    return {**dict.fromkeys(known, named[_ALL]), _CODE: expression}
+
+
+def _granted(rights: object, right: str) -> object:
     if not isinstance(rights, Mapping):
         return rights
-    named = {plain(name): one for name, one in rights.items()}
-    return named.get(ALL_RIGHTS, named.get(right, "none"))
+    named = {_plain(name): one for name, one in rights.items()}
+    return named.get(_ALL, named.get(right, "none"))
 
 
-def grants(expression: object) -> bool:
-    """Return whether an expression gives the right to anybody."""
-    return any(plain(one) not in _NOBODY for one in (expression if isinstance(expression, list) else [expression]))
+def _grants(expression: object) -> bool:
+    return any(_plain(one) not in _NOBODY for one in (expression if isinstance(expression, list) else [expression]))
 
 
 def _text(expression: object) -> str:
     return ", ".join(str(one) for one in expression) if isinstance(expression, list) else str(expression)
 
 
-def plain(word: object) -> str:
+def _plain(word: object) -> str:
     """Return a word as NVFlare compares it."""
     return " ".join(str(word).lower().split())

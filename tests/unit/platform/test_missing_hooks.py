@@ -26,7 +26,7 @@ from flareclust.platform._private import (
 )
 from flareclust.platform.admission import ServerValidator, SiteDeployer
 from flareclust.platform.controller import ClusteringController
-from flareclust.platform.filters import UNBOUNDED, SiteTaskPolicy
+from flareclust.platform.filters import UNBOUNDED, SiteTaskPolicy, policy_of_site
 from flareclust.platform.kit import allow_classes
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.policy import Policy
@@ -159,7 +159,7 @@ def test_a_process_whose_start_was_not_announced_is_not_guarded(component, kit):
 
 def test_a_policy_that_cannot_be_read_is_one(kit):
     (kit / "local" / "privacy.json").write_text("[")
-    assert admission._policy_of(kit / "local") == "its policy"
+    assert policy_of_site(kit / "local") == "its policy"
 
 
 @pytest.mark.parametrize(("relies", "stopped"), [("policy", True), ("sums", True), (None, False)])

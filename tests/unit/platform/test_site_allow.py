@@ -10,8 +10,8 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
-from flareclust.platform.kit import Settings, prepare_site, with_code, without_code
-from flareclust.sites.kit import code_from
+from flareclust.platform.kit import Settings, _all_rights, prepare_site
+from flareclust.sites.kit import code_from, with_code, without_code
 from flareclust.sites.permissions import KitFiles
 from tests.unit.platform.provision_cases import SITES, allowed, component, resources, rights
 
@@ -76,7 +76,7 @@ def test_a_sites_own_rights_are_kept_and_reported(plain, capsys):
 def test_rights_in_other_words_are_understood_as_nvflare_does(given, code, closed):
     """One expression for all, beside which NVFlare heeds no exception, and names in other cases."""
     assert code_from({"lead": given}) == {"lead": code}
-    found = without_code({"lead": given})["lead"]
+    found = without_code({"lead": given}, _all_rights())["lead"]
     assert code_from({"lead": found}) == {}
     assert found | closed == found
     everybody = {"format_version": "1.0", "permissions": {"lead": found}}
@@ -85,8 +85,8 @@ def test_rights_in_other_words_are_understood_as_nvflare_does(given, code, close
 
 def test_code_is_for_nobody_who_may_not_submit_a_job():
     given = {"lead": {"submit_job": "o:site"}, "member": {"view": "any"}, "guest": "none"}
-    assert with_code(given) == given | {"lead": {"submit_job": "o:site", "byoc": "o:site"}}
-    assert without_code(given)["guest"] == "none"
+    assert with_code(given, _all_rights()) == given | {"lead": {"submit_job": "o:site", "byoc": "o:site"}}
+    assert without_code(given, _all_rights())["guest"] == "none"
 
 
 def test_allowing_twice_changes_nothing_and_says_so(plain, capsys):
