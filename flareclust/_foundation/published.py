@@ -13,7 +13,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
 #: By the path that stands in jobs and kits: the module with its classes.
-PLACES: Mapping[str, str] = MappingProxyType(
+_PLACES: Mapping[str, str] = MappingProxyType(
     {
         "flareclust.aggregators.controller": "flareclust.platform.controller",
         "flareclust.engines.admission": "flareclust.platform.admission",
@@ -36,13 +36,13 @@ class _Published(ModuleType):
         self.__file__ = _file_of(path)  # NVFlare writes no class into a job whose file is not that of its module
         self.__loader__ = SourceFileLoader(path, _file_of(place))
         self.__spec__ = ModuleSpec(path, self.__loader__, origin=self.__file__)
-        if any(other.startswith(f"{path}.") for other in PLACES):
+        if any(other.startswith(f"{path}.") for other in _PLACES):
             self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(import_module(PLACES[self.__name__]), name)
+        return getattr(import_module(_PLACES[self.__name__]), name)
 
 
 def _file_of(module: str) -> str:
@@ -52,11 +52,11 @@ def _file_of(module: str) -> str:
 
 def register() -> None:
     """Make the paths importable in this process."""
-    for path, place in PLACES.items():
+    for path, place in _PLACES.items():
         sys.modules.setdefault(path, _Published(path, place))
 
 
 def published(cls: _Class) -> _Class:
     """Have a class say that its module is the path by which jobs name it: NVFlare writes that into a job."""
-    cls.__module__ = next(path for path, place in PLACES.items() if place == cls.__module__)
+    cls.__module__ = next(path for path, place in _PLACES.items() if place == cls.__module__)
     return cls

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 #: By the name that it has here: its module, and what it is called there; modules without the latter.
-NAMES: Mapping[str, str] = MappingProxyType(
+_NAMES: Mapping[str, str] = MappingProxyType(
     {
         # the network of processes
         "Adapter": "nvflare.fuel.f3.cellnet.cell:Adapter",
@@ -98,9 +98,9 @@ def unprotected(what: str, why: object) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in NAMES:
+    if name not in _NAMES:
         raise AttributeError(f"{__name__} has no {name}")
     try:
-        return resolve_name(NAMES[name])
+        return resolve_name(_NAMES[name])
     except (ImportError, AttributeError) as error:
-        raise ImportError(f"NVFlare {version('nvflare')} has no {NAMES[name].replace(':', '.')}") from error
+        raise ImportError(f"NVFlare {version('nvflare')} has no {_NAMES[name].replace(':', '.')}") from error

@@ -50,7 +50,7 @@ _LOST = "was lost: its process, its machine or its network is gone"
 SIMULATED, _JOB_ID = "simulate_job", re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 #: Where the server keeps the checkpoints of its jobs, in its own folder: a file per job, until its result is complete.
-CHECKPOINTS = "checkpoints"
+_CHECKPOINTS = "checkpoints"
 
 #: So many of the last records are sent; who asks less often than that sees gaps until result.json.
 _MOST_RECORDS = 50
@@ -295,7 +295,7 @@ def checkpoint_at(root: Path, job: str) -> Path:
     """
     if not _JOB_ID.fullmatch(job):
         raise UserError(f"resume: {shown(job)} is no id of a job")
-    return root / CHECKPOINTS / f"{job}.npz"
+    return root / _CHECKPOINTS / f"{job}.npz"
 
 
 class _Stopped(Exception):

@@ -55,10 +55,10 @@ POLL_SECONDS, ROUNDS_SECONDS = 0.5, 1.0
 
 #: A server that does not answer for so long is taken for lost, with the job that it ran. Its own starter brings it
 #: back within seconds; longer interruptions of the network are survived up to this.
-UNREACHABLE_SECONDS = 90
+_UNREACHABLE_SECONDS = 90
 
 #: How long NVFlare may take from "dispatched" to "running". A job that was caught by a crash in between stays dispatched.
-DISPATCH_SECONDS = 30
+_DISPATCH_SECONDS = 30
 
 #: So many times a failed job is submitted anew with the same token.
 _MOST_ATTEMPTS = 20
@@ -98,10 +98,10 @@ class Server:
         """Return the answer to a question, asked again in a new session while the server does not answer.
 
         Raises:
-            JobFailed: it did not for `UNREACHABLE_SECONDS`; or what the question raises that no other try changes.
+            JobFailed: it did not for `_UNREACHABLE_SECONDS`; or what the question raises that no other try changes.
             UserError: it does not permit the question.
         """
-        end = time.monotonic() + UNREACHABLE_SECONDS
+        end = time.monotonic() + _UNREACHABLE_SECONDS
         while True:
             try:
                 return ask(self.session)
@@ -115,7 +115,7 @@ class Server:
                 _log.info("no answer of the server: %s", error)
                 if time.monotonic() > end:
                     raise JobFailed(
-                        f"the server did not answer for {UNREACHABLE_SECONDS} s; last: {error}", transient=True
+                        f"the server did not answer for {_UNREACHABLE_SECONDS} s; last: {error}", transient=True
                     ) from error
             time.sleep(POLL_SECONDS)
             with suppress(Exception):  # as above
@@ -173,7 +173,7 @@ class JobMonitor:
 
     def _is_worth_following(self) -> bool:
         """Return whether a job that may have been submitted before is new, complete, or really running."""
-        end = time.monotonic() + DISPATCH_SECONDS
+        end = time.monotonic() + _DISPATCH_SECONDS
         while True:
             status = self.server.call_with_retry(lambda session: _status(session, self.id))
             if status.startswith(FINISHED):
@@ -216,7 +216,7 @@ class JobMonitor:
             )  # it was waiting in the queue, and still is or was started
             return
         self._odd_since = self._odd_since or time.monotonic()
-        if self.status.startswith(RUNNING) or time.monotonic() - self._odd_since > DISPATCH_SECONDS:
+        if self.status.startswith(RUNNING) or time.monotonic() - self._odd_since > _DISPATCH_SECONDS:
             self.lost = True
             raise JobFailed("the server was started again and has lost the job", transient=True)
 

@@ -34,7 +34,7 @@ from flareclust.platform.admission import SiteDeployer
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.
-NAMED_SECONDS = 12.0
+_NAMED_SECONDS = 12.0
 
 #: NVFlare's own codes, by which it distinguishes failures; where it has none, one that is not allowed counts as any other.
 _REASONS = optional("PROCESS_EXIT_REASON", {})
@@ -108,7 +108,7 @@ class _Handle(ProcessHandle):
         """Wait for the end; of a process that was killed, until the server will miss it."""
         super().wait()
         if not self._ended_by_us and self.poll() == JobReturnCode.UNKNOWN:
-            time.sleep(max(0.0, self._started + NAMED_SECONDS - time.monotonic()))
+            time.sleep(max(0.0, self._started + _NAMED_SECONDS - time.monotonic()))
 
     def poll(self) -> int:
         """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it.

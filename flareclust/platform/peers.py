@@ -49,7 +49,7 @@ from flareclust.platform._private import make_cell_reply as make_reply
 _log = logging.getLogger(__name__)
 
 #: So many sessions of each user does a server know at most, the latest.
-MOST_SESSIONS = 1000
+_MOST_SESSIONS = 1000
 
 #: What NVFlare's server asks sites for when it runs jobs, and what an administrator asks. Sending files (`sys.shell`),
 #: listing paths, changing the logs and deleting the folders of jobs are not among it.
@@ -310,7 +310,7 @@ def _bind_sessions(resolver: CellIdentityResolver) -> None:
             own = sessions.setdefault(peer_cn, {})
             own.pop(fqcn, None)
             own[fqcn] = None
-            if len(own) > MOST_SESSIONS:  # nobody can make the server forget a session of another user
+            if len(own) > _MOST_SESSIONS:  # nobody can make the server forget a session of another user
                 oldest = next(iter(own))
                 del own[oldest], users[oldest]
 

@@ -10,7 +10,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.app_common.storages.filesystem_storage import FilesystemStorage
 
 #: How long a finished job waits for sites that no longer answer, as an environment variable: NVFlare has no file for it.
-OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
+_OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
 
 
 class WorkspaceStorage(FilesystemStorage):
@@ -43,4 +43,4 @@ class OutcomeWait(FLComponent):
     def __init__(self, seconds: float = 20.0) -> None:
         super().__init__()
         self.seconds = seconds
-        os.environ.setdefault(OUTCOME_WAIT, str(seconds))
+        os.environ.setdefault(_OUTCOME_WAIT, str(seconds))

@@ -68,7 +68,7 @@ class _SiteProcess:
         return self.returncode
 
 
-class SiteProcesses:
+class _SiteProcesses:
     """Starts the processes of m sites; to be made while this process has one thread."""
 
     def __init__(self, m: int) -> None:
@@ -94,7 +94,7 @@ class SiteProcesses:
         return answer
 
 
-def shorten_waits(module: ModuleType, longest: float) -> None:
+def _shorten_waits(module: ModuleType, longest: float) -> None:
     """Make a module of NVFlare wait so many seconds where it would wait up to a second."""
 
     def sleep(seconds: float) -> None:
@@ -146,7 +146,7 @@ def _site(command: Sequence[str], env: Mapping[str, str], m: int) -> None:
     os.environ.update(env)
     sys.argv = list(command[2:])
     for module in (simulator_worker, client_runner):
-        shorten_waits(module, _ASKS_PER_SITE * m)
+        _shorten_waits(module, _ASKS_PER_SITE * m)
     arguments = simulator_worker.parse_arguments()
     MainProcessMonitor.run(main_func=simulator_worker.main, run_dir=arguments.workspace, args=arguments)
 
@@ -169,7 +169,7 @@ def _to_the_end(work: Callable[[], None]) -> None:
 _LOOKS = 0.05
 
 
-class OwnNames(simulator_runner.SimulatorClientRunner):
+class _OwnNames(simulator_runner.SimulatorClientRunner):
     """Starts the processes of sites; what is sent to them is one mapping for each thread."""
 
     @property
@@ -217,11 +217,11 @@ def _main() -> int:
     import_module(arguments.aggregator.rpartition(".")[0])
     module, _, name = arguments.executor.rpartition(".")
     getattr(import_module(module), name).warm_up()  # once here, or every process would load the kernels for itself
-    simulator_runner.SimulatorClientRunner = OwnNames
+    simulator_runner.SimulatorClientRunner = _OwnNames
     if sys.platform == "linux":  # libraries of macOS must not be used in a copy of a process
-        processes = SiteProcesses(len(arguments.clients.split(",")))
+        processes = _SiteProcesses(len(arguments.clients.split(",")))
         simulator_runner.subprocess = SimpleNamespace(Popen=processes.start)
-    shorten_waits(simulator_runner, _LOOKS)
+    _shorten_waits(simulator_runner, _LOOKS)
     return int(simulator.run_simulator(arguments))
 
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from flareclust._foundation.published import PLACES
+from flareclust._foundation.published import _PLACES
 from flareclust.platform.controller import ClusteringController
 from tests.forked import run_each
 
@@ -20,12 +20,12 @@ def case(path):
 
 
 def test_each_path_is_found_in_a_fresh_process_and_imports_nothing_until_it_is_asked():
-    assert run_each(_FRESH, [[path] for path in PLACES]) == [0] * len(PLACES)
+    assert run_each(_FRESH, [[path] for path in _PLACES]) == [0] * len(_PLACES)
 
 
-@pytest.mark.parametrize("path", PLACES)
+@pytest.mark.parametrize("path", _PLACES)
 def test_a_path_has_what_its_place_has(path):
-    module, place = import_module(path), import_module(PLACES[path])
+    module, place = import_module(path), import_module(_PLACES[path])
     assert find_spec(path) is module.__spec__
     assert module.__loader__.get_source(path) == inspect.getsource(place)
     classes = [name for name, value in vars(place).items() if inspect.isclass(value) and not name.startswith("_")]

@@ -42,7 +42,7 @@ def serve(monkeypatch, kit):
     monkeypatch.setattr(production, "CONNECT_SECONDS", 0.05)
     monkeypatch.setattr(watched, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watched, "ROUNDS_SECONDS", 0.0)
-    monkeypatch.setattr(watched, "DISPATCH_SECONDS", 0.2)
+    monkeypatch.setattr(watched, "_DISPATCH_SECONDS", 0.2)
 
     def run(server: FakeServer, *, token=None, on_round=lambda record: None, **options):
         monkeypatch.setattr(watched, "open_session", server.session)

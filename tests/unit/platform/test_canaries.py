@@ -18,7 +18,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 
 from flareclust.platform import _private, job_monitor, simulator_watch
-from flareclust.platform._private import NAMES
+from flareclust.platform._private import _NAMES
 from flareclust.platform.controller import ClusteringController
 from flareclust.sites import running
 from tests.shape import INTERNAL, sources
@@ -339,7 +339,7 @@ def concerned(part: str) -> str:
 
 
 def test_each_private_name_has_a_line():
-    assert {*PRIVATE} == {*NAMES}
+    assert {*PRIVATE} == {*_NAMES}
     assert {part for part, _ in (*PRIVATE.values(), *BESIDE.values())} == {*MAY_GO}
 
 

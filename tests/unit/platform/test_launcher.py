@@ -54,7 +54,7 @@ def context(custom: str = "", **args: str) -> FLContext:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_of_a_killed_process_nothing_is_known(monkeypatch, number):
-    monkeypatch.setattr(launcher, "NAMED_SECONDS", 0.0)
+    monkeypatch.setattr(launcher, "_NAMED_SECONDS", 0.0)
     handle = launched(monkeypatch, f"import os; os.kill(os.getpid(), {int(number)})")
     handle.wait()
     assert handle.poll() == JobReturnCode.UNKNOWN
@@ -78,7 +78,7 @@ def test_a_shell_tells_of_a_killed_process_by_a_number_above_128():
 
 def test_a_killed_process_stays_in_the_sites_list_until_a_heartbeat_has_named_it(monkeypatch):
     """The server misses only jobs that it has heard of."""
-    monkeypatch.setattr(launcher, "NAMED_SECONDS", 0.6)
+    monkeypatch.setattr(launcher, "_NAMED_SECONDS", 0.6)
     began = time.monotonic()
     handle = launched(monkeypatch, "import os; os.kill(os.getpid(), 9)")
     handle.wait()
@@ -86,7 +86,7 @@ def test_a_killed_process_stays_in_the_sites_list_until_a_heartbeat_has_named_it
 
 
 def test_a_process_that_nvflare_ends_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(launcher, "NAMED_SECONDS", 60.0)
+    monkeypatch.setattr(launcher, "_NAMED_SECONDS", 60.0)
     adapter = ProcessAdapter(
         process=subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     )

@@ -288,7 +288,7 @@ def test_a_session_is_of_the_user_that_opened_it():
 
 
 def test_a_server_forgets_the_oldest_sessions_of_a_user_and_none_of_another(monkeypatch):
-    monkeypatch.setattr(peers, "MOST_SESSIONS", 3)
+    monkeypatch.setattr(peers, "_MOST_SESSIONS", 3)
     cell, mine = Cell("server"), new_admin_client_name()
     started(ServerValidator(), cell=cell)
     cell.resolver.require_match(mine, "lead@hub.org", "connection 0")

@@ -38,7 +38,7 @@ def test_a_short_interruption_is_survived(serve, outcome):
 
 
 def test_a_server_that_stays_away_ends_the_wait(serve, monkeypatch):
-    monkeypatch.setattr(watched, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(watched, "_UNREACHABLE_SECONDS", 0.2)
     server = FakeServer(["RUNNING", ConnectionError("gone")])
 
     def vanish(number: int) -> None:
@@ -158,7 +158,7 @@ def test_a_server_that_does_not_give_its_status_ends_in_an_error_of_ours(
 
 
 def test_a_job_is_aborted_if_the_server_vanishes_right_after_taking_it(serve, monkeypatch):
-    monkeypatch.setattr(watched, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(watched, "_UNREACHABLE_SECONDS", 0.2)
     server = FakeServer([ConnectionError("gone")])
     with pytest.raises(JobFailed, match="did not answer") as failure:
         serve(server)

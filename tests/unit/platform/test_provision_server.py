@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nvflare.fuel.utils.class_utils import instantiate_class
 
-from flareclust.platform.server import OUTCOME_WAIT
+from flareclust.platform.server import _OUTCOME_WAIT
 from tests.patience import PATIENCE
 from tests.unit.platform.provision_cases import component, resources
 
@@ -31,13 +31,13 @@ def test_the_server_starts_jobs_with_our_launcher(kits):
 
 
 def test_what_the_kits_name_can_be_loaded(kits, monkeypatch, tmp_path):
-    monkeypatch.delenv(OUTCOME_WAIT, raising=False)
+    monkeypatch.delenv(_OUTCOME_WAIT, raising=False)
     monkeypatch.chdir(tmp_path)
     for name in ("localhost", "clinic-a"):
         for one in resources(kits / name)["components"]:
             if one["path"].startswith("flareclust."):
                 instantiate_class(one["path"], one.get("args", {}))
-    assert os.environ[OUTCOME_WAIT] == "20.0"
+    assert os.environ[_OUTCOME_WAIT] == "20.0"
 
 
 #: NVFlare's server up to where it has read its configuration, in its order (nvflare/private/fed/app/server/server_train.py).
@@ -58,7 +58,7 @@ print(JobRunner(workspace_root=sys.argv[1]).client_outcome_wait_timeout, *sorted
 def test_a_server_that_reads_the_kit_waits_as_long_as_it_says_wherever_it_lies(kits, tmp_path):
     """Not in the place where it was made, and not started by its script, which a container does not use."""
     moved = shutil.copytree(kits / "localhost", tmp_path / "moved")
-    env = {name: value for name, value in os.environ.items() if name != OUTCOME_WAIT}
+    env = {name: value for name, value in os.environ.items() if name != _OUTCOME_WAIT}
     done = subprocess.run(
         [sys.executable, "-c", AS_THE_SERVER, str(moved)],
         check=True,
@@ -73,9 +73,9 @@ def test_a_server_that_reads_the_kit_waits_as_long_as_it_says_wherever_it_lies(k
 
 
 def test_the_operators_own_wait_goes_before_that_of_the_kit(monkeypatch):
-    monkeypatch.setenv(OUTCOME_WAIT, "300")
+    monkeypatch.setenv(_OUTCOME_WAIT, "300")
     instantiate_class("flareclust.engines.server.OutcomeWait", {"seconds": 20.0})
-    assert os.environ[OUTCOME_WAIT] == "300"
+    assert os.environ[_OUTCOME_WAIT] == "300"
 
 
 def test_jobs_and_snapshots_lie_in_the_folder_in_which_the_server_was_started(kits, monkeypatch, tmp_path):

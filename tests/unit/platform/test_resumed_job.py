@@ -17,7 +17,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 from flareclust._foundation.errors import UserError
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.platform import controller
-from flareclust.platform.controller import CHECKPOINTS, ClusteringController, checkpoint_at
+from flareclust.platform.controller import _CHECKPOINTS, ClusteringController, checkpoint_at
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import get
 from tests.same_outcome import OPTIONS, case_of
@@ -64,7 +64,7 @@ def run(server: Path, job: str, monkeypatch, *, stop=None, params=PARAMS, **sett
 
 
 def kept(server: Path) -> set[str]:
-    return {path.name for path in (server / CHECKPOINTS).iterdir()}
+    return {path.name for path in (server / _CHECKPOINTS).iterdir()}
 
 
 def test_a_job_goes_on_from_the_checkpoint_that_the_server_kept_of_another(tmp_path, monkeypatch):
@@ -110,9 +110,9 @@ def test_a_job_that_brings_a_checkpoint_does_not_go_on_from_it(tmp_path, monkeyp
 def test_what_nobody_has_gone_on_from_for_a_month_is_removed_at_the_next_job(tmp_path, monkeypatch):
     for job in ("first", "old", "fresh"):
         run(tmp_path, job, monkeypatch, stop=2)
-    (tmp_path / CHECKPOINTS / "killed.npz.part").touch()
+    (tmp_path / _CHECKPOINTS / "killed.npz.part").touch()
     for name in ("first.npz", "old.npz", "killed.npz.part"):
-        os.utime(tmp_path / CHECKPOINTS / name, (time.time() - 31 * 24 * 3600,) * 2)
+        os.utime(tmp_path / _CHECKPOINTS / name, (time.time() - 31 * 24 * 3600,) * 2)
     run(tmp_path, "second", monkeypatch, stop=0, resume="first")
     assert kept(tmp_path) == {"first.npz", "fresh.npz"}
 

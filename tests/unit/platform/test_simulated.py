@@ -8,7 +8,7 @@ from typing import Any
 
 from nvflare.private.fed.app.simulator import simulator_runner
 
-from flareclust.platform.simulated import OwnNames
+from flareclust.platform.simulated import _OwnNames
 from tests.patience import PATIENCE
 
 
@@ -53,7 +53,7 @@ def names_sent(kind, monkeypatch, tmp_path) -> dict[str, str]:
 
 
 def test_each_process_gets_its_own_name(monkeypatch, tmp_path):
-    assert names_sent(OwnNames, monkeypatch, tmp_path) == {"site-1": "site-1", "site-2": "site-2"}
+    assert names_sent(_OwnNames, monkeypatch, tmp_path) == {"site-1": "site-1", "site-2": "site-2"}
 
 
 def test_nvflares_own_class_still_needs_that(monkeypatch, tmp_path):

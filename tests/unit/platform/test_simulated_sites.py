@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from flareclust.platform import simulated, simulator
-from flareclust.platform.simulated import shorten_waits
+from flareclust.platform.simulated import _shorten_waits
 from tests.patience import PATIENCE
 
 #: Starts two sites, of which the second ends at once, kills the first, and prints what is known of them.
@@ -33,7 +33,7 @@ def at_work(arguments):
     time.sleep(600)
 
 copies.simulator_worker.main = lambda args: at_work(args)
-processes = copies.SiteProcesses(2)
+processes = copies._SiteProcesses(2)
 options = "-o {0} --logging_config l --token t --port 1 --parent_pid 1 --decomposer_module None --client"
 command = [sys.executable, "-m", "nvflare.simulator_worker", *options.format(sys.argv[1]).split()]
 stays, ends = (processes.start([*command, name], os.environ | {"MARK": name}, shell=False) for name in ("stays", "ends"))
@@ -66,7 +66,7 @@ def test_a_site_is_a_session_with_the_arguments_and_the_environment_of_its_comma
 def test_a_site_that_cannot_be_started_is_an_error_of_its_own(monkeypatch, tmp_path):
     """Copies of this process would have its threads, so the other side of the pipe is a thread here."""
     ours, theirs = Pipe()
-    processes = object.__new__(simulated.SiteProcesses)
+    processes = object.__new__(simulated._SiteProcesses)
     processes._pipe, processes._lock = ours, threading.Lock()
     results = iter([OSError("no memory"), 123])
 
@@ -125,7 +125,7 @@ def test_short_waits_are_shortened_and_long_ones_are_not(monkeypatch):
     waited = []
     monkeypatch.setattr(time, "sleep", waited.append)
     module = SimpleNamespace(time=None)
-    shorten_waits(module, 0.1)
+    _shorten_waits(module, 0.1)
     for seconds in (0.05, 0.5, 1.0, 5.0):
         module.time.sleep(seconds)
     assert waited == [0.05, 0.1, 0.1, 5.0]
