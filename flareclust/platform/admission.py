@@ -160,14 +160,12 @@ class SiteDeployer(FLComponent, _AppDeployer):
         """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             self._unguarded = peers.guard_site(fl_ctx)
-            note_protection(Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace), file_guard.problem())
+            kit = Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace)
+            note_protection(kit, file_guard.problem() or self._unguarded)
         elif event_type == EventType.ABOUT_TO_START_RUN:  # in the process of a job
             if (problem := peers.guard_job(fl_ctx)) is not None:
-                local, sums = (
-                    fl_ctx.get_workspace().get_site_config_dir(),
-                    fl_ctx.get_engine().get_component(SECURE_SUMS),
-                )
-                relies = policy_of_site(Path(local)) or (None if sums is None else _SUMS)
+                kept = policy_of_site(Path(fl_ctx.get_workspace().get_site_config_dir()))
+                relies = kept or (_SUMS if fl_ctx.get_engine().get_component(SECURE_SUMS) else None)
                 if (refusal := _guard_problem(problem, relies)) is not None:
                     self.system_panic(f"this site {refusal}", fl_ctx)
         elif event_type == EventType.AFTER_JOB_LAUNCH:
@@ -204,7 +202,7 @@ class ServerValidator(FLComponent, AppValidator):
         """When the server starts, say what it passes on; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             self._unguarded = peers.guard_server(fl_ctx)
-            note_protection(self._local.parent, file_guard.problem())
+            note_protection(self._local.parent, file_guard.problem() or self._unguarded)
         elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
             resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
             job = str(resources.get(JobMetaKey.JOB_ID.value))

@@ -145,6 +145,8 @@ def test_what_only_the_running_process_lacks_counts_as_well(says, kit):
     network = Network()
     del network.core_cell.add_incoming_filter
     assert "no attribute 'add_incoming_filter'" in says(kit, SUMS, network)
+    (noted,) = json.loads((kit / "protection.json").read_text())["problems"]
+    assert noted.startswith(DROPS), "`flareclust site check` shows it"
 
 
 def test_a_list_without_processors_is_none(kit, monkeypatch):
