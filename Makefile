@@ -69,7 +69,7 @@ papers: install
 docs: install
 	$(BIN)/mkdocs build --quiet
 
-# Writes nvflare_jobs/ anew; tests/unit/engines/test_jobs.py fails while it differs from the registry.
+# Writes nvflare_jobs/ anew; tests/unit/platform/test_jobs.py fails while it differs from the registry.
 jobs: install
 	$(BIN)/python -m flareclust.nvflare_jobs
 

@@ -1,8 +1,7 @@
-"""What the server does with the sites' replies: one file per algorithm, plus `base` and `controller`."""
+"""What the server does with the sites' replies: one file per algorithm, plus `base`."""
 
 __all__ = [
     "base",
-    "controller",
     "deepfeca",
     "described",
     "dkmpp",

@@ -7,7 +7,10 @@ The public surface: `run` a federation, `read_table`, `select_k`, `sweep` over a
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from flareclust._foundation import published as _published
 from flareclust._foundation.version import __version__ as __version__
+
+_published.register()
 
 if TYPE_CHECKING:
     from flareclust._foundation.errors import FlareclustError as FlareclustError
@@ -16,11 +19,11 @@ if TYPE_CHECKING:
     from flareclust.api import run as run
     from flareclust.core.fuzzy import memberships as memberships
     from flareclust.data.devices import Devices as Devices
-    from flareclust.engines.recipe import recipe as recipe
     from flareclust.estimators import FederatedKMeans as FederatedKMeans
     from flareclust.experiment.results.result import Result as Result
     from flareclust.experiment.tables.typed_files import read_table as read_table
     from flareclust.personal.result import PersonalResult as PersonalResult
+    from flareclust.platform.recipe import recipe as recipe
     from flareclust.protocol.registry import Algorithm as Algorithm
     from flareclust.protocol.registry import algorithms as algorithms
     from flareclust.studies.personalised import personalise as personalise
@@ -46,7 +49,7 @@ _PUBLIC = {
     "FederatedKMeans": "flareclust.estimators",
     "KSelected": "flareclust.studies.select",
     "SweepResult": "flareclust.studies.sweeps",
-    "recipe": "flareclust.engines.recipe",
+    "recipe": "flareclust.platform.recipe",
     "algorithms": "flareclust.protocol.registry",
     "memberships": "flareclust.core.fuzzy",
     "Algorithm": "flareclust.protocol.registry",

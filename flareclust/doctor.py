@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
-from flareclust.engines.scratch import leftovers, scratch_base
+from flareclust.platform.scratch import leftovers, scratch_base
 from flareclust.sites import class_list
 from flareclust.sites.check import local_of
 from flareclust.sites.permissions import KitFiles

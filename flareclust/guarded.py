@@ -8,8 +8,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from flareclust.flare.session import guard_downloads
-from flareclust.privacy import file_guard
+from flareclust.platform import file_guard
+from flareclust.platform.session import guard_downloads
 from flareclust.sites.running import RELAY, note_protection
 
 

@@ -12,8 +12,8 @@ K = 10
 
 def write_all(folder: Path) -> Iterator[Path]:
     """Write a job folder for every federated built-in algorithm under `folder`; yield their paths."""
-    from flareclust.engines.job import build_job, export_job
     from flareclust.engines.options import JobOptions
+    from flareclust.platform.job import build_job, export_job
     from flareclust.protocol.registry import BUILT_IN
 
     for algorithm in BUILT_IN:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection, SubmitTokenConflict
 
-from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
+from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.outcome import Outcome
 

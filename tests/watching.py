@@ -9,7 +9,7 @@ from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import RequestHeader
 
-from flareclust.flare.controller import ClusteringController
+from flareclust.platform.controller import ClusteringController
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable, SiteMasks
 
 WATCHED, ASKED = "watched.npz", "asked.json"

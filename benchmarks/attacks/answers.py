@@ -20,7 +20,7 @@ from flareclust.engines.options import JobOptions
 _SESSION = """
 import sys
 from pathlib import Path
-from flareclust.flare.session import open_session
+from flareclust.platform.session import open_session
 with open_session(Path(sys.argv[1])) as session:
     print(session.api.cell.get_fqcn(), flush=True)
     sys.stdin.read()

@@ -18,7 +18,7 @@ import numpy as np
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
-from flareclust.privacy import file_guard
+from flareclust.platform import file_guard
 
 nvflare_fobs_initialize()
 guarded, k, d = (int(word) for word in sys.argv[1:])

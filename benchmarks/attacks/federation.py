@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.attacks.case import Found, recovered
 from benchmarks.attacks.malicious_server import CLAIMS, HEARD, ORDERS
 from flareclust._foundation.typing import FloatArray
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
+from flareclust.platform.job import build_job, export_job
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.sites.policy_file import remove_policy, write_policy

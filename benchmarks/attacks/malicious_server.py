@@ -25,7 +25,7 @@ from benchmarks.attacks.accomplices import Coalition, tables
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.executors.lloyd import UPDATE
-from flareclust.flare.controller import ClusteringController
+from flareclust.platform.controller import ClusteringController
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import SiteMasks
 

@@ -142,7 +142,7 @@ LOCAL = """
 | **a table of zeros**: a npz file of 3 MB that holds 3.2 GB, limit 1 GB | refused by its header; the process has 37 MiB | zeros.npz has 3,200,000,000 bytes of rows, more than the 1,000,000,000 that a run may read | 0.5 |
 | **200,000 columns**: a csv file with 20 rows | read with 143 MiB | nothing | 2.2 |
 
-The simulator's folder (`fc-...` in `TMPDIR`) is locked by its run. The system releases the lock however the run ends, so that the folder of a living run is never taken for a leftover (`tests/unit/engines/test_scratch.py`, `tests/integration/simulator/test_simulator.py`, `tests/unit/data/test_memory.py`). [Fuzzing](fuzzing.md) has the generated commands and files.
+The simulator's folder (`fc-...` in `TMPDIR`) is locked by its run. The system releases the lock however the run ends, so that the folder of a living run is never taken for a leftover (`tests/unit/platform/test_scratch.py`, `tests/integration/simulator/test_simulator.py`, `tests/unit/data/test_memory.py`). [Fuzzing](fuzzing.md) has the generated commands and files.
 
 A job that a server lost in a crash stays RUNNING in NVFlare's list of jobs. `flareclust poc status` names it, and so does the next job that is submitted to this server.
 """

@@ -9,6 +9,7 @@ __all__ = [
     "interrupts",
     "options",
     "own_files",
+    "published",
     "seeding",
     "settings",
     "settings_file",

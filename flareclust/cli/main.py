@@ -156,9 +156,9 @@ def jobs_export(
     **asked: Any,
 ) -> None:
     """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
-    from flareclust.engines.job import build_job, export_job
     from flareclust.engines.options import JobOptions
     from flareclust.experiment.tables.typed_rows import exported_settings
+    from flareclust.platform.job import build_job, export_job
     from flareclust.protocol import registry
 
     options, own = JobOptions(**asked), parse_settings(params)

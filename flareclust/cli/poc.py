@@ -10,7 +10,7 @@ import typer
 
 from flareclust.cli.entry import say
 from flareclust.cli.settings import AsJson
-from flareclust.engines.poc import state as poc_state
+from flareclust.platform.poc import state as poc_state
 
 poc_app = typer.Typer(no_args_is_help=True, help="A federation on this machine: a server and sites, with certificates.")
 
@@ -51,9 +51,9 @@ def _poc_status(
     from rich.console import Console
     from rich.table import Table
 
-    from flareclust.engines.poc import federation as poc
     from flareclust.experiment.reports.terminal import escape
-    from flareclust.flare import job_monitor
+    from flareclust.platform import job_monitor
+    from flareclust.platform.poc import federation as poc
 
     with redirect_stdout(sys.stderr):
         found = poc.status(folder)
@@ -86,7 +86,7 @@ def _poc_down(
     remove: Annotated[bool, typer.Option("--remove", help="Delete the folder, too.")] = False,
 ) -> None:
     """End server, sites and their jobs, whatever their state; kits and logs are kept."""
-    from flareclust.engines.poc import federation as poc
+    from flareclust.platform.poc import federation as poc
 
     count = poc.down(folder, remove=remove)
     say(f"{count} processes ended" if count else "nothing was running")

@@ -86,8 +86,8 @@ def _site_allow(
 
     In a kit of a relay or a user: start NVFlare's programs with messages that hold no files.
     """
+    from flareclust.platform.kit import Settings, prepare_site
     from flareclust.sites.check import local_of
-    from flareclust.sites.kit import Settings, prepare_site
     from flareclust.sites.permissions import KitFiles
     from flareclust.sites.running import guard_scripts, owner_without_jobs
 

@@ -7,39 +7,92 @@ twice as fast. Where the processor has narrower vectors LLVM divides these. In N
     scores = groups.transpose(0, 2, 1).reshape(len(half), -1) @ tile - half[:, None]
     second, best = np.sort(scores, axis=0)[-2:]
     nearest = scores.argmax(axis=0)
+
+Where llvmlite has other operations than these, plain loops take their place, with a warning.
 """
 
 import math
+import warnings
 from typing import Any
 
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+import numpy as np
+from numba import njit, types
+
+from flareclust._foundation.typing import Array
 
 #: Rows of a tile, and centroids of a group.
 TILE, GROUP = 64, 5
-
-#: Numbers in a vector, and how many vectors of rows are at work at a time: with `GROUP` the sums fill 20 of 32 registers,
-#: or 10 of the 16 that x86 has without AVX-512.
-_FEATURES = binding.get_host_cpu_features()
-_LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx") else 4
-_VECTORS = 2 if _LANES == 8 else 4
-
-_FLOAT, _INT, _SIZE = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-_FLOATS, _INTS = ir.VectorType(_FLOAT, _LANES), ir.VectorType(_INT, _LANES)
 
 #: Contraction to fused multiply-adds; sums are not reordered.
 _FAST = ("contract", "nsz", "nnan")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def two_best(typing: Any, tile: Any, groups: Any, half: Any, best: Any, second: Any, nearest: Any) -> Any:
-    """Set best, second and nearest (64,) of a tile (d, 64); see the module for what they are, of equals the first.
+@njit(nogil=True, fastmath={*_FAST})  # type: ignore[untyped-decorator]
+def _plain(tile: Array, groups: Array, half: Array, best: Array, second: Array, nearest: Array) -> None:
+    """Do the same in loops."""
+    scores = np.empty(TILE, np.float32)
+    best[:], second[:], nearest[:] = -np.float32(np.inf), -np.float32(np.inf), 0
+    for number in range(half.shape[0]):
+        scores[:] = -half[number]
+        for j in range(groups.shape[1]):
+            coordinate = groups[number // GROUP, j, number % GROUP]
+            for i in range(TILE):
+                scores[i] += coordinate * tile[j, i]
+        for i in range(TILE):
+            lower = min(scores[i], best[i])
+            second[i] = max(lower, second[i])
+            if scores[i] > best[i]:
+                best[i], nearest[i] = scores[i], number
 
-    `groups` (g, d, 5) are centroids in groups, feature by feature, `half` (5 g,) what is taken from their scores.
-    """
-    return types.void(tile, groups, half, best, second, nearest), _build
+
+def _warn(error: Exception) -> None:
+    warnings.warn(
+        f"k-means takes longer than it could: this llvmlite does not build its fastest kernel ({error}); that of numba 0.68 does",
+        RuntimeWarning,
+        stacklevel=1,
+    )
+
+
+try:
+    from llvmlite import binding, ir
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    #: Numbers in a vector, and how many vectors of rows are at work at a time: with `GROUP` the sums fill 20 of 32 registers,
+    #: or 10 of the 16 that x86 has without AVX-512.
+    _FEATURES = binding.get_host_cpu_features()
+    _LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx") else 4
+    _VECTORS = 2 if _LANES == 8 else 4
+
+    _FLOAT, _INT, _SIZE = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+    _FLOATS, _INTS = ir.VectorType(_FLOAT, _LANES), ir.VectorType(_INT, _LANES)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def two_best(typing: Any, tile: Any, groups: Any, half: Any, best: Any, second: Any, nearest: Any) -> Any:
+        """Set best, second and nearest (64,) of a tile (d, 64); see the module for what they are, of equals the first.
+
+        `groups` (g, d, 5) are centroids in groups, feature by feature, `half` (5 g,) what is taken from their scores.
+        """
+        return types.void(tile, groups, half, best, second, nearest), _build_or_compile
+
+except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+    _warn(error)
+    two_best = _plain
+
+
+def _build_or_compile(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Build the vectors' operations, tried in a module of their own first; where they cannot be built, compile the loops."""
+    trial = ir.Module()
+    try:
+        function = ir.Function(trial, ir.FunctionType(ir.VoidType(), [one.type for one in args]), "trial")
+        start = ir.IRBuilder(function.append_basic_block())
+        _build(context, start, signature, function.args)
+        start.ret_void()
+        binding.parse_assembly(str(trial)).verify()
+    except Exception as error:  # noqa: BLE001 - whatever another llvmlite raises
+        _warn(error)
+        return context.compile_internal(builder, lambda t, g, h, b, s, n: _plain(t, g, h, b, s, n), signature, args)
+    return _build(context, builder, signature, args)
 
 
 def _build(context: Any, builder: Any, signature: Any, args: Any) -> Any:

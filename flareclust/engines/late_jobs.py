@@ -7,10 +7,10 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
-from flareclust.engines.job import build_job
 from flareclust.engines.late_sites import check_late, read_finished
 from flareclust.engines.options import JobOptions
-from flareclust.engines.provisioned import run_job
+from flareclust.platform.job import build_job
+from flareclust.platform.provisioned import run_job
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.task import StepName

@@ -314,7 +314,7 @@ def make_experiment(**settings: Any) -> Experiment:
 
 def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the running POC's sites have; raise UserError where something else was asked for."""
-    from flareclust.engines.poc import federation as poc
+    from flareclust.platform.poc import federation as poc
 
     federation = poc.find(Path(settings.get("kit") or poc.DEFAULT))
     own: dict[str, Any] = {"data": federation.data, "partition": federation.partition, "n_sites": federation.n_sites}

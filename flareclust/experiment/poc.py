@@ -15,17 +15,17 @@ from flareclust.core import compiled
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import SUFFIXES
 from flareclust.engines.options import MIN_SITES, RunSettings
-from flareclust.engines.poc import kits as poc_kits
-from flareclust.engines.poc import processes as poc_processes
-from flareclust.engines.poc import state as poc_state
-from flareclust.engines.poc.processes import answers, free_port
-from flareclust.engines.process_tree import ended
 from flareclust.experiment.config import RowsAsked
 from flareclust.experiment.prepare import source_of
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.tables.site_rows import site_files
 from flareclust.experiment.tables.typed_files import mapping_file
-from flareclust.flare.session import connected_sites, open_session
+from flareclust.platform.poc import kits as poc_kits
+from flareclust.platform.poc import processes as poc_processes
+from flareclust.platform.poc import state as poc_state
+from flareclust.platform.poc.processes import answers, free_port
+from flareclust.platform.process_tree import ended
+from flareclust.platform.session import connected_sites, open_session
 
 _CONNECT_SECONDS = 90.0
 _POLL_SECONDS = 0.25

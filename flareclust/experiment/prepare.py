@@ -22,8 +22,6 @@ from flareclust.data.ids import Ids
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import File, Numbers, Rows, Table
-from flareclust.engines.poc import state as poc_state
-from flareclust.engines.poc.kits import file_of
 from flareclust.experiment.config import Experiment, RowsAsked
 from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.tables.site_rows import as_rows, common_columns, ids_of_images, image_settings, site_files
@@ -35,6 +33,8 @@ from flareclust.experiment.tables.typed_rows import (
     schema_facts,
     settled_settings,
 )
+from flareclust.platform.poc import state as poc_state
+from flareclust.platform.poc.kits import file_of
 from flareclust.schema.columns import read_schema
 from flareclust.schema.reading import check_read_by
 
@@ -78,7 +78,7 @@ def source_of(asked: RowsAsked, kit: str | None = None) -> Source:
     if asked.engine == "production":
         return _Provisioned()
     if asked.engine == "poc":
-        from flareclust.engines.poc import federation as poc
+        from flareclust.platform.poc import federation as poc
 
         return PocSites(poc.find(Path(kit or poc.DEFAULT)))
     if parse(asked.partition).name == "none":

@@ -184,8 +184,8 @@ class _Submission:
             resume = self.kept if isinstance(self.kept, str) and not first else None
             return self._remote_job(algorithm, params, options, token, resume)
         # Imported here: psutil and NVFlare's job classes are not needed in-process.
-        from flareclust.engines.scratch import scratch_folder
-        from flareclust.engines.simulator import run_simulator
+        from flareclust.platform.scratch import scratch_folder
+        from flareclust.platform.simulator import run_simulator
 
         with scratch_folder() as scratch:
             return run_simulator(*here, Path(scratch), self.on_round, prepared.reading, policy, file)
@@ -199,12 +199,12 @@ class _Submission:
         resume: str | None,
     ) -> Outcome:
         """Run a job on sites that are there already; those of a POC are ours, and their labels may be read."""
-        from flareclust.engines.provisioned import run_production
+        from flareclust.platform.provisioned import run_production
 
         if self.experiment.engine == "production":
             kit = Path(self.experiment.kit or "")
             return run_production(algorithm, params, options, kit, self.on_round, token=token, resume=resume)
-        from flareclust.engines.poc import federation as poc
+        from flareclust.platform.poc import federation as poc
 
         federation = poc.find(Path(self.experiment.kit or poc.DEFAULT))
         options, kit = options.among(list(federation.sites)), federation.admin_kit

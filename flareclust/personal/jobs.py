@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
@@ -22,7 +21,6 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import site_name
 from flareclust.core.client_selection import Selection
 from flareclust.data.tables import Rows, Table
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.late_sites import read_finished
 from flareclust.executors.kfed import site_number
 from flareclust.federation.exchanges import refusal_texts
@@ -33,6 +31,7 @@ from flareclust.personal.result import PersonalResult, usual_warnings
 from flareclust.personal.rows import CLASS_COLUMN, Split
 from flareclust.personal.selection import ALL, check_fewer
 from flareclust.personal.settings import TRAINED_BY, ExportSettings, PersonalSettings
+from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import StepName
@@ -229,14 +228,14 @@ def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
     clusters = None if settings.clusters is None else _clusters_in(Path(settings.clusters))
     if settings.method != KFED:
         params = {**settings.selection_params(), "clusters": clusters}
-        return [export_job(_job(settings.method, settings, params, settings.sites), folder / settings.method)]
+        return [_export(folder / settings.method, settings, params, settings.sites)]
     by_cluster, written = _sites_by_cluster(clusters or {}), []
     check_fewer(settings.per_round, settings.candidates, [len(sites) for sites in by_cluster.values()])
     for cluster, sites in by_cluster.items():
-        name, params = f"cluster-{cluster}", {"cluster": cluster}
+        params = {"cluster": cluster}
         if settings.per_round is not None and settings.per_round < len(sites):
             params |= settings.selection_params()
-        written.append(export_job(_job(name, settings, params, sites), folder / name))
+        written.append(_export(folder / f"cluster-{cluster}", settings, params, sites))
     return written
 
 
@@ -259,13 +258,14 @@ def _sites_by_cluster(clusters: Mapping[str, Sequence[int]]) -> dict[int, list[s
     return {cluster: [site for site, own in clusters.items() if cluster in own] for cluster in found}
 
 
-def _job(name: str, settings: ExportSettings, own: Mapping[str, object], sites: Sequence[str] | None) -> FedJob:
-    """Return a job for these sites, at most all of which a round can need; None for all that are connected."""
+def _export(folder: Path, settings: ExportSettings, own: Mapping[str, object], sites: Sequence[str] | None) -> Path:
+    """Write the job of this name for these sites, at most all of which a round can need; None for all that are connected."""
     options = settings.job_options(None if sites is None else len(sites))
     options = options if sites is None else options.simulated(sites)
     params = {name: getattr(settings, name) for name in ("model", "rounds", *TRAINED_BY, "test_share", "classes")}
     params |= {"class_column": settings.label or CLASS_COLUMN, **own}
-    return build_job(_algorithm_of(settings.method), params, options, job_name=name, sites=sites)
+    job = build_job(_algorithm_of(settings.method), params, options, job_name=folder.name, sites=sites)
+    return export_job(job, folder)
 
 
 # ---- the result of jobs at provisioned sites ----

@@ -98,9 +98,9 @@ def run_personal(
 
 def _trained(settings: PersonalSettings, split: Split, on_round: OnRound) -> Course:
     if settings.engine == "simulator":
-        from flareclust.engines.scratch import scratch_folder
-        from flareclust.engines.simulator import run_simulator
         from flareclust.personal.jobs import train_in_jobs
+        from flareclust.platform.scratch import scratch_folder
+        from flareclust.platform.simulator import run_simulator
 
         with scratch_folder() as scratch:
             return train_in_jobs(settings, split, partial(run_simulator, folder=Path(scratch)), on_round)

@@ -4,8 +4,6 @@ __all__ = [
     "context",
     "dp",
     "enforcement",
-    "file_guard",
-    "filters",
     "job_folder",
     "job_sums",
     "policy",

@@ -4,8 +4,7 @@ import os
 import traceback
 from contextlib import suppress
 from pathlib import Path
-
-from nvflare.apis.fl_context import FLContext
+from typing import Any
 
 #: Where a real site keeps it, in the job's folder; every line has a step and a round.
 REQUEST_LOG_FILE = "flareclust_asked.txt"
@@ -45,12 +44,12 @@ class RequestLog:
             os.fsync(out.fileno())
 
 
-def run_dir(fl_ctx: FLContext) -> Path:
-    """Return the folder of the job at this site."""
+def run_dir(fl_ctx: Any) -> Path:
+    """Return the folder at this site of the job that NVFlare's context is of."""
     return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
 
 
-def keep_traceback(fl_ctx: FLContext, error: Exception) -> None:
+def keep_traceback(fl_ctx: Any, error: Exception) -> None:
     """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
     with suppress(OSError):
         path = run_dir(fl_ctx) / TRACEBACK_FILE

@@ -6,8 +6,6 @@ the job says of how many sites a sum is at least, and a site checks it before it
 
 from collections.abc import Iterable, Sequence
 
-from nvflare.apis.fl_component import FLComponent
-
 from flareclust._foundation.errors import Refusal
 from flareclust.privacy.policy import Policy, check_sites_of_sums
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
@@ -16,7 +14,7 @@ from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 SECURE_SUMS = "secure_sums"
 
 
-class SecureSums(FLComponent):
+class SecureSums:
     """Has the sites of a job send sums masked only. The job's sites carry it as a component.
 
     Args:
@@ -25,7 +23,6 @@ class SecureSums(FLComponent):
     """
 
     def __init__(self, min_sites: int = LEAST_SITES, sites: Sequence[str] | None = None) -> None:
-        super().__init__()
         self.min_sites, names = check_sites_of_sums("min_sites", min_sites, "sites", sites)
         self.sites = None if names is None else list(names)  # plain JSON, under the argument's own name
 

@@ -5,11 +5,9 @@ for a package, such as `flareclust.`, is an entry for each of its functions and 
 (docs/adr/0015-exact-classes.md).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
@@ -130,38 +128,6 @@ def unlisted(resources: Mapping[str, Any], named: Iterable[str], file: Path) -> 
     if not missing:
         return None
     return f"does not allow {plain(missing[0])[:80]}; its operator adds it to {CLASSES} in local/{file.name}"
-
-
-def listed(
-    before: Sequence[str], wanted: Sequence[str], *, nvflare: bool, plugins: Sequence[str] = ()
-) -> tuple[list[str], list[str]]:
-    """Return the list of classes that replaces `before`, and what changes, a line each.
-
-    Args:
-        before: as a kit has it.
-        wanted: classes of ours.
-        nvflare: whether those of NVFlare's own list stay or are added.
-        plugins: classes of other packages.
-    """
-    defaults, ours = set(DEFAULT_CLASS_ALLOW_LIST), {*of_sites(), *of_server()}
-    too_wide = [entry for entry in before if reaches_functions(entry)]
-    whole = defaults <= set(before)  # a few of them are an operator's choice
-    own = [
-        entry for entry in before if entry not in too_wide and entry not in ours and not (whole and entry in defaults)
-    ]
-    after = [*own, *(entry for entry in DEFAULT_CLASS_ALLOW_LIST if nvflare and entry not in own)]
-    after += [*wanted, *(entry for entry in plugins if entry not in own)]
-    lines = [f"{CLASSES}: took out {entry!r}, with which jobs call every function of flareclust" for entry in too_wide]
-    if missing := set(wanted) - set(before):
-        lines.append(f"{CLASSES}: added {len(missing)} classes of flareclust")
-    if dropped := [entry for entry in before if entry in ours and entry not in wanted]:
-        lines.append(f"{CLASSES}: took out {len(dropped)} classes of flareclust that no job needs here")
-    if whole and not nvflare:
-        lines.append(f"{CLASSES}: took out {len(defaults)} classes of NVFlare; --nvflare-classes keeps them")
-    if nvflare and (more := defaults - set(before)):
-        lines.append(f"{CLASSES}: added {len(more)} classes of NVFlare")
-    lines += [f"{CLASSES}: added {entry!r}" for entry in plugins if entry not in before]
-    return after, lines
 
 
 def enforced(resources: dict[str, Any]) -> list[str]:

@@ -1,23 +1,12 @@
-"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes (see `flareclust.sites.class_list`), and settings.
+"""The files in a kit's `local/` that NVFlare reads before it runs a job: how they are read and written, and what they permit.
 
-What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
-`resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of
-NVFlare looks like the same value chosen by an operator, so what stands in a file that ends in `.default` counts
-as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of `authorization.json`, are the operator's.
-
-Code in a job is loaded whatever the list of allowed classes says, so that the list protects only where nobody has the right
-`byoc` in `local/authorization.json`.
+NVFlare reads `resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from nvflare.apis.fl_constant import AdminCommandNames
-from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
-from nvflare.security.security import COMMAND_CATEGORIES
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import write_atomically
@@ -26,46 +15,11 @@ from flareclust.sites import class_list as classes
 
 RESOURCES, RIGHTS = "resources.json", "authorization.json"
 
-#: Where NVFlare's provisioning puts the server's jobs, unasked.
-_SHARED = "/tmp/nvflare/"
-_NVFLARE_HEART_BEAT = 600
 #: NVFlare's launchers of jobs, and ours in their places.
-_LAUNCHERS = {
+LAUNCHERS = {
     "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher": "flareclust.launcher.SiteProcessLauncher",
     "nvflare.app_common.job_launcher.server_process_launcher.ServerProcessJobLauncher": "flareclust.launcher.ServerProcessLauncher",
 }
-_NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
-_NVFLARE_LOGS = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
-_NVFLARE_RECEIVER = "nvflare.app_common.logging.job_log_receiver.JobLogReceiver"
-_LOGS = "flareclust.engines.log_streaming.SiteLogs"
-_RECEIVER = "flareclust.engines.log_streaming.LogReceiver"
-_STORAGE = "flareclust.engines.server.WorkspaceStorage"
-#: The id under which NVFlare's client looks for it, and the key under which NVFlare's server does.
-_DEPLOYER = {"id": "app_deployer", "path": "flareclust.engines.admission.SiteDeployer", "args": {}}
-_VALIDATOR = {"path": "flareclust.engines.admission.ServerValidator", "args": {}}
-_OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.OutcomeWait"}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a kit is set to.
-
-    Attributes:
-        heart_beat_timeout: seconds without a sign of life after which the server counts a site as gone.
-        outcome_wait: seconds that a job whose work is done waits for sites that vanished.
-        allow_log_streaming: whether a site's error texts may go to the server; None leaves it as it is, and False does
-            so, too, where it stands in an operator's own file.
-        byoc: whether those who submit jobs may bring code in them; None leaves it as it is.
-        nvflare_classes: whether jobs may also name the classes that NVFlare's own provisioning lists.
-        plugins: algorithms of other packages whose classes jobs may name.
-    """
-
-    heart_beat_timeout: float = 60
-    outcome_wait: float = 20.0
-    allow_log_streaming: bool | None = False
-    byoc: bool | None = False
-    nvflare_classes: bool = False
-    plugins: tuple[str, ...] = ()
 
 
 def resources_of(local: Path) -> Path:
@@ -83,22 +37,6 @@ def _read_by_nvflare(local: Path, name: str) -> Path:
     return own if own.exists() else local / f"{name}.default"
 
 
-def allow_classes(local: Path, plugins: Sequence[str] = ()) -> Path:
-    """List our classes, of both sides, as a simulator needs it that reads the folder `local`; return the file.
-
-    Args:
-        local: the folder.
-        plugins: algorithms of other packages whose classes are listed, too.
-    """
-    local.mkdir(parents=True, exist_ok=True)
-    file = resources_of(local)
-    resources = read_json(file) if file.exists() else {"format_version": 2, classes.CLASSES: []}
-    wanted = (*classes.of_sites(), *classes.of_server())
-    if [*_allow(resources, file, wanted, Settings(plugins=tuple(plugins)))] or not file.exists():
-        write_json(file, resources)
-    return file
-
-
 def classes_problem(local: Path, named: Iterable[str] = ()) -> str | None:
     """Return why a job may not run at the site or server with the folder `local`, by its list of classes.
 
@@ -113,128 +51,10 @@ def classes_problem(local: Path, named: Iterable[str] = ()) -> str | None:
     return classes.problem_of(resources, file) or classes.unlisted(resources, named, file)
 
 
-def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, list[str]]:
-    """Set up a server's or site's kit for our jobs; return its resources file and what was changed, a line each.
-
-    Args:
-        local: the kit's folder `local`.
-        settings: what to set; None for the defaults.
-
-    Raises:
-        UserError: there is no such file, or one is not what NVFlare's provisioning makes; nothing was changed.
-    """
-    settings = settings or Settings()
-    file = resources_of(local)
-    if not file.exists():
-        raise UserError(f"{local} has neither {RESOURCES} nor {RESOURCES}.default; is it the local/ of a kit?")
-    resources = read_json(file)
-    wanted = classes.of_server() if "servers" in resources else classes.of_sites()
-    changes = [*_allow(resources, file, wanted, settings)]
-    changes += _at_server(resources, settings, file) if "servers" in resources else _at_site(resources, settings, file)
-    rights, permitted = rights_of(local), [*_permit(local, settings)]
-    if changes:
-        write_json(file, resources)
-    for text, changed in permitted:
-        write_json(rights, changed)
-        changes.append(text)
-    return file, changes
-
-
-def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what changes in the kit's rights, where they are not the operator's own, and all of the file after it."""
-    file = rights_of(local)
-    if settings.byoc is None or file.name == RIGHTS or not file.exists():
-        return
-    found = read_json(file)
-    permissions = found.get("permissions")
-    if not isinstance(permissions, dict):
-        raise UserError(f"{file}: expected an object as permissions, as NVFlare's provisioning makes it")
-    before = code_from(permissions)
-    wanted = with_code(permissions) if settings.byoc else without_code(permissions) if before else permissions
-    after = code_from(wanted)
-    if after != before:
-        listed = ", ".join(f"{role} ({right})" for role, right in (after or before).items())
-        text = f"byoc: code in jobs from {listed}" if after else f"byoc: no code in jobs, from {listed} until now"
-        yield f"{text} ({file.name})", {**found, "permissions": wanted}
-
-
-def _allow(resources: dict[str, Any], file: Path, wanted: Sequence[str], settings: Settings) -> Iterator[str]:
-    before = resources.get(classes.CLASSES, list(DEFAULT_CLASS_ALLOW_LIST))
-    if not isinstance(before, list) or not all(isinstance(entry, str) for entry in before):
-        raise UserError(f"{file}: expected a list of names as {classes.CLASSES}")
-    plugins = classes.of_plugins(settings.plugins)
-    after, lines = classes.listed(before, wanted, nvflare=settings.nvflare_classes, plugins=plugins)
-    resources[classes.CLASSES] = after
-    yield from [*lines, *classes.enforced(resources)]
-
-
-def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
-    wanted, found = settings.allow_log_streaming, resources.get("allow_log_streaming", True)
-    chosen = wanted is False and file.name == RESOURCES and "allow_log_streaming" in resources
-    if wanted is not None and found is not wanted and not chosen:
-        resources["allow_log_streaming"] = wanted
-        yield f"allow_log_streaming: {json.dumps(wanted)}" + ("" if wanted else ", the site's error texts stay there")
-    yield from _launch_jobs(resources, file)
-    for component in _components(resources, file):
-        if component.get("path") == _NVFLARE_LOGS and not settings.nvflare_classes:
-            component["path"] = _LOGS
-            yield "site_log_streamer: where error texts may go to the server, no other file of a job does"
-    if not any(component.get("id") == _DEPLOYER["id"] for component in _components(resources, file)):
-        resources.setdefault("components", []).append(dict(_DEPLOYER))
-        yield "app_deployer: jobs that bring files beside their configuration are refused, and files of local/ are watched"
-
-
-def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
-    for server in objects_in(resources["servers"], "servers", file):
-        if server.get("heart_beat_timeout", _NVFLARE_HEART_BEAT) == _NVFLARE_HEART_BEAT != settings.heart_beat_timeout:
-            server["heart_beat_timeout"] = settings.heart_beat_timeout
-            yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
-    yield from _launch_jobs(resources, file)
-    yield from _store_inside(resources, file)
-    if "app_validator" not in resources:
-        resources["app_validator"] = dict(_VALIDATOR)
-        yield "app_validator: jobs that bring files beside their configuration are refused, and files of local/ are watched"
-    for component in _components(resources, file):
-        if component.get("path") == _NVFLARE_RECEIVER:
-            component["path"] = _RECEIVER
-            yield "log_receiver: no file but the error log of a job comes from a site"
-    if not any(component.get("path") == _OUTCOME_WAIT["path"] for component in _components(resources, file)):
-        resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
-        yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
-
-
 def passes_on_everything(resources: Mapping[str, Any]) -> bool:
     """Return whether the processes of jobs get all environment variables, as from NVFlare's own launchers."""
     found = resources.get("components", ())
-    return any(isinstance(one, Mapping) and one.get("path") in _LAUNCHERS for one in found)
-
-
-def _launch_jobs(resources: dict[str, Any], file: Path) -> Iterator[str]:
-    for component in _components(resources, file):
-        if ours := _LAUNCHERS.get(str(component.get("path"))):
-            component["path"] = ours
-            killed = "" if "servers" in resources else ", and one that is killed does not end the job of all sites"
-            yield f"process_launcher: the processes of jobs get listed environment variables only{killed}"
-
-
-def _store_inside(resources: dict[str, Any], file: Path) -> Iterator[str]:
-    """Move jobs and snapshots into the server's own workspace, where they are in NVFlare's shared folder."""
-    by_id = {component.get("id"): component for component in _components(resources, file)}
-    manager, store = by_id.get("job_manager", {}).get("args", {}), by_id.get("job_store", {})
-    jobs = str(manager.get("uri_root", ""))
-    if jobs.startswith(_SHARED) and store.get("path") == _NVFLARE_STORAGE and not store.get("args"):
-        manager["uri_root"] = "jobs-storage"
-        store["path"] = _STORAGE
-        yield f"job_store: jobs-storage/ in the server's workspace; jobs that are in {jobs} stay there"
-    storage = resources.get("snapshot_persistor", {}).get("args", {}).get("storage", {})
-    if str(storage.get("args", {}).get("root_dir", "")).startswith(_SHARED) and storage.get("path") == _NVFLARE_STORAGE:
-        storage["path"] = _STORAGE
-        storage["args"]["root_dir"] = "snapshot-storage"
-        yield "snapshot_persistor: snapshot-storage/ in the server's workspace"
-
-
-def _components(resources: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    return objects_in(resources.get("components", []), "components", file)
+    return any(isinstance(one, Mapping) and one.get("path") in LAUNCHERS for one in found)
 
 
 def objects_in(
@@ -290,22 +110,27 @@ def code_from(permissions: Mapping[str, Any]) -> dict[str, str]:
     return {role: _text(right) for role, right in granted.items() if _grants(right)}
 
 
-def without_code(permissions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the permissions with `byoc` refused to every role, and all other rights as they were."""
-    return {role: _replaced(rights, "none") for role, rights in permissions.items()}
+def without_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """Return the permissions with `byoc` refused to every role, and all other rights as they were.
+
+    Args:
+        permissions: of a kit.
+        known: all rights that NVFlare knows: one expression for a whole role cannot have an exception.
+    """
+    return {role: _replaced(rights, "none", known) for role, rights in permissions.items()}
 
 
-def with_code(permissions: Mapping[str, Any]) -> dict[str, Any]:
+def with_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
     """Return the permissions with `byoc` for all who may submit jobs; roles that have the right keep it as it is."""
     changed = dict(permissions)
     for role, rights in permissions.items():
         submits = _granted(rights, _SUBMIT)
         if _grants(submits) and not _grants(_granted(rights, _CODE)):
-            changed[role] = _replaced(rights, submits)
+            changed[role] = _replaced(rights, submits, known)
     return changed
 
 
-def _replaced(rights: object, expression: object) -> object:
+def _replaced(rights: object, expression: object, known: Sequence[str]) -> object:
     """Return a role's rights with another expression for `byoc`."""
     named = rights if isinstance(rights, Mapping) else {_ALL: rights}
     named = {_plain(right): one for right, one in named.items()}
@@ -313,14 +138,7 @@ def _replaced(rights: object, expression: object) -> object:
         return {**named, _CODE: expression}
     if not _grants(named[_ALL]):
         return rights
-    return {**dict.fromkeys(_all_rights(), named[_ALL]), _CODE: expression}
-
-
-def _all_rights() -> list[str]:
-    """Return all rights that NVFlare knows: one expression for a whole role cannot have an exception."""
-    commands = [name for key, name in vars(AdminCommandNames).items() if key.isupper()]
-    alone = sorted({name for name in commands if name not in COMMAND_CATEGORIES} - set(COMMAND_CATEGORIES.values()))
-    return [*sorted(set(COMMAND_CATEGORIES.values())), *alone, "server-predeployed-flwr"]
+    return {**dict.fromkeys(known, named[_ALL]), _CODE: expression}
 
 
 def _granted(rights: object, right: str) -> object:

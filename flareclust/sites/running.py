@@ -37,11 +37,11 @@ _PARENTS = frozenset(
 
 
 def note_protection(kit: Path, problem: str | None) -> None:
-    """Write down that this process, of the kit in this folder, keeps files out of its messages, or why it does not.
+    """Write down that this process, of the kit in this folder, keeps files out of its messages and is guarded, or why it is not.
 
     Args:
         kit: the folder.
-        problem: what `flareclust.privacy.file_guard.problem` has found.
+        problem: what `flareclust.platform.file_guard.problem` has found, or a guard of `flareclust.platform.peers`.
     """
     about = {
         "pid": os.getpid(),

@@ -6,7 +6,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust._foundation.errors import Aborted
 from flareclust._foundation.seeding import stream
@@ -51,7 +50,7 @@ def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
     executor, aggregator = algorithm.build(3)
     sides = (
         (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY),
-        (aggregator, ClusteringAggregator, _code(Aggregator)),
+        (aggregator, ClusteringAggregator, _code(_of_nvflare(ClusteringAggregator))),
     )
     for side, base, names in sides:
         kind = type(side)
@@ -62,6 +61,11 @@ def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
         ensure(not vars(side).get("_event_handlers"), algorithm, f"{kind.__name__} listens to events")
     unheld = executor.private and "differentially-private" not in algorithm.promises
     ensure(not unheld, algorithm, "says that it is private, and does not promise to be differentially-private")
+
+
+def _of_nvflare(kind: type) -> type:
+    """Return the class of NVFlare that a class is made from."""
+    return next(one for one in kind.__mro__ if one.__module__.startswith("nvflare."))
 
 
 def _code(kind: type) -> set[str]:

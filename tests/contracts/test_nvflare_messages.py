@@ -1,7 +1,7 @@
 """Each message that NVFlare's processes answer has a line in nvflare_messages.csv, which says what ours do with it.
 
 A message that a later NVFlare adds fails here, so that somebody decides before that version is supported. A decision is a
-line in the table, and where the message is to be dropped or refused, flareclust/flare/peers.py.
+line in the table, and where the message is to be dropped or refused, flareclust/platform/peers.py.
 """
 
 import importlib
@@ -15,8 +15,8 @@ from nvflare.fuel.utils.fobs.datum import Datum
 from nvflare.private.admin_defs import Message
 from nvflare.private.fed.client.admin import RequestProcessor
 
-from flareclust.flare.peers import ANSWERED, SafeProcessor, asking_problem
-from flareclust.privacy import file_guard
+from flareclust.platform import file_guard
+from flareclust.platform.peers import ANSWERED, SafeProcessor, asking_problem
 from tests.nvflare_messages import Answer, Row, found, written
 
 #: What ours do with a message, in the table's column `ours`.
@@ -68,9 +68,9 @@ def test_what_nvflare_answers_is_what_was_decided_on():
         "look at what it does for whom, add or remove its line in tests/contracts/nvflare_messages.csv, and drop or "
     )
     assert not new, (
-        f"this NVFlare answers what nobody has decided on: {new}: {advice}refuse it in flareclust/flare/peers.py"
+        f"this NVFlare answers what nobody has decided on: {new}: {advice}refuse it in flareclust/platform/peers.py"
     )
-    assert not gone, f"this NVFlare no longer answers: {gone}: {advice}stop refusing it in flareclust/flare/peers.py"
+    assert not gone, f"this NVFlare no longer answers: {gone}: {advice}stop refusing it in flareclust/platform/peers.py"
 
 
 def test_every_line_says_where_what_and_why_once():

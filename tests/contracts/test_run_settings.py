@@ -8,9 +8,9 @@ import flareclust
 from flareclust.cli.main import jobs_export
 from flareclust.cli.main import run as run_command
 from flareclust.engines.options import JobOptions, RunSettings
-from flareclust.engines.recipe import recipe
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.platform.recipe import recipe
 
 DEFAULTS = {name: field.default for name, field in RunSettings.model_fields.items()}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from harness import LEAD, Federation, submitted
 
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
+from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.registry import get
 
 #: What the code of an attack writes into the folder that it runs in: the kit of its site.

@@ -10,7 +10,7 @@ from typing import Any
 from harness import LEAD, SERVER, Federation, wait_until
 
 from flareclust.engines.options import JobOptions
-from flareclust.engines.provisioned import run_production
+from flareclust.platform.provisioned import run_production
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from tests.patience import PATIENCE

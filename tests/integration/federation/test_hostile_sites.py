@@ -15,7 +15,7 @@ from harness import SERVER, Federation
 from jobs import Job
 
 from flareclust.engines.options import JobOptions
-from flareclust.flare.receiver import MOST_BYTES
+from flareclust.platform.receiver import MOST_BYTES
 
 pytestmark = pytest.mark.slow
 

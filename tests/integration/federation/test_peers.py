@@ -9,8 +9,8 @@ from harness import LEAD, MEMBER, SERVER, submitted
 from jobs import Job
 from kit_cells import as_site, as_user
 
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
+from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.registry import get
 from flareclust.sites.running import protection
 
@@ -64,7 +64,7 @@ def test_a_site_reads_and_removes_no_file_of_another(federation, secret):
 
 
 def test_a_server_reads_and_removes_no_file_of_a_site(federation, secret, tmp_path, monkeypatch):
-    monkeypatch.setattr("flareclust.engines.job.ClusteringController", watching.ReadingController)
+    monkeypatch.setattr("flareclust.platform.job.ClusteringController", watching.ReadingController)
     folder = federation.run(export_job(build_job(get("lloyd"), {}, OPTIONS), tmp_path / "reading"))
     reported = json.loads((folder / watching.ASKED).read_text())
     for site in SITES:

@@ -11,8 +11,8 @@ from jobs import Job
 
 from flareclust.cli.main import main
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
+from flareclust.platform.job import build_job, export_job
 from flareclust.privacy.job_folder import REQUEST_LOG_FILE
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get

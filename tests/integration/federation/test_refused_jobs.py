@@ -11,9 +11,9 @@ from harness import LEAD, MEMBER, SERVER, Federation, wait_until
 from jobs import Job, jobs_in_store
 
 from flareclust._foundation.errors import FlareclustError, JobFailed, UserError
-from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
-from flareclust.engines.provisioned import run_job, run_production
+from flareclust.platform.job import build_job
+from flareclust.platform.provisioned import run_job, run_production
 from flareclust.protocol.registry import get
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from jobs import Job
 
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
+from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import get
 from flareclust.testing.promised import overlapping_sites

@@ -8,10 +8,10 @@ import watching
 from conftest import LATE, SITES
 
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.federation.refinement import SPREAD
+from flareclust.platform.job import build_job, export_job
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable
 from flareclust.privacy.secure_aggregation.totals import Layout
 from flareclust.protocol.outcome import read
@@ -32,7 +32,7 @@ OPTIONS = JobOptions(k=5, seed=3, min_sites=3, secure_sums=True)
 
 def job(controller, folder, monkeypatch, options=OPTIONS):
     """Export a job of Lloyd's algorithm whose server is this one."""
-    monkeypatch.setattr("flareclust.engines.job.ClusteringController", controller)
+    monkeypatch.setattr("flareclust.platform.job.ClusteringController", controller)
     return export_job(build_job(get("lloyd"), {}, options), folder)
 
 

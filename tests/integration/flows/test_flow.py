@@ -155,7 +155,7 @@ def test_the_page_of_a_flow_run_shows_rounds_warnings_tags_progress_and_the_resu
     from flareclust.flows import experiment as flows
 
     def inprocess(experiment, prepared, on_round, token=None, kept=None):
-        logging.getLogger("flareclust.engines.simulator").warning("a site was slow")
+        logging.getLogger("flareclust.platform.simulator").warning("a site was slow")
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
     monkeypatch.setattr("flareclust.flows.run.submit", inprocess)

@@ -66,7 +66,7 @@ def deployments(kit: Path) -> dict[str, object]:
 @contextlib.contextmanager
 def federation(scheduler: Scheduler) -> Iterator[Path]:
     """Two provisioned sites, each with rows of its own; gives the lead's kit."""
-    from flareclust.engines.poc.federation import find
+    from flareclust.platform.poc.federation import find
 
     folder = scheduler.folder / "poc"
     poc = [sys.executable, "-m", "flareclust", "poc"]
@@ -209,8 +209,8 @@ def under_way(scheduler, deployment, process, n=2):
 
 def last_state(scheduler):
     """Wait until no process of a job is left at the provisioned sites; return the state of the last job there."""
-    from flareclust.engines.poc.federation import find
-    from flareclust.flare.session import open_session
+    from flareclust.platform.poc.federation import find
+    from flareclust.platform.session import open_session
 
     scheduler.wait(lambda: not scheduler.processes("_process "), "the sites' processes are gone")
     with open_session(find(scheduler.folder / "poc").admin_kit) as session:
@@ -254,7 +254,7 @@ def test_a_worker_that_is_stopped_with_all_its_processes_ends_a_simulated_job(sc
     """As systemd does by default: it signals all processes of the service."""
     with scheduler.worker("stopped", "stopped.log") as worker:
         # four of the simulator itself, and its two sites
-        run_id = under_way(scheduler, f"{NIGHTLY}/stopped-simulated", "flareclust.flare.simulated", 6)
+        run_id = under_way(scheduler, f"{NIGHTLY}/stopped-simulated", "flareclust.platform.simulated", 6)
         family = psutil.Process(worker.pid).children(recursive=True)
         for process in (worker, *family):
             with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended

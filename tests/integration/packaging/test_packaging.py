@@ -252,7 +252,7 @@ def test_the_installed_wheel_keeps_its_kernels_beside_its_files(wheel, tmp_path)
 def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_path):
     target, empty = installed(wheel, tmp_path), tmp_path.resolve() / "empty"
     empty.mkdir()
-    code = "import flareclust, flareclust.engines.poc.federation as p, flareclust.executors.kfed as e; print(flareclust.__file__, p.__file__, e.__file__, sep='\\n')"
+    code = "import flareclust, flareclust.platform.poc.federation as p, flareclust.executors.kfed as e; print(flareclust.__file__, p.__file__, e.__file__, sep='\\n')"
     where = limited([sys.executable, "-c", code], cwd=empty, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
 

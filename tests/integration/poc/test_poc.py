@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.engines.poc import federation as poc
-from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
+from flareclust.platform.poc import federation as poc
+from flareclust.platform.poc import state as poc_state
 from tests.integration.poc.poc_cases import command, nvflare, until
 from tests.living import naming
 

@@ -6,11 +6,11 @@ import subprocess
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.engines.poc import federation as poc
-from flareclust.engines.poc import kits as poc_kits
-from flareclust.engines.poc import processes
-from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
+from flareclust.platform.poc import federation as poc
+from flareclust.platform.poc import kits as poc_kits
+from flareclust.platform.poc import processes
+from flareclust.platform.poc import state as poc_state
 from tests.integration.poc.poc_cases import COMMAND, environment, nvflare, until
 from tests.living import naming
 from tests.patience import PATIENCE

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.engines.poc import federation as poc
-from flareclust.engines.poc import kits as poc_kits
-from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
+from flareclust.platform.poc import federation as poc
+from flareclust.platform.poc import kits as poc_kits
+from flareclust.platform.poc import state as poc_state
 from flareclust.sites.permissions import KitFiles
 from tests.command_line import call
 from tests.patience import PATIENCE
@@ -99,7 +99,7 @@ def test_a_lock_that_a_killed_process_left_holds_nobody_up_and_one_that_is_held_
         poc_state.locked(folder),
     ):
         pytest.fail("two have the lock")
-    killed = f"import os, pathlib; from flareclust.engines.poc.state import locked\nwith locked(pathlib.Path({str(folder)!r})): os.kill(os.getpid(), 9)"
+    killed = f"import os, pathlib; from flareclust.platform.poc.state import locked\nwith locked(pathlib.Path({str(folder)!r})): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", killed], check=False, timeout=PATIENCE).returncode == -signal.SIGKILL
     with poc_state.locked(folder):
         poc_state.clear(folder)

@@ -9,12 +9,12 @@ import psutil
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.engines.poc import federation as poc
-from flareclust.engines.poc import kits as poc_kits
-from flareclust.engines.poc import processes as poc_processes
-from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
-from flareclust.flare import job_monitor
+from flareclust.platform import job_monitor
+from flareclust.platform.poc import federation as poc
+from flareclust.platform.poc import kits as poc_kits
+from flareclust.platform.poc import processes as poc_processes
+from flareclust.platform.poc import state as poc_state
 from tests.command_line import call
 from tests.integration.poc.poc_cases import until
 from tests.living import naming

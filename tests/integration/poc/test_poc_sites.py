@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust.engines.poc import federation as poc
-from flareclust.engines.poc import state as poc_state
-from flareclust.engines.poc.federation import Poc
 from flareclust.experiment import poc as set_up
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepare import PocSites, prepare
 from flareclust.experiment.prepared import tables_of
+from flareclust.platform.poc import federation as poc
+from flareclust.platform.poc import state as poc_state
+from flareclust.platform.poc.federation import Poc
 from flareclust.schema.columns import read_schema
 from flareclust.sites.rows import SiteData
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from flareclust.engines.process_tree import end_all
+from flareclust.platform.process_tree import end_all
 from tests.living import naming
 from tests.paths import ROOT
 from tests.patience import PATIENCE

@@ -9,7 +9,7 @@ import pytest
 
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.simulator import run_simulator
+from flareclust.platform.simulator import run_simulator
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from tests.patience import PATIENCE

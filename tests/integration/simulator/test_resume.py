@@ -5,8 +5,8 @@ import pytest
 
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.simulator import run_simulator
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read
+from flareclust.platform.simulator import run_simulator
 from flareclust.protocol.registry import get
 from tests.same_outcome import OPTIONS, case_of
 

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.simulator import run_simulator
+from flareclust.platform import simulator
+from flareclust.platform.simulator import run_simulator
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.registry import Algorithm, get
 from flareclust.testing import iid_sites
@@ -58,7 +58,7 @@ def at_work(temporary: Path) -> bool:
 
 
 def _simulated(algorithm: Algorithm) -> object:
-    """Return the case of an algorithm; tests/unit/engines/test_adapter.py has those of all, without processes."""
+    """Return the case of an algorithm; tests/unit/platform/test_adapter.py has those of all, without processes."""
     marks = {
         "feca": [pytest.mark.smoke, pytest.mark.slow],
         "deepfeca": [pytest.mark.smoke, pytest.mark.slow],
@@ -75,6 +75,15 @@ def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
     check_same(algorithm, there)
     assert [r["step"] for r in seen] == [r["step"] for r in there.rounds]
     assert list(tmp_path.iterdir()) == [], "the simulator left files"
+    assert not processes_of(str(tmp_path)), "the simulator left processes"
+
+
+@pytest.mark.slow
+def test_nvflares_own_start_gives_the_same_result(monkeypatch, tmp_path):
+    monkeypatch.setattr(simulator, "_starts_by_itself", lambda: True)
+    algorithm = get("feca")
+    sites, params = case_of(algorithm)
+    check_same(algorithm, run_simulator(algorithm, params, sites, OPTIONS, tmp_path))
     assert not processes_of(str(tmp_path)), "the simulator left processes"
 
 
@@ -180,7 +189,7 @@ def test_what_a_killed_run_leaves_goes_when_the_next_one_begins(tmp_path, short_
     (left,) = short_tmp.glob("fc-*/simulator-1")
     assert list(left.glob("data/*.npy")), "the rows of the sites are there, or this test shows nothing"
     time.sleep(5)  # younger folders are left alone
-    code = "from flareclust.engines.scratch import scratch_folder\nwith scratch_folder():\n    pass"
+    code = "from flareclust.platform.scratch import scratch_folder\nwith scratch_folder():\n    pass"
     environment = os.environ | {"TMPDIR": str(short_tmp)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=PATIENCE)
     assert not processes_of(str(short_tmp))

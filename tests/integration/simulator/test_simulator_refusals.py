@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.engines import simulator
 from flareclust.engines.options import JobOptions
-from flareclust.engines.simulator import run_simulator
-from flareclust.engines.simulator_watch import LOST_SITE, LostSite, Watch
+from flareclust.platform import simulator
+from flareclust.platform.simulator import run_simulator
+from flareclust.platform.simulator_watch import LOST_SITE, LostSite, Watch
 from flareclust.protocol.registry import get
 
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.simulator import run_simulator
+from flareclust.platform import simulator
+from flareclust.platform.simulator import run_simulator
 from flareclust.protocol.registry import get
 from flareclust.sites.config import CONFIG_FILE, write_config
 from tests.patience import PATIENCE

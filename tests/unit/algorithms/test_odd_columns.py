@@ -12,10 +12,10 @@ from flareclust.core.scaling import KnownSpread, without
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.simulator import run_simulator
 from flareclust.evaluation import agreement
 from flareclust.evaluation.units import ODDITIES
 from flareclust.executors.lloyd import LloydExecutor
+from flareclust.platform.simulator import run_simulator
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.task import ODD_KINDS, StepName, Task

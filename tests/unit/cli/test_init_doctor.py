@@ -43,7 +43,7 @@ def test_the_deployments_that_are_written_name_flows_and_take_their_parameters(c
 def test_the_project_that_is_written_is_one_of_nvflare_with_our_builder(command, tmp_path):
     from nvflare.lighter.provision import prepare_project
 
-    from flareclust.provision import SiteDefaults
+    from flareclust.platform.provision import SiteDefaults
 
     assert command("init", "consortium", str(tmp_path)).code == 0
     about = yaml.safe_load((tmp_path / "project.yml").read_text())
@@ -215,7 +215,7 @@ def test_a_kit_that_is_none_fails(healthy, tmp_path):
 
 
 def test_only_folders_of_killed_runs_are_leftovers(tmp_path, monkeypatch):
-    from flareclust.engines import scratch
+    from flareclust.platform import scratch
 
     monkeypatch.setattr(scratch, "scratch_base", lambda: tmp_path)
     monkeypatch.setattr(scratch, "_YOUNGEST_LEFTOVER", 0.0)

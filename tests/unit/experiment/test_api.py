@@ -151,7 +151,7 @@ def test_principal_components_are_a_setting_of_the_name():
         ("flareclust", {"prefect", "mlflow", "sklearn", "nvflare", "numpy", "pandas", "matplotlib"}),
         ("flareclust.executors.feca", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib", "pyarrow"}),
         ("flareclust.executors.kfed", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib", "pyarrow"}),
-        ("flareclust.flare.controller", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib"}),
+        ("flareclust.platform.controller", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib"}),
         ("flareclust.cli", {"prefect", "mlflow", "sklearn", "nvflare"}),
         ("flareclust.api", {"prefect", "mlflow", "sklearn", "pandas", "pyarrow", "matplotlib"}),
     ],

@@ -9,11 +9,11 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
-from flareclust.engines.poc import kits
 from flareclust.evaluation import metrics
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.tables.site_rows import site_files
+from flareclust.platform.poc import kits
 from flareclust.sites.rows import SiteData
 from tests.unit.data.image_cases import colour, grey, patterns, write
 

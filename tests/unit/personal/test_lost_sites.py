@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.aggregator import TESTS
 from flareclust.personal.jobs import train_in_jobs
@@ -15,6 +14,7 @@ from flareclust.personal.result import save
 from flareclust.personal.rows import Split
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
+from flareclust.platform import simulator
 from flareclust.protocol import registry
 from flareclust.protocol.task import StepName
 from tests.unit.personal.job_cases import losing, three_and_three

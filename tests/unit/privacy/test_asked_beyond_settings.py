@@ -8,11 +8,11 @@ import flareclust
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
-from flareclust.engines.log_streaming import LogStreamer
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.masked import MaskedExecutor
 from flareclust.features import alignment
 from flareclust.personal.executor import FedAvgExecutor
+from flareclust.platform.log_streaming import LogStreamer
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed

@@ -13,9 +13,9 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
-from flareclust.engines.simulator import _place
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import DPOneShotExecutor
+from flareclust.platform.simulator import _place
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy

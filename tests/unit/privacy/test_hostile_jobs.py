@@ -18,7 +18,7 @@ from flareclust.aggregators.base import unpack
 from flareclust.data.tables import Table
 from flareclust.features import alignment
 from flareclust.federation import run_federation
-from flareclust.flare.controller import ClusteringController
+from flareclust.platform.controller import ClusteringController
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.replies import SiteReply, accept

@@ -13,8 +13,8 @@ from nvflare.apis.fl_context import FLContext
 from flareclust._foundation.errors import UserError
 from flareclust.cli import site_policy
 from flareclust.cli.main import main
-from flareclust.privacy import file_guard
-from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.platform import file_guard
+from flareclust.platform.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.sites.check import check
 from flareclust.sites.permissions import KitFiles

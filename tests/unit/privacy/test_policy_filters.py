@@ -10,7 +10,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from flareclust.privacy.filters import SiteResultPolicy
+from flareclust.platform.filters import SiteResultPolicy
 from flareclust.privacy.job_folder import REQUEST_LOG_FILE, TRACEBACK_FILE
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import MADE_UNDER, QUESTION
@@ -122,7 +122,7 @@ def test_what_raises_in_a_filter_becomes_a_refusal_and_its_text_stays(kit, ask, 
     def raises(*_):
         raise ZeroDivisionError(SECRET)
 
-    monkeypatch.setattr("flareclust.privacy.filters.PolicyEnforcer", raises)
+    monkeypatch.setattr("flareclust.platform.filters.PolicyEnforcer", raises)
     text = refusal(ask(executor()))
     assert "raised ZeroDivisionError" in text
     assert SECRET not in text

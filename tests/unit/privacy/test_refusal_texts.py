@@ -15,7 +15,7 @@ from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 
 from flareclust.federation.site import steps_to_end
-from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.platform.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import algorithms
 from flareclust.protocol.task import REFUSED, ROUND, StepName

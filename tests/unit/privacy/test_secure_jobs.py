@@ -10,11 +10,11 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
-from flareclust.engines.simulator import run_simulator
 from flareclust.executors.lloyd import UPDATE
 from flareclust.federation.refinement import SPREAD
+from flareclust.platform.job import build_job
+from flareclust.platform.simulator import run_simulator
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
@@ -249,6 +249,6 @@ def test_the_simulator_gives_the_same_bits(name: str, tmp_path: object) -> None:
 def test_the_simulator_refuses_more_sites_than_it_has_processes_for(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flareclust.engines.simulator.threads_for", lambda m: 2)
+    monkeypatch.setattr("flareclust.platform.simulator.threads_for", lambda m: 2)
     with pytest.raises(UserError, match="secure_sums needs a process of its own for each of the 4 sites"):
         run_simulator(get("lloyd"), {}, iid_sites()[0], OPTIONS, tmp_path)  # type: ignore[arg-type]

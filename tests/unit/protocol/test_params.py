@@ -8,12 +8,12 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.aggregators.masked import MaskedAggregator
-from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.fkm import FKMExecutor
 from flareclust.executors.masked import MaskedExecutor
+from flareclust.platform.job import build_job, export_job
 from flareclust.preparation.settings import ClusteringParams
 from flareclust.protocol.params import GENERAL, Params, both, server, side_of, site
 from flareclust.protocol.registry import BUILT_IN, get

@@ -11,12 +11,12 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
+from flareclust.platform.job import build_job, export_job, installed_plugin
+from flareclust.platform.kit import Settings, prepare_site
 from flareclust.protocol import registry
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.sites.class_list import of_plugins
-from flareclust.sites.kit import Settings, prepare_site
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
 KNOWN = ", ".join(algorithm.name for algorithm in BUILT_IN)

@@ -9,10 +9,11 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 from nvflare.fuel.utils.class_loader import load_class
 
 from flareclust._foundation.errors import UserError
+from flareclust.platform.kit import allow_classes, listed
 from flareclust.sites.check import check
-from flareclust.sites.class_list import listed, of_server, of_sites, open_entries, problem_of, reaches_functions
+from flareclust.sites.class_list import of_server, of_sites, open_entries, problem_of, reaches_functions
 from flareclust.sites.config import write_site
-from flareclust.sites.kit import allow_classes, classes_problem
+from flareclust.sites.kit import classes_problem
 from tests.command_line import call
 
 OURS = {*of_sites(), *of_server()}

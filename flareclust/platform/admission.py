@@ -1,0 +1,234 @@
+"""Which jobs a site and the server let in, before anything in them is read: the last word of NVFlare's parent process.
+
+A job is configuration. Files beside it are read by no component of ours, and what lies in a job's folder can be imported
+as a module by anyone who finds a way to name it (docs/adr/0015-exact-classes.md). Code belongs into `custom/`, where NVFlare
+asks whether the submitter may bring it. The configuration is plain text, without variables for NVFlare to resolve.
+"""
+
+import io
+import logging
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from nvflare.apis.app_deployer_spec import AppDeployerSpec
+from nvflare.apis.app_validation import AppValidator
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.apis.workspace import Workspace
+from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.settings_file import LONGEST_JSON
+from flareclust.platform import file_guard, peers
+from flareclust.platform._private import optional, unprotected
+from flareclust.platform.filters import policy_of_site
+from flareclust.privacy.job_sums import SECURE_SUMS
+from flareclust.sites.config import read_config
+from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
+from flareclust.sites.kit import classes_problem
+from flareclust.sites.permissions import Watch, rights_problem
+from flareclust.sites.running import note_protection
+
+_log = logging.getLogger(__name__)
+
+#: What a job consists of, in its app's folder, and what NVFlare puts beside it to sign it.
+_FILES = frozenset(FILES)
+_SIGNATURES = frozenset({NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE})
+
+#: What the job that places late sites brings to the server: arrays, read without pickle.
+_AT_SERVER = frozenset({"config/placed.npz"})
+
+_CUSTOM = "custom"
+
+#: What unpacks a job's files; where NVFlare has it elsewhere, no job is unpacked.
+_AppDeployer: Any = optional("AppDeployer", AppDeployerSpec)
+
+#: What of a job relies on guards, as a refusal names it.
+_SUMS = "the job's secure sums"
+
+#: What a process says of itself that has not been asked to guard itself.
+_NOT_STARTED = "NVFlare has not announced its start"
+
+#: What Python's zipfile raises for files that are damaged, encrypted, or packed in a way that it does not know.
+_UNPACKABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+
+
+def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | None:
+    """Return why a job with these files in its app's folder may not run, in words that follow the site's name."""
+    allowed = _FILES | _AT_SERVER if at_server else _FILES
+    for name in names:
+        path = PurePosixPath(name)
+        if path.parts[:1] == (_CUSTOM,) and ".." not in path.parts:
+            continue
+        signs = path.name in _SIGNATURES and str(path.parent) in (".", "config")
+        if str(path) not in allowed and not signs:
+            return (
+                f"refuses the job for its file {ascii(name)[:200]}: a job is config/*.json, and code goes into custom/"
+            )
+    return None
+
+
+def packed_problem(packed: zipfile.ZipFile) -> str | None:
+    """Return why a packed job may not run, by what its configuration holds; each entry is read, also of two with one name."""
+    for entry in packed.infolist():
+        if (name := str(PurePosixPath(entry.filename))) in _FILES and not entry.is_dir():
+            with packed.open(entry) as stream:
+                problem = settings_problem(name, stream.read(LONGEST_JSON + 1))
+            if problem is not None:
+                return problem
+    return None
+
+
+def _kept_problem(local: Path, folder: Path) -> str | None:
+    """Return why a job with this folder may not be unpacked at a site, in words that follow the site's name.
+
+    NVFlare would delete the folder first, and with it the labels and the record of requests.
+    """
+    if os.path.lexists(folder):
+        return f"keeps the folder {folder.name} of an earlier job; submit the job again, which gives it a new number"
+    with suppress(Refusal):  # which the job's own answer says
+        labels = read_config(local).labels
+        if labels is not None and os.path.lexists(local / labels / f"{folder.name}.csv"):
+            return f"has labels of an earlier job {folder.name}; submit the job again, which gives it a new number"
+    return None
+
+
+def _guard_problem(unguarded: str | None, relies: str | None) -> str | None:
+    """Return why a job may not run in a process that takes what others send; None, with a warning, for one that does not rely on it.
+
+    Args:
+        unguarded: why it does; None where it drops that.
+        relies: what of the site or of the job does.
+    """
+    problem = peers.problem() or unguarded
+    if problem is None or relies is not None:
+        return problem and f"{problem} ({relies})"
+    _log.warning("this process %s; the job runs, since nothing of it relies on that", problem)
+    return None
+
+
+def _sums_of(settings: Iterable[bytes]) -> str | None:
+    """Return what of a job relies on guards, by its settings: its secure sums."""
+    return _SUMS if any(SECURE_SUMS.encode() in text for text in settings) else None
+
+
+class SiteDeployer(FLComponent, _AppDeployer):
+    """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        file_guard.install()  # before this process, or that of a job, has a connection
+        self._watch = Watch()
+        self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
+
+    def deploy(
+        self,
+        workspace: Workspace,
+        job_id: str,
+        job_meta: dict,  # type: ignore[type-arg]
+        app_name: str,
+        app_data: bytes,
+        fl_ctx: FLContext,
+    ) -> str:
+        """Unpack a job's files into its folder, unless it may not run; return why."""
+        local = Path(workspace.get_site_config_dir())
+        try:
+            with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
+                names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
+                problem = _problem(local, names, self._watch) or packed_problem(packed)
+                settings = (packed.read(name) for name in FILES if name in packed.namelist())
+                problem = problem or _guard_problem(self._unguarded, policy_of_site(local) or _sums_of(settings))
+                problem = problem or _kept_problem(local, Path(workspace.get_run_dir(job_id)))
+        except _UNPACKABLE:
+            return "the job's files cannot be unpacked"
+        if problem is None and _AppDeployer is AppDeployerSpec:
+            problem = unprotected("unpack the files of jobs", "no AppDeployer")
+        if problem:
+            _log.warning("job %s is not run: this site %s", job_id, problem)
+            return problem
+        return super().deploy(workspace, job_id, job_meta, app_name, app_data, fl_ctx) or ""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            self._unguarded = peers.guard_site(fl_ctx)
+            kit = Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace)
+            note_protection(kit, file_guard.problem() or self._unguarded)
+        elif event_type == EventType.ABOUT_TO_START_RUN:  # in the process of a job
+            if (problem := peers.guard_job(fl_ctx)) is not None:
+                kept = policy_of_site(Path(fl_ctx.get_workspace().get_site_config_dir()))
+                relies = kept or (_SUMS if fl_ctx.get_engine().get_component(SECURE_SUMS) else None)
+                if (refusal := _guard_problem(problem, relies)) is not None:
+                    self.system_panic(f"this site {refusal}", fl_ctx)
+        elif event_type == EventType.AFTER_JOB_LAUNCH:
+            meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
+            self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), _local(fl_ctx))
+        elif event_type == EventType.JOB_COMPLETED:
+            _log_changes(self._watch.ended(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)), _local(fl_ctx)))
+
+
+class ServerValidator(FLComponent, AppValidator):
+    """The same for the `app_validator` of a server's `local/resources.json`, where a job's files are unpacked already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        file_guard.install()
+        # The server makes its workspace the current folder before it reads its configuration, and moves no more.
+        self._local = Path(os.getcwd()) / "local"
+        self._watch = Watch()
+        self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
+
+    def validate(self, app_folder: str) -> tuple[str, dict[str, object]]:
+        """Return why a job may not run, and nothing about it."""
+        root = Path(app_folder)
+        names = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if not path.is_dir()]
+        problem = _problem(self._local, names, self._watch, at_server=True) or folder_problem(root)
+        settings = (root / name for name in FILES if (root / name).exists())
+        problem = problem or _guard_problem(self._unguarded, _sums_of(file.read_bytes() for file in settings))
+        if problem:
+            _log.warning("job %s is not run: the server %s", root.parent.name, problem)
+            return f"the server {problem}", {}
+        return "", {}
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """When the server starts, say what it passes on; then note when jobs start and end."""
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            self._unguarded = peers.guard_server(fl_ctx)
+            note_protection(self._local.parent, file_guard.problem() or self._unguarded)
+        elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
+            resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
+            job = str(resources.get(JobMetaKey.JOB_ID.value))
+            if event_type == EventType.JOB_STARTED:
+                self._watch.started(job, self._local)
+            else:
+                _log_changes(self._watch.ended(job, self._local))
+
+
+def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool = False) -> str | None:
+    try:
+        return (
+            file_guard.problem()
+            or files_problem(names, at_server=at_server)
+            or classes_problem(local)
+            or rights_problem(local)
+            or watch.problem(local)
+        )
+    except UserError as error:
+        return f"cannot say what jobs may do: {error}"
+
+
+def _local(fl_ctx: FLContext) -> Path:
+    return Path(fl_ctx.get_engine().args.workspace) / "local"
+
+
+def _log_changes(names: list[str]) -> None:
+    if names:
+        _log.error("changed while a job ran: %s; no further job is run until this process is started anew", names)

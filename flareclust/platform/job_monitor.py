@@ -1,0 +1,377 @@
+"""One job at a server: submitted or found again, followed to its end, fetched, and aborted if nobody waits for it any more.
+
+Why it failed is put together from what NVFlare leaves at the server. The job's own log has what the controller said. What a
+site's starter reported is in the server's log, which an admin of the server's organisation may search.
+"""
+
+import errno
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.fuel.flare_api.api_spec import (
+    AuthorizationError,
+    InvalidJobDefinition,
+    SubmitTokenConflict,
+    SubmitTokenJobDeleted,
+    TargetType,
+)
+from nvflare.fuel.flare_api.flare_api import Session
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.interrupts import deferred_signals
+from flareclust.federation import OnRound
+from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS
+from flareclust.platform.session import admin_of, connected_sites, open_session, server_status
+from flareclust.protocol import outcome as outcome_files
+from flareclust.protocol.outcome import Outcome
+
+#: The controller's own words, or NVFlare's, in the log of the job.
+FATAL = re.compile(r"FATAL_SYSTEM_ERROR received: (?P<reason>.*)")
+
+#: NVFlare's words where too few sites are left, and those before it that name the lost ones.
+_POLICY = "Aborting job due to deployment policy violation"
+_DISCONNECTED = re.compile(r"Client (?P<site>\S+) is deemed disconnected")
+
+#: What the server's log says when a site has reported that its process failed.
+_REPORTED = re.compile(r"due to reported failure from (?P<site>[^\s:.]+)\S*: (?P<reason>.*)")
+
+#: How a line about a deployment ends where all is well.
+_WELL = ": OK"
+
+#: What a site reports if its list of classes does not have ours: the second where NVFlare's own launcher starts its jobs.
+_NOT_ALLOWED = ("unsafe component", "infrastructure error")
+
+
+#: Between two looks at a job, and between two looks at its rounds, which each fill a line of the server's log until the
+#: job's own process is there.
+POLL_SECONDS, ROUNDS_SECONDS = 0.5, 1.0
+
+#: A server that does not answer for so long is taken for lost, with the job that it ran. Its own starter brings it
+#: back within seconds; longer interruptions of the network are survived up to this.
+_UNREACHABLE_SECONDS = 90
+
+#: How long NVFlare may take from "dispatched" to "running". A job that was caught by a crash in between stays dispatched.
+_DISPATCH_SECONDS = 30
+
+#: So many times a failed job is submitted anew with the same token.
+_MOST_ATTEMPTS = 20
+
+#: How NVFlare's statuses begin and end.
+FINISHED, RUNNING, DISPATCHED, COMPLETED, ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
+
+#: So many jobs, the latest first, are looked at for lost ones.
+_MOST_LISTED = 200
+
+#: Errors of the folder that a result is written to; others may be of the network.
+_OF_THIS_DISK = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG))
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class Server:
+    """A session that is opened again when it was lost."""
+
+    def __init__(self, kit: Path) -> None:
+        self.kit = kit
+        self._open = ExitStack()
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Open a new session in the place of the old one."""
+        self.close()
+        self.session = self._open.enter_context(open_session(self.kit))
+
+    def close(self) -> None:
+        """Close the session."""
+        self._open.close()
+
+    def call_with_retry(self, ask: Callable[[Session], _T]) -> _T:
+        """Return the answer to a question, asked again in a new session while the server does not answer.
+
+        Raises:
+            JobFailed: it did not for `_UNREACHABLE_SECONDS`; or what the question raises that no other try changes.
+            UserError: it does not permit the question.
+        """
+        end = time.monotonic() + _UNREACHABLE_SECONDS
+        while True:
+            try:
+                return ask(self.session)
+            except AuthorizationError as error:
+                raise UserError(f"the server does not permit this kit to follow its job: {error}") from None
+            except UserError:
+                raise
+            except Exception as error:  # NVFlare's API has a dozen ways to say that the server is gone
+                if isinstance(error, JobFailed) and not error.transient:
+                    raise
+                _log.info("no answer of the server: %s", error)
+                if time.monotonic() > end:
+                    raise JobFailed(
+                        f"the server did not answer for {_UNREACHABLE_SECONDS} s; last: {error}", transient=True
+                    ) from error
+            time.sleep(POLL_SECONDS)
+            with suppress(Exception):  # as above
+                self.reopen()
+
+
+class JobMonitor:
+    """A job at a server, and its last known state."""
+
+    def __init__(self, server: Server, on_round: OnRound, deadline: float) -> None:
+        self.server, self.on_round, self.deadline = server, on_round, deadline
+        self.id, self.status, self.lost = "", "", False
+        self._sites = connected_sites(server.session)
+        for job in lost_jobs(server.session):
+            _log.warning("%s", lost_words(job))
+        self._server_start = _start_time(server.session)
+        self._seen = 0
+        self._end = time.monotonic() + deadline
+        self._asked = 0.0
+        self._odd_since: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Return whether NVFlare has reported the end."""
+        return self.status.startswith(FINISHED)
+
+    def submit(self, folder: Path, token: str | None) -> None:
+        """Submit the job, or find one that was submitted with this token and is running or complete.
+
+        Raises:
+            UserError: the server does not permit the job, or does not take it.
+            JobFailed: it does not answer.
+        """
+        for attempt in range(_MOST_ATTEMPTS):
+            try:
+                self.id = self.server.session.submit_job(str(folder), None if token is None else f"{token}-{attempt}")
+            except (SubmitTokenConflict, SubmitTokenJobDeleted):
+                continue
+            except AuthorizationError:
+                user = admin_of(self.server.kit)["username"]
+                raise UserError(
+                    f"{user} may not submit jobs to this server; ask for a kit with the role lead"
+                ) from None
+            except InvalidJobDefinition as error:
+                raise UserError(f"the server does not take the job: {error}") from None
+            except Exception as error:
+                raise JobFailed(
+                    f"the server did not answer when it was given the job ({error})", transient=True
+                ) from error
+            if token is None or self._is_worth_following():
+                _log.info("job %s", self.id)
+                return
+            self.id = ""
+        raise JobFailed(f"{_MOST_ATTEMPTS} jobs with the token {token} have failed already")
+
+    def _is_worth_following(self) -> bool:
+        """Return whether a job that may have been submitted before is new, complete, or really running."""
+        end = time.monotonic() + _DISPATCH_SECONDS
+        while True:
+            status = self.server.call_with_retry(lambda session: _status(session, self.id))
+            if status.startswith(FINISHED):
+                return status.endswith(COMPLETED)
+            if status.startswith((RUNNING, DISPATCHED)):
+                if self.id in self.server.call_with_retry(_running):
+                    return True
+                if status.startswith(RUNNING) or time.monotonic() > end:
+                    return False
+                time.sleep(POLL_SECONDS)
+                continue
+            return True
+
+    def follow(self) -> None:
+        """Return when the job has ended; pass on its rounds.
+
+        Raises:
+            JobFailed: at the deadline, or because the server is gone or has lost the job.
+        """
+        while True:
+            self.status = self.server.call_with_retry(lambda session: _status(session, self.id))
+            if self.ended:
+                return
+            self._check_not_lost()
+            for record in self._new_records():
+                self.on_round(record)
+            if time.monotonic() > self._end:
+                raise beyond(self.deadline)
+            time.sleep(POLL_SECONDS)
+
+    def _check_not_lost(self) -> None:
+        """Raise JobFailed where the server was started again and does not run the job any more; NVFlare never says so."""
+        start = self.server.call_with_retry(_start_time)
+        if start == self._server_start:
+            return
+        if not self.status.startswith((RUNNING, DISPATCHED)) or self.id in self.server.call_with_retry(_running):
+            self._server_start, self._odd_since = (
+                start,
+                None,
+            )  # it was waiting in the queue, and still is or was started
+            return
+        self._odd_since = self._odd_since or time.monotonic()
+        if self.status.startswith(RUNNING) or time.monotonic() - self._odd_since > _DISPATCH_SECONDS:
+            self.lost = True
+            raise JobFailed("the server was started again and has lost the job", transient=True)
+
+    def _new_records(self) -> list[Mapping[str, object]]:
+        """Return the exchanges that are new. No answer is no news: the job's process may not be there yet, or no more."""
+        if not self.status.startswith(RUNNING) or time.monotonic() - self._asked < ROUNDS_SECONDS:
+            return []
+        self._asked = time.monotonic()
+        try:
+            state = self.server.session.show_stats(self.id, TargetType.SERVER).get("server", {}).get(LIVE, {})
+            records, total = list(state.get(RECORDS, [])), int(state.get(EXCHANGES, 0))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the status decides about the job
+            _log.debug("no statistics: %s", error)
+            return []
+        fresh = records[max(0, len(records) - (total - self._seen)) :] if total > self._seen else []
+        self._seen = max(self._seen, total)
+        return fresh
+
+    def fetch(self, scratch: Path) -> Outcome:
+        """Return the result of the ended job, or raise JobFailed with the reason."""
+
+        def download(session: Session) -> Path:
+            try:
+                return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
+            except OSError as error:
+                if error.errno not in _OF_THIS_DISK:
+                    raise
+                raise JobFailed(
+                    f"the result of the job {self.id} cannot be written to {error.filename or scratch} ({error.strerror}); make "
+                    f"room there, or name another folder in TMPDIR, and fetch it: python -m flareclust.guarded nvflare.cli job download {self.id}"
+                ) from error
+
+        folder = self.server.call_with_retry(download)
+        if self.status.endswith(ABORTED) or not (folder / outcome_files.SUMMARY).exists():
+            raise _reason_of(self.server.session, self.id, self.status, folder)
+        outcome = outcome_files.read(folder)[0]
+        for record in outcome.rounds[self._seen :]:
+            self.on_round(record)
+        missing = {}
+        with suppress(Exception):  # the result is there; who is not in it is a bonus
+            reasons = _undeployed(self.server.session, self.id)
+            missing = {site: f"did not take the job: {reasons[site]}" for site in self._sites if site in reasons}
+        sites = sorted({*outcome.sites, *missing})
+        return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
+
+    def abort_unless_ended(self) -> None:
+        """Abort the job if it still runs, so that an interrupted or failed caller leaves nothing behind at the sites."""
+        if self.id and not self.ended and not self.lost:
+            with deferred_signals(), suppress(Exception):  # the reason why we are here must not be hidden
+                self.server.reopen()
+                self.server.session.abort_job(self.id)
+
+
+def lost_jobs(session: Session) -> list[str]:
+    """Return the jobs that NVFlare lists as running although the server lost them when it was started again.
+
+    Empty where the server does not permit the question.
+    """
+    with suppress(Exception):  # NVFlare's API raises a dozen kinds; the question is a courtesy
+        start, running = _start_time(session), _running(session)
+        listed = session.list_jobs(detailed=True, limit=_MOST_LISTED, reverse=True)
+        return sorted(
+            job
+            for meta in listed
+            if str(meta.get(JobMetaKey.STATUS.value, "")).startswith(RUNNING)
+            and float(meta.get(JobMetaKey.SUBMIT_TIME.value, start)) < start
+            and (job := str(meta.get(JobMetaKey.JOB_ID.value, ""))) not in running
+        )
+    return []
+
+
+def lost_words(job: str) -> str:
+    """Return what to say of a lost job."""
+    return f"the job {job} was lost when the server was started again; NVFlare still lists it as RUNNING, and it will never end"
+
+
+def _start_time(session: Session) -> float:
+    return float(server_status(session).get("server_start_time", 0.0))
+
+
+def _status(session: Session, job: str) -> str:
+    return str(session.get_job_meta(job).get(JobMetaKey.STATUS.value, ""))
+
+
+def _running(session: Session) -> set[str]:
+    jobs: list[dict[str, Any]] = server_status(session).get("jobs", [])
+    return {str(job.get("job_id")) for job in jobs}
+
+
+def beyond(deadline: float) -> JobFailed:
+    """Return the failure of a job that was stopped after so many seconds."""
+    return JobFailed(
+        f"the job was still running after the deadline of {deadline:g} s and was stopped; give it longer with task_timeout "
+        f"(--task-timeout) above {deadline / 3:.0f}: the deadline is three times that, in seconds, or an hour if that is more"
+    )
+
+
+def _reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
+    """Return the failure of a job that ended without a result.
+
+    Args:
+        session: with the server.
+        job: the job's id.
+        status: NVFlare's word.
+        folder: what was downloaded of the job.
+    """
+    text = log_text(folder / "error_log.txt") + log_text(folder / "log.txt")
+    if (fatal := FATAL.search(text)) is not None and fatal.group("reason").strip() != _POLICY:
+        return JobFailed(fatal.group("reason").strip())
+    if fatal is not None:
+        lost = ", ".join(sorted(set(_DISCONNECTED.findall(text))))
+        return JobFailed(f"fewer sites are left than the job needs; lost: {lost or 'unknown'}", transient=True)
+    if refusals := [line for line in _deployment(session, job) if not line.endswith(_WELL)]:
+        return JobFailed(f"NVFlare did not start the job: {'; '.join(refusals)}")
+    return _reported(_server_log(session, job), job, status)
+
+
+def _undeployed(session: Session, job: str) -> dict[str, str]:
+    """Return why the job was not deployed, by what NVFlare names in front of it: a site, as a rule."""
+    problems = [line.partition(": ") for line in _deployment(session, job) if not line.endswith(_WELL)]
+    return {name: why for name, _, why in problems}
+
+
+def _deployment(session: Session, job: str) -> list[str]:
+    """Return what the server and the sites said when they were given the job's files, a line each."""
+    return [str(line) for line in session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []]
+
+
+def _reported(server_log: str, job: str, status: str) -> JobFailed:
+    for site, reason in _REPORTED.findall(server_log):
+        if reason.strip() in _NOT_ALLOWED:
+            sure = "does" if reason.strip() == _NOT_ALLOWED[0] else "could not start the job; most likely it does"
+            return JobFailed(
+                f"{site} {sure} not allow the classes of flareclust; at the site: flareclust site allow KIT. Its log.txt names the class"
+            )
+        return JobFailed(
+            f"the job's process at {site} ended ({reason.strip()}); the reason is in error_log.txt of that job at {site}",
+            transient=True,
+        )
+    if status.endswith("ABORTED"):
+        return JobFailed("the job was aborted by somebody")
+    return JobFailed(
+        f"NVFlare ended the job {job} with {status} and no reason that this kit may read; see log.txt at the server and at "
+        "the sites",
+        transient=True,
+    )
+
+
+def _server_log(session: Session, job: str) -> str:
+    """Return the lines about the job in the server's log; nothing where this admin may not search it."""
+    with suppress(Exception):  # whatever goes wrong here must not hide that the job has failed
+        return str(session.grep_target("server", "", job, "log.txt"))
+    return ""
+
+
+def log_text(path: Path) -> str:
+    """Return the text of a log file; empty where there is none."""
+    return path.read_text(errors="replace") if path.exists() else ""

@@ -1,0 +1,219 @@
+"""How site and server start the processes of jobs: as NVFlare does, but with few environment variables, and at a site a process
+that is killed does not end everybody's job.
+
+NVFlare fails a job as soon as one site reports that its process failed. A process that was killed from outside, by an
+operator or for want of memory, has no failure to report: its site is gone from the job, and the quorum decides. NVFlare
+notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that ends by itself with an error still fails the job.
+
+NVFlare gives processes of jobs all environment variables. Who starts a site may have set passwords for something else, and a job's
+process has no need of them: it gets those of a list, and what the site's kit adds.
+"""
+
+import os
+import re
+import shlex
+import signal
+import time
+from collections.abc import Mapping, Sequence
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, JobConstants, SystemComponents
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_launcher_spec import JobReturnCode
+from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
+from nvflare.app_common.job_launcher.process_launcher import ProcessHandle, ProcessJobLauncher
+from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+from nvflare.utils.job_launcher_utils import add_custom_dir_to_path, get_credential_env
+from nvflare.utils.process_utils import ProcessAdapter, spawn_process
+
+from flareclust._foundation.display import shown
+from flareclust._foundation.errors import UserError
+from flareclust.platform import file_guard
+from flareclust.platform._private import optional
+from flareclust.platform.admission import SiteDeployer
+
+#: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
+#: was killed is kept in the list for so long after its start.
+_NAMED_SECONDS = 12.0
+
+#: NVFlare's own codes, by which it distinguishes failures; where it has none, one that is not allowed counts as any other.
+_REASONS = optional("PROCESS_EXIT_REASON", {})
+
+#: What shells add to the number of the signal that ended a program.
+_SIGNALLED = 128
+
+
+class _Launcher(ProcessJobLauncher):
+    """A process launcher that does as NVFlare's, but for the variables that it passes on.
+
+    Args:
+        environment: names of variables beside those of `NAMES` and `PREFIXES`.
+    """
+
+    def __init__(self, environment: Sequence[str] = ()) -> None:
+        super().__init__()
+        file_guard.install()
+        self.environment = _added(environment)
+
+    def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]
+        """Start the job's process."""
+        environment = listed(os.environ, self.environment)
+        if custom := fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_app_custom_dir(job_meta[JobConstants.JOB_ID]):
+            add_custom_dir_to_path(custom, environment)
+        environment |= get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS))
+        return self.handle(spawn_process(shlex.split(self.get_command(job_meta, fl_ctx), True), environment))
+
+    def handle(self, process: ProcessAdapter) -> ProcessHandle:
+        """Return what NVFlare follows and ends the process by."""
+        return ProcessHandle(process_adapter=process)
+
+
+class ServerProcessLauncher(_Launcher, ServerProcessJobLauncher):
+    """The process launcher of a server's `local/resources.json`."""
+
+
+class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
+    """The process launcher of a site's `local/resources.json`."""
+
+    def __init__(self, environment: Sequence[str] = ()) -> None:
+        super().__init__(environment)
+        self._deployer = SiteDeployer()
+
+    def handle(self, process: ProcessAdapter) -> ProcessHandle:
+        """Return what NVFlare follows and ends the process by."""
+        return _Handle(process_adapter=process)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Guard the site's process, and give a site whose kit names no deployer the one that looks at jobs."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            self._deployer.handle_event(event_type, fl_ctx)
+        elif event_type == EventType.SYSTEM_START:
+            engine = fl_ctx.get_engine()
+            if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
+                engine.add_component(SystemComponents.APP_DEPLOYER, self._deployer)
+
+
+class _Handle(ProcessHandle):
+    def __init__(self, process_adapter: ProcessAdapter) -> None:
+        super().__init__(process_adapter=process_adapter)
+        self._started, self._ended_by_us = time.monotonic(), False
+
+    def terminate(self) -> None:
+        """End the process, as NVFlare asks for when the job is over or aborted."""
+        self._ended_by_us = True
+        super().terminate()
+
+    def wait(self) -> None:
+        """Wait for the end; of a process that was killed, until the server will miss it."""
+        super().wait()
+        if not self._ended_by_us and self.poll() == JobReturnCode.UNKNOWN:
+            time.sleep(max(0.0, self._started + _NAMED_SECONDS - time.monotonic()))
+
+    def poll(self) -> int:
+        """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it.
+
+        NVFlare's own codes stay as they are, where it makes one of them all, so that a class that is not allowed can be
+        distinguished from other failures.
+        """
+        code: int | None = self.adapter.poll()
+        if code is None or code < 0 or _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
+            return int(JobReturnCode.UNKNOWN)
+        return code if code in _REASONS else int(super().poll())
+
+
+#: What the system, Python, its libraries and this package read. None holds a secret by its meaning.
+NAMES = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "XDG_CACHE_HOME",
+        "XDG_STATE_HOME",
+        "XDG_CONFIG_HOME",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "DYLD_LIBRARY_PATH",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONUSERBASE",
+        "PYTHONNOUSERSITE",
+        "PYTHONSAFEPATH",
+        "PYTHONPYCACHEPREFIX",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONHASHSEED",
+        "PYTHONUNBUFFERED",
+        "PYTHONFAULTHANDLER",
+        "PYTHONMALLOC",
+        "PYTHONWARNINGS",
+        "PYTHONUTF8",
+        "PYTHONIOENCODING",
+        "VECLIB_MAXIMUM_THREADS",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "TORCH_HOME",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "DASK_CONFIG",
+        "DASK_TEMPORARY_DIRECTORY",
+        "FL_LOG_LEVEL",
+        "FLARECLUST_DATA",
+        "FLARECLUST_MEMORY",
+        "FLARECLUST_POC",
+    ]
+)
+
+#: How the names of others begin.
+PREFIXES = (
+    *("LC_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "MKL_", "BLIS_", "NUMEXPR_", "NUMBA_", "MALLOC_"),
+    *("CUDA_", "GRPC_", "NVFLARE_", "DASK_DISTRIBUTED__"),
+)
+
+#: How a process reaches other machines, in both spellings; one with a user, and so a password, stays out.
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
+
+#: Names that begin like one of the list, but are of a secret, or of a proxy with one.
+_SECRET = re.compile(r"PASS|SECRET|TOKEN|KEY|CRED|AUTH|PROXY", re.IGNORECASE)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _added(names: object) -> tuple[str, ...]:
+    """Return the further names that a kit states.
+
+    Raises:
+        UserError: it states something else.
+    """
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in names):
+        raise UserError(
+            f'environment of the process_launcher: expected a list of names of variables, such as ["KRB5CCNAME"], got {shown(names)}'
+        )
+    return tuple(names)
+
+
+def listed(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
+    """Return the variables that the process of a job gets.
+
+    Args:
+        environment: of the process that starts it.
+        more: names beside those of the list.
+    """
+    return {name: value for name, value in environment.items() if name in more or _passes(name, value)}
+
+
+def _passes(name: str, value: str) -> bool:
+    if name.lower() in PROXIES:
+        return "@" not in value
+    return name in NAMES or (name.startswith(PREFIXES) and not _SECRET.search(name))

@@ -1,0 +1,204 @@
+"""A session with a federation's server through NVFlare's FLARE API: opened from an admin's kit, always closed again.
+
+An open session keeps threads that hold the whole process, so nobody gets one outside `with`.
+"""
+
+import json
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
+from nvflare.fuel.flare_api.flare_api import Session
+
+from flareclust._foundation.certificates import certificate_problem
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.interrupts import SharedChange
+from flareclust.platform import file_guard
+from flareclust.platform._private import FileTransferModule
+
+#: Where a kit says whose it is and where the server is.
+ADMIN_FILE = Path("startup") / "fed_admin.json"
+
+
+@contextmanager
+def open_session(kit: Path, timeout: float = 10.0) -> Iterator[Session]:
+    """Give a session for the admin whose kit this is.
+
+    Args:
+        kit: the folder with startup/ of a lead's or project admin's kit.
+        timeout: seconds to reach the server.
+
+    Raises:
+        UserError: the folder is no admin's kit, or the server does not know the kit.
+        JobFailed: the server does not answer; another try may help.
+    """
+    about = admin_of(kit)
+    if (problem := certificate_problem(kit)) is not None:
+        raise UserError(f"the kit {kit} {problem}")
+    file_guard.install()
+    guard_downloads()
+    if (problem := file_guard.problem()) is not None:
+        raise UserError(f"this process {problem}")
+    session = _connect(kit, about["username"], f"{about['host']}:{about['port']}", timeout)
+    try:
+        yield session
+    finally:
+        with quiet(), suppress(Exception):  # nothing can be done, and the reason may be on its way
+            session.close()
+
+
+def admin_of(kit: Path) -> dict[str, str]:
+    """Return what an admin's kit says: `username`, `host`, `port`, `project_name` and more.
+
+    Raises:
+        UserError: the folder is no admin's kit.
+    """
+    try:
+        about = json.loads((kit / ADMIN_FILE).read_text(encoding="utf-8"))["admin"]
+        return {name: str(about[name]) for name in ("username", "host", "port", "project_name")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{kit} is no kit of a lead or an admin: expected a folder with {ADMIN_FILE}, such as "
+            "kits/clinics/prod_00/lead@hub.org"
+        ) from None
+
+
+def server_status(session: Session) -> dict[str, Any]:
+    """Return what NVFlare's server says of itself: when it started, its sites and its jobs.
+
+    Raises:
+        UserError: it does not permit the question.
+        JobFailed: it does not answer; another try may help.
+    """
+    try:
+        return dict(session.check_status(TargetType.SERVER))
+    except AuthorizationError as error:
+        raise UserError(
+            f"the server does not permit this kit to ask for its status ({error}); ask for a kit with the role lead"
+        ) from None
+    except Exception as error:
+        raise JobFailed(
+            f"the server did not answer when it was asked for its status ({error}): is it still running?",
+            transient=True,
+        ) from error
+
+
+def connected_sites(session: Session) -> list[str]:
+    """Return the names of the sites that the server can reach now, in their order. Raises as `server_status`."""
+    return sorted(str(client["client_name"]) for client in server_status(session).get("clients", []))
+
+
+def _listens(server: str) -> bool:
+    """Return whether somebody takes connections at host:port."""
+    host, _, port = server.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _connected(session: Session, timeout: float) -> Session:
+    """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
+    try:
+        session.try_connect(timeout)
+    except BaseException:
+        with suppress(Exception):
+            session.close()
+        raise
+    return session
+
+
+#: One for the process, whose standard output all threads share.
+_QUIET = SharedChange(lambda: redirect_stdout(StringIO()))
+
+
+def quiet() -> AbstractContextManager[None]:
+    """Keep what NVFlare's API prints, such as greetings, out of the output; of other threads, too, so let it be short."""
+    return _QUIET.inside()
+
+
+def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:
+    try:
+        with quiet():
+            return _connected(Session(user, str(kit.absolute())), timeout)
+    except NoConnection:
+        if _listens(server):
+            raise UserError(
+                f"the server {server} is there but does not talk to the kit of {user}: is it of this federation? Kits of "
+                "another provisioning do not fit"
+            ) from None
+        raise JobFailed(
+            f"the server {server} does not answer within {timeout:g} s: is it running, and can it be reached from here?",
+            transient=True,
+        ) from None
+    except (AuthenticationError, AuthorizationError) as error:
+        raise UserError(
+            f"the server {server} does not accept the kit of {user} ({error}); kits of another provisioning do not fit"
+        ) from None
+
+
+#: Transfers have names of this form.
+_TRANSFER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+#: Where the arguments of NVFlare's command `pull_binary_file` have the file's name.
+_FILE = 5
+
+
+class PathOutside(ValueError):
+    """A server named a file or a transfer that would lie outside of the folder for downloads."""
+
+
+def guard_downloads() -> None:
+    """Keep what this process downloads in the folder for it, whatever names the server gives; may be called again.
+
+    In NVFlare's answers the server names the files, the transfer and, if it likes, the folder with the result, and NVFlare makes
+    paths of these names as they are. They are checked before a folder is made, a file or a folder is moved, or what there is of a
+    transfer that failed is removed.
+    """
+    if getattr(FileTransferModule, "_tx_path", None) is _transfer_folder:
+        return
+    pull, download = FileTransferModule.pull_binary_file, Session.download_job_result
+
+    def pull_binary_file(module: FileTransferModule, args: list[str], ctx: Any) -> Any:
+        if len(args) > _FILE and not is_inside(args[_FILE]):
+            raise PathOutside(f"the server named a file outside of the download: {ascii(args[_FILE])[:80]}")
+        return pull(module, args, ctx)
+
+    def download_job_result(session: Session, job_id: str, destination: str | None = None) -> str:
+        location = Path(download(session, job_id))  # without a destination NVFlare moves nothing
+        if not _is_result(location, session.download_dir, job_id):
+            raise PathOutside(f"the server named a folder that is no result of the job: {ascii(str(location))[:80]}")
+        if destination is None:
+            return str(location)
+        Path(destination).mkdir(parents=True, exist_ok=True)
+        return str(shutil.move(location, Path(destination).absolute() / location.name))
+
+    FileTransferModule.pull_binary_file = pull_binary_file
+    Session.download_job_result = download_job_result
+    FileTransferModule._tx_path = _transfer_folder
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a file of this name lies in the folder that it is put into."""
+    paths = PurePosixPath(name), PureWindowsPath(name)
+    return bool(name) and not any(path.is_absolute() or path.drive or ".." in path.parts for path in paths)
+
+
+def _is_result(location: Path, downloads: str, job_id: str) -> bool:
+    """Return whether a folder is what NVFlare makes of the result of this job in the folder for downloads."""
+    name = re.fullmatch(rf"{re.escape(job_id)}(__\d+)?", location.name)
+    return name is not None and not location.is_symlink() and location.parent.resolve() == Path(downloads).resolve()
+
+
+def _transfer_folder(module: FileTransferModule, tx_id: str, folder_name: str) -> str:
+    """Return the folder of a transfer, as NVFlare names it."""
+    if not isinstance(tx_id, str) or not _TRANSFER.fullmatch(tx_id) or not is_inside(folder_name):
+        raise PathOutside(f"the server named a transfer in an unknown form: {ascii(tx_id)[:80]}")
+    return f"{module.download_dir}/{folder_name}__{tx_id}"

@@ -1,0 +1,103 @@
+"""NVFlare's executor and controller, carried in one process: every algorithm gives the bits of the in-process engine.
+
+What the simulator does, without its processes: sites read their files and their own configuration, tasks and replies go
+through NVFlare's encoding, the controller writes the result's files. tests/integration/simulator/test_simulator.py runs the real simulator.
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
+from nvflare.apis.workspace import Workspace
+from nvflare.fuel.utils import fobs
+from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
+
+from flareclust.data.labels import read_labels
+from flareclust.data.tables import Table
+from flareclust.platform.controller import ClusteringController
+from flareclust.protocol import outcome as outcome_files
+from flareclust.protocol.registry import Algorithm
+from flareclust.sites.config import write_config
+from tests.same_outcome import OPTIONS, REPEATABLE, case_of, check_same
+
+JOB = "job"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _encoding() -> None:
+    nvflare_fobs_initialize()
+
+
+class Site:
+    """An executor with what NVFlare gives it: a workspace with the site's own files, and a context."""
+
+    def __init__(self, name: str, executor: Any, rows: Any, folder: Path) -> None:
+        self.name, self.executor, self.folder = name, executor, folder
+        for part in ("startup", "local", JOB):
+            (folder / part).mkdir(parents=True)
+        if isinstance(rows, Table):
+            assert rows.columns is not None
+            np.savez(folder / "rows.npz", X=rows.X, columns=np.array(rows.columns))
+            write_config(folder / "local", str(folder / "rows.npz"))
+        else:
+            np.save(folder / "rows.npy", rows)
+            write_config(folder / "local", str(folder / "rows.npy"))
+        engine = MagicMock()
+        engine.get_workspace.return_value = Workspace(str(folder), site_name=name)
+        engine.get_component.return_value = None
+        self.context = FLContext()
+        self.context.set_prop(ReservedKey.IDENTITY_NAME, name, private=False, sticky=False)
+        self.context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+        self.context.set_prop(FLContextKey.CURRENT_RUN, JOB, private=False, sticky=False)
+
+    def answer(self, task: Any) -> Any:
+        """Return the reply to a task; both are encoded and decoded as between processes."""
+        received = fobs.loads(fobs.dumps(task.data))
+        return fobs.loads(fobs.dumps(self.executor.execute(task.name, received, self.context, Signal())))
+
+
+def run_adapter(
+    algorithm: Algorithm, params: dict[str, Any], rows: dict[str, Any], folder: Path, monkeypatch: Any
+) -> Any:
+    """Run a federation through NVFlare's objects; return what the controller wrote, with the labels of the sites."""
+    sites = {
+        name: Site(name, algorithm.build(OPTIONS.k, OPTIONS.seed, params)[0], table, folder / name)
+        for name, table in rows.items()
+    }
+    controller = ClusteringController(algorithm.name, params or None)
+    server = folder / "server"
+    for part in ("startup", "local", JOB):
+        (server / part).mkdir(parents=True)
+    engine = MagicMock()
+    engine.get_workspace.return_value = Workspace(str(server), site_name="server")
+    engine.get_component.return_value = algorithm.build(OPTIONS.k, OPTIONS.seed, params)[1]
+    engine.get_clients.return_value = [SimpleNamespace(name=name) for name in sites]
+    context = FLContext()
+    context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+    context.set_prop(FLContextKey.CURRENT_RUN, JOB, private=False, sticky=False)
+
+    def broadcast(task: Any, fl_ctx: FLContext, targets: list[str], **how: Any) -> None:
+        for name in targets:
+            one = SimpleNamespace(result=sites[name].answer(task), client=SimpleNamespace(name=name))
+            task.result_received_cb(one, fl_ctx)
+
+    monkeypatch.setattr(controller, "broadcast_and_wait", broadcast)
+    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: pytest.fail(reason))
+    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: None)
+    controller.start_controller(context)
+    controller.control_flow(Signal(), context)
+    outcome, _ = outcome_files.read(Path(engine.get_workspace().get_result_root(JOB)))
+    outcome.labels.update({name: read_labels(site.folder / JOB) for name, site in sites.items()})
+    return outcome
+
+
+@pytest.mark.parametrize("algorithm", REPEATABLE, ids=lambda a: a.name)
+def test_nvflares_objects_give_the_bits_of_the_in_process_engine(algorithm, tmp_path, monkeypatch):
+    sites, params = case_of(algorithm)
+    check_same(algorithm, run_adapter(algorithm, params, dict(sites), tmp_path, monkeypatch))

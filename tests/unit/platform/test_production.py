@@ -1,0 +1,252 @@
+"""The engine for provisioned federations against a server that misbehaves on demand; real ones are in tests/integration/federation."""
+
+import json
+import socket
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, NoConnection
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.platform import provisioned as production
+from flareclust.platform import session
+from flareclust.platform.session import ADMIN_FILE, admin_of
+from tests.fake_server import FakeServer
+from tests.unit.platform.production_cases import COMPLETED
+
+
+def test_the_result_of_a_completed_job_is_fetched(serve, outcome):
+    server = FakeServer(["SUBMITTED", "DISPATCHED", "RUNNING", COMPLETED], outcome)
+    found = serve(server)
+    np.testing.assert_array_equal(found.centroids, outcome.centroids)
+    assert found.job == "job-1"
+    assert server.aborted == []
+
+
+def test_every_exchange_is_passed_on_once_while_the_job_runs(serve, outcome):
+    server = FakeServer(["RUNNING"] * 4 + [COMPLETED], outcome)
+    records = []
+
+    def look(number: int) -> None:
+        if number == 2:
+            server.records = outcome.rounds[:1]
+
+    server.on_look = look
+    serve(server, on_round=lambda record: records.append((record["step"], record["round"])))
+    assert records == [(record["step"], record["round"]) for record in outcome.rounds]
+
+
+def test_a_complete_result_counts_whatever_word_nvflare_has_for_it(serve, outcome):
+    """A site that is lost while the finished job waits for it makes the job ABNORMAL."""
+    np.testing.assert_array_equal(serve(FakeServer(["FINISHED:ABNORMAL"], outcome)).centroids, outcome.centroids)
+
+
+def test_an_aborted_job_has_no_result(serve, outcome):
+    with pytest.raises(JobFailed, match="aborted by somebody"):
+        serve(FakeServer(["RUNNING", "FINISHED:ABORTED"], outcome))
+
+
+def test_the_controllers_own_words_reach_the_user(serve):
+    log = "2026 - ERROR - Aborting current RUN due to FATAL_SYSTEM_ERROR received: round 0: 1 of 3 sites took part\n"
+    with pytest.raises(JobFailed, match=r"^round 0: 1 of 3 sites took part$") as failure:
+        serve(FakeServer(["FINISHED:EXECUTION_EXCEPTION"], error_log=log))
+    assert not failure.value.transient
+
+
+@pytest.mark.parametrize(
+    ("log", "words", "transient"),
+    [
+        (
+            "Aborting job J due to reported failure from site-2: unsafe component",
+            "site-2 does not allow the classes",
+            False,
+        ),
+        (
+            "Failing job J due to reported failure from site-2.J: infrastructure error",
+            "most likely it does not allow",
+            False,
+        ),
+        ("Failing job J due to reported failure from site-2.J: exception", "process at site-2 ended", True),
+        ("nothing of use", "no reason that this kit may read", True),
+    ],
+)
+def test_what_only_the_servers_log_knows_reaches_the_user(serve, log, words, transient):
+    with pytest.raises(JobFailed, match=words) as failure:
+        serve(FakeServer(["FINISHED:ABNORMAL"], server_log=f"2026-11-21 - FederatedServer - INFO - {log}\n"))
+    assert failure.value.transient is transient
+
+
+def test_too_few_connected_sites_submit_nothing(serve):
+    server = FakeServer([COMPLETED])
+    server.sites = ["site-2"]
+    with pytest.raises(JobFailed, match="at least 2 sites are needed, and only site-2 is connected") as failure:
+        serve(server)
+    assert failure.value.transient
+    assert server.submitted == []
+    server.sites = []
+    with pytest.raises(JobFailed, match="at least 3 sites are needed, and none is connected"):
+        serve(server, min_sites=3)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (AuthorizationError("no"), "lead@hub.org may not submit jobs"),
+        (InvalidJobDefinition("bad meta"), "does not take the job: bad meta"),
+    ],
+)
+def test_a_refused_submission_is_the_users_matter(serve, refusal, words):
+    server = FakeServer([COMPLETED])
+    server.refuse = refusal
+    with pytest.raises(UserError, match=words):
+        serve(server)
+
+
+def test_a_folder_that_is_no_admins_kit_is_named(tmp_path):
+    (tmp_path / "startup").mkdir()
+    with pytest.raises(UserError, match="is no kit of a lead or an admin"):
+        admin_of(tmp_path)
+    (tmp_path / ADMIN_FILE).write_text("{}")
+    with pytest.raises(UserError, match="is no kit of a lead or an admin"):
+        admin_of(tmp_path)
+
+
+def test_one_session_is_enough_for_a_job(serve, outcome):
+    """Opening one takes more than a second."""
+    server = FakeServer(["SUBMITTED", "RUNNING", "RUNNING", COMPLETED], outcome)
+    serve(server)
+    assert server.opened == 1
+
+
+def test_sites_that_are_about_to_connect_are_waited_for(serve, outcome, monkeypatch):
+    """As after a restart of the server, when a flow submits the lost job again at once."""
+    server = FakeServer([COMPLETED], outcome)
+    monkeypatch.setattr(production, "CONNECT_SECONDS", 30)
+    answers = [["site-1"], ["site-1"], ["site-1", "site-2"]]
+    monkeypatch.setattr(production, "connected_sites", lambda session: answers.pop(0))
+    assert serve(server).job == "job-1"
+    assert answers == []
+
+
+def test_a_job_that_is_not_deployed_says_who_did_not_take_it(serve):
+    server = FakeServer(["FINISHED:FAILED_TO_RUN"])
+    server.deployed = ["site-1: OK", "server: app app does not pass signature verification"]
+    with pytest.raises(JobFailed, match="did not start the job: server: app app does not pass signature") as failure:
+        serve(server)
+    assert "site-1" not in str(failure.value)
+
+
+def test_a_site_that_did_not_take_a_completed_job_is_left_out(serve, outcome):
+    """A right that the site does not grant, say; NVFlare completes the job with the others and says so in its meta only."""
+    server = FakeServer([COMPLETED], outcome)
+    server.deployed = [
+        "server: OK",
+        "site-1: OK",
+        "invalid_clients: x",
+        "site-3: user 'lead@hub.org' is not authorized for 'submit_job'",
+    ]
+    found = serve(server)
+    assert found.sites == ["site-1", "site-2", "site-3", "site-4"]
+    assert found.refused == {"site-3": "did not take the job: user 'lead@hub.org' is not authorized for 'submit_job'"}
+
+
+def test_an_error_of_the_caller_is_the_callers_and_ends_the_job(serve, outcome):
+    server = FakeServer(["RUNNING"], outcome)
+    server.records = outcome.rounds
+
+    def fail(record) -> None:
+        raise ValueError("of the caller")
+
+    with pytest.raises(ValueError, match="of the caller"):
+        serve(server, on_round=fail)
+    assert server.aborted == ["job-1"]
+
+
+def test_without_statistics_a_job_is_followed_all_the_same(serve, outcome):
+    server = FakeServer(["RUNNING", "RUNNING", COMPLETED], outcome)
+    server.stats_refuse = AuthorizationError("no right to view")
+    records = []
+    np.testing.assert_array_equal(serve(server, on_round=records.append).centroids, outcome.centroids)
+    assert records == outcome.rounds, "from the result"
+
+
+def test_a_job_that_may_not_be_followed_is_the_users_matter(serve):
+    with pytest.raises(UserError, match="does not permit this kit to follow"):
+        serve(FakeServer([AuthorizationError("no right to view")]))
+
+
+def test_standard_output_comes_back_however_threads_overlap(capsys):
+    entered, leave = Event(), Event()
+
+    def other():
+        with session.quiet():
+            entered.set()
+            leave.wait(5)
+            print("a greeting")
+
+    thread = Thread(target=other)
+    with session.quiet():
+        thread.start()
+        assert entered.wait(5)
+    print("still quiet")
+    leave.set()
+    thread.join()
+    print("heard")
+    assert capsys.readouterr().out == "heard\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("odd")])
+def test_a_session_that_is_not_reached_is_closed(kit, monkeypatch, error):
+    """Its threads would keep the process for ever."""
+    closed = []
+
+    class Unreachable:
+        def __init__(self, *_):
+            pass
+
+        def try_connect(self, timeout):
+            raise error
+
+        def close(self):
+            closed.append(self)
+
+    session.guard_downloads()  # of NVFlare's own session
+    monkeypatch.setattr(session, "Session", Unreachable)
+    with pytest.raises(type(error)), session.open_session(kit):
+        pass
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "error", "words"), [(True, UserError, "does not talk to the kit"), (False, JobFailed, "does not answer")]
+)
+def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_away(
+    kit, monkeypatch, there, error, words
+):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if there:
+            listener.listen()
+        about = {
+            "username": "lead@hub.org",
+            "host": "127.0.0.1",
+            "port": listener.getsockname()[1],
+            "project_name": "x",
+        }
+        (kit / ADMIN_FILE).write_text(json.dumps({"admin": about}))
+
+        class Refused:
+            def __init__(self, *_):
+                pass
+
+            def try_connect(self, timeout):
+                raise NoConnection("cannot connect to server")
+
+            def close(self):
+                pass
+
+        session.guard_downloads()  # of NVFlare's own session
+        monkeypatch.setattr(session, "Session", Refused)
+        with pytest.raises(error, match=words), session.open_session(kit):
+            pass

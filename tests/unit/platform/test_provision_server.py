@@ -1,0 +1,103 @@
+"""The server's kit: its timing, and where its jobs and snapshots lie."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from nvflare.fuel.utils.class_utils import instantiate_class
+
+from flareclust.platform.server import _OUTCOME_WAIT
+from tests.patience import PATIENCE
+from tests.unit.platform.provision_cases import component, resources
+
+
+def test_the_server_forgets_lost_sites_soon_and_keeps_its_jobs_to_itself(kits):
+    text = (kits / "localhost" / "local" / "resources.json.default").read_text()
+    found = json.loads(text)
+    assert found["servers"][0]["heart_beat_timeout"] == 60
+    assert component(found, "outcome_wait")["args"] == {"seconds": 20.0}
+    assert "/tmp" not in text
+    assert str(kits) not in text
+
+
+def test_the_server_starts_jobs_with_our_launcher(kits):
+    assert (
+        component(resources(kits / "localhost"), "process_launcher")["path"]
+        == "flareclust.launcher.ServerProcessLauncher"
+    )
+
+
+def test_what_the_kits_name_can_be_loaded(kits, monkeypatch, tmp_path):
+    monkeypatch.delenv(_OUTCOME_WAIT, raising=False)
+    monkeypatch.chdir(tmp_path)
+    for name in ("localhost", "clinic-a"):
+        for one in resources(kits / name)["components"]:
+            if one["path"].startswith("flareclust."):
+                instantiate_class(one["path"], one.get("args", {}))
+    assert os.environ[_OUTCOME_WAIT] == "20.0"
+
+
+#: NVFlare's server up to where it has read its configuration, in its order (nvflare/private/fed/app/server/server_train.py).
+AS_THE_SERVER = """
+import argparse, os, sys
+from nvflare.apis.workspace import Workspace
+from nvflare.private.fed.app.fl_conf import FLServerStarterConfiger
+from nvflare.private.fed.server.job_runner import JobRunner
+
+os.chdir(sys.argv[1])
+args = argparse.Namespace(workspace=sys.argv[1], job_id=None, fed_server="fed_server.json", set=[])
+conf = FLServerStarterConfiger(workspace=Workspace(sys.argv[1]), args=args, kv_list=["secure_train=true", "org=hub"])
+conf.configure()
+print(JobRunner(workspace_root=sys.argv[1]).client_outcome_wait_timeout, *sorted(conf.components))
+"""
+
+
+def test_a_server_that_reads_the_kit_waits_as_long_as_it_says_wherever_it_lies(kits, tmp_path):
+    """Not in the place where it was made, and not started by its script, which a container does not use."""
+    moved = shutil.copytree(kits / "localhost", tmp_path / "moved")
+    env = {name: value for name, value in os.environ.items() if name != _OUTCOME_WAIT}
+    done = subprocess.run(
+        [sys.executable, "-c", AS_THE_SERVER, str(moved)],
+        check=True,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.stdout.split()[0] == "20.0"
+    assert "job_store" in done.stdout
+    assert (moved / "jobs-storage").is_dir()
+
+
+def test_the_operators_own_wait_goes_before_that_of_the_kit(monkeypatch):
+    monkeypatch.setenv(_OUTCOME_WAIT, "300")
+    instantiate_class("flareclust.engines.server.OutcomeWait", {"seconds": 20.0})
+    assert os.environ[_OUTCOME_WAIT] == "300"
+
+
+def test_jobs_and_snapshots_lie_in_the_folder_in_which_the_server_was_started(kits, monkeypatch, tmp_path):
+    found = resources(kits / "localhost")
+    monkeypatch.chdir(tmp_path)
+    store = instantiate_class(component(found, "job_store")["path"], {})
+    manager = instantiate_class(
+        "nvflare.apis.impl.job_def_manager.SimpleJobDefManager", component(found, "job_manager")["args"]
+    )
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # what is relative must not move with a later change of folder
+    uri = os.path.join(manager.uri_root, "a-job")
+    store.create_object(uri, b"the job", {"name": "a-job"})
+    assert (tmp_path / "jobs-storage" / "a-job" / "data").read_bytes() == b"the job"
+    assert store.list_objects(manager.uri_root) == [uri]
+    assert store.get_meta(uri) == {"name": "a-job"}
+    # An absolute name means what it does for NVFlare, whose `deploy prepare` and NVFL_JOB_STORE_ROOT give such.
+    store.create_object(str(tmp_path / "absolute" / "a-job"), b"", {})
+    assert (tmp_path / "absolute" / "a-job").is_dir()
+    persistor = found["snapshot_persistor"]["args"]
+    for root, expected in (("snapshot-storage", tmp_path / "elsewhere"), (str(tmp_path / "prepared"), tmp_path)):
+        args = persistor["storage"]["args"] | {"root_dir": root}
+        snapshots = instantiate_class(persistor["storage"]["path"], args)
+        snapshots.create_object(os.path.join(persistor["uri_root"], "a-run"), b"", {})
+        assert (expected / Path(root).name / "a-run").is_dir()
