@@ -15,10 +15,14 @@ from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import DPOneShotExecutor
+from flareclust.federation.site import site_stages
 from flareclust.platform.simulator import _place
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.ledger import Ledger
+from flareclust.privacy.dp.server import noise_of
+from flareclust.privacy.dp.site import Noise
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.secure_aggregation.client import MaskingStage
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import StepName, Task
@@ -146,7 +150,8 @@ def test_a_site_adds_noise_for_what_an_id_changes(step, most, monkeypatch):
     before = sent(0)
     for extra in (1, most, most + 5):
         assert np.linalg.norm(sent(extra) - before) <= noised[-1][1]
-    assert executor.of_unit(2.0) == most * DPLloydExecutor(2).of_unit(2.0)
+    of_unit, of_row = (Noise(params, None).of_unit(2.0) for params in (executor.params, DPLloydExecutor(2).params))
+    assert of_unit == most * of_row
 
 
 def test_the_site_as_its_own_server_adds_noise_for_ids_too(monkeypatch, rng):
@@ -165,12 +170,13 @@ def test_the_site_as_its_own_server_adds_noise_for_ids_too(monkeypatch, rng):
 
 def test_the_server_counts_on_the_noise_of_all_rows_of_an_id():
     row, by_id = (get("dp-lloyd").build(3, 0, settings)[1] for settings in ({}, {"unit": "id", "rows_per_id": 4}))
-    assert by_id.noise(1.0, 0.5, 10) == 4 * row.noise(1.0, 0.5, 10)
+    assert noise_of(by_id.params, 1.0, 0.5, 10) == 4 * noise_of(row.params, 1.0, 0.5, 10)
     assert by_id.rows_needed(2, 10) == pytest.approx(4 * row.rows_needed(2, 10), abs=4)
 
 
 def test_sites_that_use_other_numbers_of_rows_make_no_total():
-    one, other = (DPLloydExecutor(3, unit="id", rows_per_id=most).alike()["noise"] for most in (1, 2))
+    gates = [site_stages(DPLloydExecutor(3, unit="id", rows_per_id=most), None)[0] for most in (1, 2)]
+    one, other = (next(stage.alike["noise"] for stage in gate if isinstance(stage, MaskingStage)) for gate in gates)
     assert not np.array_equal(one, other)
 
 

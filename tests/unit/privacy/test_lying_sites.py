@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from flareclust.aggregators.lloyd import LloydState
 from flareclust.aggregators.mavg import _match_average
 from flareclust.aggregators.portfolio import _MEMBERS
 from flareclust.core import clusterers
@@ -19,6 +20,7 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 from flareclust.testing import ALWAYS, PROMISES
 from flareclust.testing.tools import iid_sites
+from tests.computed import merged
 from tests.paths import ROOT
 
 ALGORITHMS = ("mavg", "pooled", "portfolio", "fkm", "lloyd")
@@ -55,8 +57,9 @@ def _end_to_end(replies, name):
     return np.concatenate([reply[name] for reply in replies.values()])
 
 
-def _merged(name, replies, round_=Round(), **params):  # noqa: B008 - a frozen dataclass
-    return registry.get(name).build(4, 0, params)[1].merge(round_, replies, np.random.default_rng(3))
+def _merged(name, replies, round_=None, **params):
+    aggregator = registry.get(name).build(4, 0, params)[1]
+    return merged(aggregator, round_ or aggregator.begin(), replies, seed=3)
 
 
 def test_by_default_the_merges_are_the_plain_ones_bit_for_bit(uploads):
@@ -72,9 +75,9 @@ def test_by_default_the_merges_are_the_plain_ones_bit_for_bit(uploads):
         "lloyd": lambda r, rng: clusterers.cluster_means(_end_to_end(r, "centroids"), 4, "kmeans", rng)[0],
     }
     for name, merge in plain.items():
-        merged = _merged(name, sent[name])
-        assert np.array_equal(merged.task["centroids"], merge(sent[name], np.random.default_rng(3))), name
-        assert not {"left_out", "kept"} & set(merged.record)
+        after = _merged(name, sent[name])
+        assert np.array_equal(after.task["centroids"], merge(sent[name], np.random.default_rng(3))), name
+        assert not {"left_out", "kept"} & set(after.state.arrays())
     rng = np.random.default_rng(3)
     members = stack(
         [member(list(sent["portfolio"].values()), 4, 20, rng) for name, member in _MEMBERS.items() if name != "feca"]
@@ -87,13 +90,13 @@ def test_an_update_of_one_cluster_by_hand():
         arrays = {"centroids": np.array([[mean]]), "counts": np.array([rows]), "cluster": np.array([0])}
         return arrays | {"inertia": np.array(1.0)}
 
-    before = Round({"centroids": np.array([[0.0]])}, step=UPDATE, index=1)
+    before = Round({"centroids": np.array([[0.0]])}, state=LloydState(), step=UPDATE, index=1)
     replies = {f"site-{i}": said(mean, 10) for i, mean in enumerate([1.0, 2.0, 3.0, 4.0])} | {"site-9": said(2.5, 9000)}
 
     def updated(**params):
         params |= {"tol": 0.0}
         aggregator = registry.get("lloyd").build(1, 0, params)[1]
-        return float(aggregator.merge(before, replies, np.random.default_rng(0)).task["centroids"][0, 0])
+        return float(merged(aggregator, before, replies).task["centroids"][0, 0])
 
     assert updated() == pytest.approx((10 * 10.0 + 9000 * 2.5) / 9040)
     assert updated(cap=1) == pytest.approx((10 * 10.0 + 10 * 2.5) / 50)
@@ -207,24 +210,24 @@ def test_the_sites_that_were_left_out_are_named(uploads):
     for name in ALGORITHMS:
         replies = {site: dict(reply) for site, reply in sent[name].items()}
         replies["site-2"]["centroids"] = replies["site-2"]["centroids"] + 300.0
-        merged = _merged(name, replies, robust="trimmed")
-        assert merged.diagnostics["left_out"] == 1.0
-        assert merged.state.left_out.tolist() == ["site-2"]
+        after = _merged(name, replies, robust="trimmed")
+        assert after.diagnostics["left_out"] == 1.0
+        assert after.state.left_out.tolist() == ["site-2"]
         if name == "portfolio":
-            assert all(np.abs(solution).max() < 30 for solution in unstack(merged.task))
+            assert all(np.abs(solution).max() < 30 for solution in unstack(after.task))
             worst = np.array([4.0, 3.0, 2.0, 1.0])
             scored = {site: {"rows": np.array(9), "sse": worst[::-1]} for site in replies}
             scored["site-2"] = {"rows": np.array(9), "sse": 1e9 * worst}
-            asked = Round(merged.task, record=merged.record, step=StepName.SCORE, index=1)
+            asked = Round(after.task, state=after.state, step=StepName.SCORE, index=1)
             assert _merged(name, scored, asked, robust="trimmed").diagnostics["chosen"] == 0.0
 
 
 def test_sites_with_nothing_to_send_are_not_left_out(uploads):
     _, sent = uploads
     last = {name: value[:0] for name, value in sent["fkm"]["site-5"].items()}
-    merged = _merged("fkm", sent["fkm"] | {"site-5": last}, robust="median")
-    assert merged.state.left_out.tolist() == []
-    assert len(merged.task["centroids"]) == 4
+    after = _merged("fkm", sent["fkm"] | {"site-5": last}, robust="median")
+    assert after.state.left_out.tolist() == []
+    assert len(after.task["centroids"]) == 4
 
 
 def test_the_same_numbers_of_clusters_are_compared_without_the_liars(federations):

@@ -38,7 +38,7 @@ def statement(policy, private=False, algorithm="kfed"):
 
 def sender(step, arrays):
     """Return an algorithm that sends these arrays in a step, or has such a step at least."""
-    able = {name: kind.steps[step] for name, kind in executors().items() if step in kind.steps}
+    able = {name: kind.job_steps()[step] for name, kind in executors().items() if step in kind.job_steps()}
     alike = (name for name, spec in able.items() if set(spec.schema.fields) == set(arrays) - {SECONDS})
     return next(alike, next(iter(able), None))
 
