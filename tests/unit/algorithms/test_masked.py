@@ -15,7 +15,11 @@ from flareclust.core.site_clusters import CLUSTERERS_AT_SITES, site_clusters
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.executors.local_clusters import local_clusters
 from flareclust.executors.masked import UPDATE, MaskedExecutor
+from flareclust.features import alignment
+from flareclust.features.columns import restored
+from flareclust.federation.site import answer
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
@@ -40,7 +44,7 @@ def test_separated_clusters_are_found_from_windows_of_their_columns(method):
 
 
 def _means(found, sites, true):
-    return truth(Round(record=found.arrays), sites, true)
+    return truth(Round(columns=restored(found.arrays)), sites, true)
 
 
 def test_final_centroids_are_the_best_ones_where_clusters_are_separated():
@@ -114,7 +118,7 @@ def test_what_was_received_can_be_repeated_at_the_site():
     for i, site in enumerate(found.arrays["column_sites"].tolist()):
         own = [sites[site].columns.index(name) for name in order if name in sites[site].columns]
         X = np.ascontiguousarray(sites[site].X[:, own])
-        again = executor.local_clustering(site, SiteRows(Table(X), stream(11, 0, site)))
+        again = local_clusters(executor.params, site, SiteRows(Table(X), stream(11, 0, site)))
         mine = found.arrays["received_site"] == i
         mask = found.arrays["column_masks"][i]
         np.testing.assert_array_equal(found.arrays["received_centroids"][mine][:, mask], again.centroids)
@@ -190,9 +194,11 @@ def test_standardised_columns_give_the_same_labels_in_any_unit():
 
 def test_rows_belong_to_the_nearest_centroid_by_the_jobs_distance():
     data = np.array([[1.0, 0.1], [30.0, 40.0], [0.1, 9.0]])
-    task = Task("assess", 3, {"centroids": np.array([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0]])}, "a")
+    columns = alignment.codes_of(Table(data, columns=tuple("xy")))
+    centroids = np.array([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    task = Task(StepName.ASSESS, 3, {"centroids": centroids, "columns": columns}, "a")
     found = {
-        phi: MaskedExecutor(3, phi=phi).labels(task, SiteRows(Table(data), stream(0, 0, "a"))).tolist()
+        phi: answer(MaskedExecutor(3, phi=phi), task, Table(data, columns=tuple("xy")), never_abort).labels.tolist()
         for phi in ("euclidean", "cosine")
     }
     assert found == {"euclidean": [1, 0, 2], "cosine": [0, 1, 2]}

@@ -136,13 +136,13 @@ def test_the_rule_that_is_named_chooses(criterion, k):
     assert done.done
     assert len(done.task["centroids"]) == k == done.state.chosen_k
     assert done.diagnostics["chosen_k"] == k
-    np.testing.assert_allclose(done.state.choice_inertia, [200, 40, 20])
+    np.testing.assert_allclose(done.state.arrays()["choice_inertia"], [200, 40, 20])
     if "silhouette" in half:
-        np.testing.assert_allclose(done.state.choice_silhouette, [18 / 60, 40 / 60, 18 / 60])
+        np.testing.assert_allclose(done.state.arrays()["choice_silhouette"], [18 / 60, 40 / 60, 18 / 60])
     if criteria.scores_mean(criterion):  # (T - W) / (k - 1) over W / (n - k)
         ratios = [(600 / 1) / (200 / 58), (760 / 2) / (40 / 57), (780 / 3) / (20 / 56)]
-        np.testing.assert_allclose(done.state.choice_calinski_harabasz, ratios)
-    assert done.state.choice_k.tolist() == [2, 3, 4]
+        np.testing.assert_allclose(done.state.arrays()["choice_calinski_harabasz"], ratios)
+    assert done.state.arrays()["choice_k"].tolist() == [2, 3, 4]
     np.testing.assert_array_equal(done.state.received_counts, [30, 10, 1, 10, 9])
 
 

@@ -245,11 +245,11 @@ def test_list_names_every_algorithm_with_its_settings(command):
         assert listed[name]["parameters"] == algorithm.parameters()
         assert listed[name]["federated"] == algorithm.federated
     assert listed["feca"]["sends"] == (
-        "centroids float64 (k, d), radii float64 (k); with compare, in step names: codes int64 (d), salt int64 (); "
-        "with compare, in step scales: cluster int64 (k), counts int64 (k), centroids float64 (k, d), m2 float64 (k, d); "
-        "with compare, in step known_scales: rows int64 (), cluster int64 (k), counts int64 (k, d), "
+        "centroids float64 (k, d), radii float64 (k); before the rounds, where settings ask for it, in step names: codes int64 (d), salt int64 (); "
+        "in step scales: cluster int64 (k), counts int64 (k), centroids float64 (k, d), m2 float64 (k, d); "
+        "in step known_scales: rows int64 (), cluster int64 (k), counts int64 (k, d), "
         "centroids float64 (k, d), m2 float64 (k, d); "
-        "with compare, in step odd_columns: odd int64 (d, u); with compare, in step bins: counts int64 (d, b); with compare, in step finer_bins: counts int64 (d, b)"
+        "in step bins: counts int64 (d, b); in step finer_bins: counts int64 (d, b)"
     )
     printed = command("list").out
     assert set(table) <= set(printed.split())

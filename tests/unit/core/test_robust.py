@@ -75,9 +75,9 @@ def test_sites_that_tell_something_else_are_left_out(untrusted):
     assert filtered.left_out.tolist() == [True] * untrusted + [False] * (10 - untrusted)
     assert filtered.kept.tolist() == (site >= untrusted).tolist()
     assert np.array_equal(filtered.points, points[filtered.kept])
-    numbers, record = filtered.summary([f"site-{i}" for i in range(10)])
+    numbers, believed = filtered.summary([f"site-{i}" for i in range(10)])
     assert numbers == {"left_out": untrusted}
-    assert record["left_out"].tolist() == [f"site-{i}" for i in range(untrusted)]
+    assert believed.left_out.tolist() == [f"site-{i}" for i in range(untrusted)]
 
 
 def _half_false(rows):

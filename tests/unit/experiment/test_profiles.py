@@ -22,8 +22,9 @@ from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.rows import SiteContext, SiteRows
+from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
+from tests.computed import computed
 
 COLUMNS = ["age", "crp", "sex=f", "sex=m"]
 ABLE = [
@@ -140,9 +141,7 @@ def test_a_site_describes_nothing_there_whatever_a_server_asks(params, secure):
     rows = np.random.default_rng(0).normal(size=(50, 2))
     task = Task("profile", 0, {"centroids": rows[:3]}, "site-1")
     with pytest.raises(Refusal, match="describes no clusters"):
-        ClusterProfiles(executor).profile(
-            task, SiteRows(Table(rows), np.random.default_rng(0), context=SiteContext(2, secure=secure))
-        )
+        computed(executor, task, rows, np.random.default_rng(0), context=SiteContext(2, secure=secure))
 
 
 def test_a_policy_holds_in_profiles_and_every_count_is_of_its_rows():

@@ -13,9 +13,9 @@ from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.profiles import ClusterProfiles
+from flareclust.federation.site import rows_shown
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import PROFILED_KNOWN, StepName, Task
 from tests.unit.experiment.test_profiles import COLUMNS, patients
 
@@ -164,12 +164,12 @@ def test_clusters_of_a_profile_are_those_of_the_rounds():
     executor = registry.get("lloyd").build(2, 0, {"missing": "partial", "min_count": 3})[0]
     task = Task("profile_known", 0, {"centroids": np.array([[0.0, 0.0, 0.0], [5.0, 1.0, 9.0]])}, "site-1")
     task.arrays["fill"] = np.zeros(3)
-    own = SiteRows(Table(rows), np.random.default_rng(0), context=SiteContext(3))
-    labels, known = executor.grouped(task, own)
+    own, profiles = rows_shown(executor, task, Table(rows)), ClusterProfiles(executor.params, executor)
+    labels, known = profiles._known(task, own)
     assert labels[0] == 0
     assert not known[0, 2]
     assert executor.labels(task, own)[0] == 1
-    reply = ClusterProfiles(executor).profile_known(task, own)
+    reply = profiles.profile_known(task, own)
     assert reply["counts"].tolist() == [[8, 8, 0], [8, 8, 0]]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 import flareclust
 from flareclust.experiment.reports.page import WORDS, report_page, step_words
+from flareclust.federation.site import job_lines
 from flareclust.protocol import registry
 from tests.unit.algorithms.dp_cases import policy
 
@@ -12,14 +13,13 @@ STEPS = sorted(
         step
         for algorithm in registry.algorithms().values()
         if algorithm.federated
-        for side in (algorithm.executor_class(), algorithm.aggregator_class())
-        for step in side.steps
+        for step in job_lines(algorithm.executor_class())
     }
 )
 
 
 def test_wrappers_and_counting_steps_are_among_the_steps():
-    assert {"names", "finer_bins", "feca_cluster", "update_counts", "place"} <= set(STEPS)
+    assert {"names", "finer_bins", "fuzzy", "update_counts", "place"} <= set(STEPS)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -1,14 +1,17 @@
 """The description of columns: what a site sends, and the union, scale and errors that a server makes of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
+from flareclust.core.scaling import KnownSpread, divisors_of
 from flareclust.data.tables import Table
 from flareclust.features import alignment
-from flareclust.features.columns import by_site, common, gather, in_common, restored, sharing
+from flareclust.features.columns import by_site, common, gather, in_common, restored, sharing, sums_of
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.schema import Schema
 from tests.examples import examples
@@ -25,17 +28,24 @@ def replies(sites: dict[str, Table], *, sums: bool = False, min_count: int = 2) 
     }
 
 
+def described(sites: dict[str, Table]) -> tuple[Columns, KnownSpread]:
+    """Return the columns of sites, and the sums over their rows."""
+    sent = replies(sites, sums=True)
+    columns = gather(sent)
+    return columns, sums_of(columns, sent)
+
+
 def test_the_union_keeps_the_order_of_the_sites_and_knows_who_has_what():
-    columns = gather(replies({"b": table("crp iron"), "a": table("age crp"), "c": table("iron")}), sums=False)
+    columns = gather(replies({"b": table("crp iron"), "a": table("age crp"), "c": table("iron")}))
     assert columns.names == ("age", "crp", "iron")
     assert columns.sites == ("a", "b", "c")
     assert columns.masks.tolist() == [[True, True, False], [False, True, True], [False, False, True]]
     assert by_site(columns) == {"a": ["age", "crp"], "b": ["crp", "iron"], "c": ["iron"]}
     assert sharing(columns) == "3 columns in all: 0 at every site, 2 at several, 1 at one site only"
     assert in_common(columns) == "in common: a and b 1, a and c 0, b and c 1"
-    assert in_common(gather(replies({"a": table("x")}), sums=False)) is None
-    assert in_common(gather(replies({"a": table("x"), "b": table("x")}), sums=False)) is None
-    assert in_common(gather(replies({f"s{i}": table(f"x y{i}") for i in range(6)}), sums=False)) is None
+    assert in_common(gather(replies({"a": table("x")}))) is None
+    assert in_common(gather(replies({"a": table("x"), "b": table("x")}))) is None
+    assert in_common(gather(replies({f"s{i}": table(f"x y{i}") for i in range(6)}))) is None
 
 
 def test_only_names_and_the_number_of_rows_leave_a_site_unless_sums_are_asked_for():
@@ -56,18 +66,21 @@ def test_mean_and_deviation_are_those_of_the_pooled_rows_of_the_sites_that_have_
         f"s{i}": Table(rng.normal(1e3, 5.0, (int(rng.integers(3, 9)), len(own) + 1)), (*sorted(own), "shared"))
         for i, own in enumerate(held)
     }
-    columns = gather(replies(sites, sums=True), sums=True)
+    columns, sums = described(sites)
     for j, name in enumerate(columns.names):
         pooled = np.concatenate([t.X[:, t.columns.index(name)] for t in sites.values() if name in t.columns])
-        assert columns.mean[j] == pytest.approx(pooled.mean(), rel=1e-12)
-        assert columns.deviation[j] == pytest.approx(pooled.std(), rel=1e-9)
+        assert sums.counts[j] == len(pooled)
+        assert sums.mean[j] == pytest.approx(pooled.mean(), rel=1e-12)
+        assert sums.deviation[j] == pytest.approx(pooled.std(), rel=1e-9)
 
 
 def test_a_constant_column_is_centred_and_not_divided_by_zero():
     rows = np.column_stack([np.full(6, 4.0), np.arange(6.0)])
-    columns = gather(replies({"s": Table(rows, ("same", "other"))}, sums=True), sums=True)
-    assert columns.deviation[0] == 1.0
-    X, _ = alignment.own_view(Table(rows, ("same", "other")), columns.sent())
+    table = Table(rows, ("same", "other"))
+    columns, sums = described({"s": table})
+    deviation = divisors_of(sums.deviation)
+    assert deviation[0] == 1.0
+    X, _ = alignment.own_view(table, replace(columns, mean=sums.mean, deviation=deviation).sent())
     assert not X[:, 0].any()
     assert X[:, 1].std() == pytest.approx(1.0)
 
@@ -86,26 +99,29 @@ def test_sums_that_would_tell_a_row_stay_at_the_site(rows):
 def test_a_column_whose_sums_no_site_may_send_is_named():
     small, large = Table(np.eye(2), ("rare", "shared")), table("shared other", n=9)
     with pytest.raises(JobFailed, match=r"no site has enough rows to disclose the mean of rare.*scale=none"):
-        gather(replies({"small": small, "large": large}, sums=True), sums=True)
+        described({"small": small, "large": large})
 
 
 def test_sites_without_a_common_column_are_named_by_groups():
     sites = {"a": table("age crp"), "b": table("crp iron"), "c": table("Age sodium"), "d": table("sodium")}
     with pytest.raises(JobFailed) as caught:
-        gather(replies(sites), sums=False)
+        gather(replies(sites))
     text = str(caught.value)
     assert "2 groups without a column in common: a (age, crp), b (crp, iron); c (Age, sodium), d (sodium)" in text
     assert "Names that differ in spelling only: 'age' and 'Age'." in text
     with pytest.raises(JobFailed, match="Are the columns named alike"):
-        gather(replies({"a": table("age"), "b": table("crp")}), sums=False)
+        gather(replies({"a": table("age"), "b": table("crp")}))
 
 
 def test_without_a_column_of_all_sites_common_says_who_has_what():
-    columns = gather(replies({"a": table("x y"), "b": table("y z"), "c": table("z w")}), sums=False)
+    columns = gather(replies({"a": table("x y"), "b": table("y z"), "c": table("z w")}))
     with pytest.raises(JobFailed, match=r"no column is common to all sites: a \(x, y\), b \(y, z\), c \(z, w\)"):
         common(columns)
-    pair = gather(replies({"a": table("x y"), "b": table("y z")}), sums=False)
-    assert common(pair).names == ("y",)
+    pair = gather(replies({"a": table("x y"), "b": table("y z")}))
+    shared, of_all = common(pair, KnownSpread(np.arange(3), np.arange(3.0), np.arange(3.0) + 5))
+    assert shared.names == ("y",)
+    assert of_all is not None
+    assert (of_all.counts, of_all.mean, of_all.deviation) == (1, 1.0, 6.0)
 
 
 # ---- hidden names ----
@@ -119,7 +135,7 @@ def test_a_hidden_name_is_matched_and_not_disclosed():
     sent = replies(sites)
     words = [value.astype("<u4").tobytes() for value in (sent["a"]["names"], sent["a"]["codes"])]
     assert not any(b"viral" in word or b"crp" in word for word in words)
-    columns = gather(sent, sums=False)
+    columns = gather(sent)
     assert columns.names[0] == "crp", "another site sent the name that this one hid"
     assert columns.names[1].startswith("hidden-")
     assert columns.masks.tolist() == [[True, True, False], [True, False, True]]
@@ -130,10 +146,10 @@ def test_two_codes_never_have_the_same_name():
     sites = {"a": table("x y", salt="one"), "b": table("x y", salt="one")}
     sent = replies(sites)
     sent["b"]["names"] = packed(b'["y", "x"]')
-    assert gather(sent, sums=False).names == ("x", "y")
+    assert gather(sent).names == ("x", "y")
     sent = replies({"a": table("x y", salt="one"), "b": table("z y", salt="one")})
     sent["b"]["names"] = packed(b'["x", "y"]')
-    names = gather(sent, sums=False).names
+    names = gather(sent).names
     assert names[:2] == ("x", "y")
     assert names[2].startswith("hidden-")
 
@@ -146,7 +162,7 @@ def test_codes_depend_on_the_salt():
 def test_sites_with_different_salts_are_informed():
     sites = {"a": table("crp", salt="one"), "b": table("crp", salt="two"), "c": table("crp", salt="one")}
     with pytest.raises(JobFailed, match=r"different salts: a, c; b\. Agree on one"):
-        gather(replies(sites), sums=False)
+        gather(replies(sites))
 
 
 # ---- columns without names ----
@@ -154,16 +170,16 @@ def test_sites_with_different_salts_are_informed():
 
 def test_sites_without_names_match_only_with_as_many_columns():
     three, four = Table(np.ones((5, 3))), Table(np.ones((5, 4)))
-    assert gather(replies({"a": three, "b": three}), sums=False).names == tuple(f"column {j} of 3" for j in (1, 2, 3))
+    assert gather(replies({"a": three, "b": three})).names == tuple(f"column {j} of 3" for j in (1, 2, 3))
     with pytest.raises(JobFailed, match="groups without a column in common"):
-        gather(replies({"a": three, "b": four}), sums=False)
+        gather(replies({"a": three, "b": four}))
 
 
 # ---- the site's view ----
 
 
 def test_a_site_sees_its_own_columns_in_the_order_of_the_federation():
-    columns = gather(replies({"a": table("x y z"), "b": table("z w x", seed=1)}), sums=False)
+    columns = gather(replies({"a": table("x y z"), "b": table("z w x", seed=1)}))
     mine = table("z w x", seed=1)
     X, has = alignment.own_view(mine, columns.sent())
     assert [columns.names[j] for j in has] == ["x", "z", "w"]
@@ -173,7 +189,7 @@ def test_a_site_sees_its_own_columns_in_the_order_of_the_federation():
 
 
 def test_a_column_that_the_federation_does_not_know_is_left_out_and_none_at_all_refuses():
-    columns = gather(replies({"a": table("x y")}), sums=False)
+    columns = gather(replies({"a": table("x y")}))
     X, has = alignment.own_view(table("new y"), columns.sent())
     assert has.tolist() == [1]
     assert X.shape == (5, 1)
@@ -186,14 +202,12 @@ def test_places_says_where_each_column_is_and_minus_one_for_none():
 
 
 def test_what_is_sent_and_kept_is_the_columns_again():
-    columns = gather(replies({"a": table("x y"), "b": table("y z", seed=1)}, sums=True), sums=True)
+    columns, sums = described({"a": table("x y"), "b": table("y z", seed=1)})
+    columns = replace(columns, mean=sums.mean, deviation=divisors_of(sums.deviation))
     again = restored(columns.sent() | columns.kept())
     assert (again.names, again.sites) == (columns.names, columns.sites)
     for name in ("codes", "masks", "mean", "deviation"):
         np.testing.assert_array_equal(getattr(again, name), getattr(columns, name))
-    some = columns.only(np.array([True, False, True]))
-    assert isinstance(some, Columns)
-    assert some.names == ("x", "z")
 
 
 # ---- malformed descriptions ----
@@ -240,7 +254,7 @@ def test_a_malformed_description_is_refused_before_anything_is_made_of_it(change
 @given(st.lists(st.text(min_size=1, max_size=12).filter(str.isprintable), min_size=1, max_size=8, unique=True))
 def test_any_printable_names_travel(names):
     rows = Table(np.zeros((3, len(names))), tuple(names))
-    assert gather(replies({"s": rows}), sums=False).names == tuple(names)
+    assert gather(replies({"s": rows})).names == tuple(names)
 
 
 def test_the_description_has_no_axis_as_long_as_the_data():
