@@ -118,7 +118,7 @@ class SecureSite:
         self.name, self.table = name, Table(rows)
         self.executor = LloydExecutor(k=2, min_count=1)
         self.executor.hold_to(job)
-        self.executor._sums.is_at(startup, JOB, folder)
+        self.executor.sums.is_at(startup, JOB, folder)
         self.terms = None if policy is None else SiteSession(policy, JOB)
 
     def answer(self, step: str, arrays: Message, round_: int) -> Message:

@@ -4,10 +4,12 @@ An attack sees what a server sees, and returns what it claims to be rows. `numbe
 the site's data. Nothing here is needed to use flareclust; `reconstruction.py` runs it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -15,7 +17,9 @@ from scipy.spatial.distance import cdist
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.protocol.registry import Algorithm
+from flareclust.federation.server import ServerJob
+from flareclust.protocol.replies import by_name
+from flareclust.protocol.rounds import Round
 
 #: A claim is a row if no value of it is farther from the row's than this many standard deviations of its column.
 CLOSE = 1e-6
@@ -42,28 +46,19 @@ class Groups:
     counts: IntArray
 
 
-@dataclass(frozen=True)
-class Tapped(Algorithm):
-    """An algorithm whose server keeps what it gets: (step, what was sent, replies by name) in `seen`."""
+@contextmanager
+def tapped() -> Iterator[list[Any]]:
+    """Give what the servers of this process get in rounds meanwhile: (step, what was sent, replies by name)."""
+    seen: list[Any] = []
+    advance = ServerJob.advance
 
-    seen: tuple[list[Any], ...] = ()
+    def listening(job: ServerJob, round_: Round[Any], replies: Mapping[str, Message]) -> Round[Any]:
+        if round_.step in job.aggregator.executor.steps:
+            seen.append((round_.step, round_.sent, by_name(replies)))
+        return advance(job, round_, replies)
 
-    @classmethod
-    def of(cls, algorithm: Algorithm) -> "Tapped":
-        """Return the algorithm with an ear at its server."""
-        return cls(**{name: getattr(algorithm, name) for name in Algorithm.__dataclass_fields__}, seen=([],))
-
-    def build(self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
-        """Return both sides; the server's writes down what it merges."""
-        executor, aggregator = super().build(k, seed, params)
-        merge = aggregator.merge
-
-        def listening(round_: Any, replies: Mapping[str, Message], rng: np.random.Generator) -> Any:
-            self.seen[0].append((round_.step, round_.task, replies))
-            return merge(round_, replies, rng)
-
-        aggregator.merge = listening  # type: ignore[method-assign]
-        return executor, aggregator
+    with patch.object(ServerJob, "advance", listening):
+        yield seen
 
 
 def number_recovered(claims: Sequence[FloatArray], rows: FloatArray) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.attacks.case import CURIOUS, IN_PROCESS, MALICIOUS, Case, Found, number
-from benchmarks.attacks.differencing import CLOSE, Tapped
+from benchmarks.attacks.differencing import CLOSE, tapped
 from benchmarks.attacks.server import group_sums
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.microaggregation import grouped, in_order
@@ -51,12 +51,12 @@ def _claims(means: FloatArray, weights: FloatArray, hidden: IntArray) -> FloatAr
 
 def curious(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:
     """Claim the same from the rounds of an honest job of `lloyd`, in which each cluster's mean is tried for the filler."""
-    algorithm = Tapped.of(get("lloyd"))
     others = {site: rows + np.nanstd(rows, axis=0) * (i + 1) / 70 for i, site in enumerate(("other", "third"))}
     options = JobOptions(k=3, min_sites=1)
-    run_inprocess(algorithm, {"missing": "mean"}, {"victim": rows, **others}, options, policy=policy)
+    with tapped() as seen:
+        run_inprocess(get("lloyd"), {"missing": "mean"}, {"victim": rows, **others}, options, policy=policy)
     claims: list[list[FloatArray]] = [[] for _ in rows.T]
-    for _, _, replies in algorithm.seen[0]:
+    for _, _, replies in seen:
         reply = replies.get("victim", {})
         if "counts" not in reply or not len(reply["counts"]):
             continue

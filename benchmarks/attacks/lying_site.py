@@ -11,8 +11,8 @@ from benchmarks.attacks.victim import Victim
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.server import ServerJob
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.rounds import Round
 
 _MANY = 10**9
 
@@ -27,8 +27,8 @@ class LyingSite:
 
     def __init__(self, victim: Victim, d: int) -> None:
         self.victim, self.d = victim, d
-        self.server = LloydAggregator(2, 0, rounds=10_000, tol=0.0, start=[[0.0] * d, [1.0] * d])
-        self.now: Round = self.server.begin()
+        self.server = ServerJob(LloydAggregator(2, 0, rounds=10_000, tol=0.0, start=[[0.0] * d, [1.0] * d]))
+        self.now = self.server.first()
         self.rounds = 0
 
     def ask(self, step: str, arrays: Message) -> Message | None:
@@ -62,7 +62,7 @@ class LyingSite:
         """Return the centroids after a round in which the site says that it has so many rows at these places."""
         schema = self.server.schema(UPDATE)
         own = {"centroids": lie, "counts": np.full(2, rows), "cluster": np.arange(2), "inertia": np.array(0.0)}
-        reply = self.victim.ask(UPDATE, self.now.task)
+        reply = self.victim.ask(UPDATE, self.now.sent)
         answers = {
             "lying site": SiteReply(schema.pack(own)),
             "victim": SiteReply(reply or {}, None if reply else "refused"),

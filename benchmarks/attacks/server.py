@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks.differencing import Tapped, differences, rounds_of
+from benchmarks.attacks.differencing import differences, rounds_of, tapped
 from benchmarks.attacks.places import distances_from_places
 from benchmarks.attacks.questions import Ask, clusters_again, different
 from benchmarks.attacks.victim import Victim
@@ -138,11 +138,10 @@ def curious(
     name: str, rows: FloatArray, policy: Policy | None, k: int, params: Mapping[str, Any]
 ) -> tuple[list[FloatArray], int]:
     """Subtract what a site sends in the rounds of an honest job; return the claims and the number of rounds."""
-    algorithm = Tapped.of(get(name))
     others = {site: rows + rows.std(axis=0) * (i + 1) / 7 for i, site in enumerate(("other", "third"))}
     options = JobOptions(k=k, min_sites=1)
-    run_inprocess(algorithm, {"min_count": 1, **params}, {"victim": rows, **others}, options, policy=policy)
-    seen = algorithm.seen[0]
+    with tapped() as seen:
+        run_inprocess(get(name), {"min_count": 1, **params}, {"victim": rows, **others}, options, policy=policy)
     messages = [_as_groups(replies.get("victim", {})) for _, _, replies in seen]
     return different(differences(rounds_of(seen, "victim")) + by_one_row(messages, rows.shape[1])), len(seen)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks.differencing import Tapped, distinct, number_recovered
+from benchmarks.attacks.differencing import distinct, number_recovered, tapped
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray
@@ -105,11 +105,10 @@ def listen(name: str, data: str, sites: Mapping[str, FloatArray], k: int, settin
         if name not in PRIVATE:
             return []
         name, params = PRIVATE[name], {}
-    algorithm = Tapped.of(get(name))
     options = JobOptions(k=k, min_sites=1, secure_sums=setting.secure_sums)
-    with suppress(JobFailed):  # no site would take part
-        run_inprocess(algorithm, {**params, **setting.params}, dict(sites), options, policy=setting.policy_for(data))
-    return algorithm.seen[0]
+    with tapped() as seen, suppress(JobFailed):  # no site would take part
+        run_inprocess(get(name), {**params, **setting.params}, dict(sites), options, policy=setting.policy_for(data))
+    return seen
 
 
 def count(

@@ -90,7 +90,9 @@ def build_job(
         job.to_clients(sums, id=SECURE_SUMS)
     if tasks is None:
         profiling = profiling_steps(executor.params, secure=sums is not None) if options.profile else ()
-        tasks = _steps_of(executor, secure=sums is not None) + [name for name in profiling if name in executor.steps]
+        tasks = _steps_of(executor, secure=sums is not None) + [
+            name for name in profiling if name in executor.job_steps()
+        ]
     if sites is None:
         job.to_clients(executor, tasks=list(tasks))
     for site in sites or ():

@@ -325,7 +325,7 @@ def unknown_arrays(policy: Policy) -> list[str]:
     """Return which names of arrays in a policy no algorithm sends that is registered here, each with the nearest known one."""
     if policy.arrays is None:
         return []
-    steps = (step for executor in executors().values() for step in executor.steps.values())
+    steps = (step for executor in executors().values() for step in executor.job_steps().values())
     known = sorted({name for step in steps for name in step.schema.fields})
     return [f"{name!r}{did_you_mean(name, known)}" for name in policy.arrays if name not in known]
 

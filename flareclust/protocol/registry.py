@@ -72,7 +72,7 @@ class Algorithm:
             return ""
         if self.partial:
             return f"{self.name} is for sites with different columns, and profiles need the same ones"
-        if secure_sums and StepName.PROFILE_TOTALS not in self.executor_class().steps:
+        if secure_sums and StepName.PROFILE_TOTALS not in self.executor_class().job_steps():
             return (
                 f"with secure_sums, profiles are totals over all rows, and of {self.name} sites also send local clusters, which leave "
                 "out rows: the difference would disclose these"

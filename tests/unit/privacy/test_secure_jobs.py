@@ -13,6 +13,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.federation.refinement import SPREAD
+from flareclust.federation.server import ServerJob
 from flareclust.platform.job import build_job
 from flareclust.platform.simulator import run_simulator
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
@@ -187,9 +188,13 @@ def test_what_is_not_masked_is_said() -> None:
 def test_server_and_sites_agree_on_what_adds_up() -> None:
     for algorithm in algorithms().values():
         if algorithm.federated:
-            site, server = algorithm.executor_class(), algorithm.aggregator_class()
-            assert site.steps == server.steps, algorithm.name
-    steps = get("portfolio").executor_class().steps
+            executor, aggregator = algorithm.build(2)
+            assert aggregator.asks is None
+            assert type(executor) is aggregator.executor, algorithm.name
+            steps = ServerJob(aggregator).steps
+            assert steps == {name: executor.step(name) for name in steps}, algorithm.name
+            assert steps.keys() >= executor.job_steps().keys()
+    steps = get("portfolio").executor_class().job_steps()
     assert {name for name, step in steps.items() if step.maskable} == {
         *COLUMNS,
         SPREAD,

@@ -13,7 +13,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.profiles import moments
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.exchanges import SecureExchanges
-from flareclust.federation.profiles import added_up
+from flareclust.federation.profile_exchanges import added_up
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import cluster_arrays

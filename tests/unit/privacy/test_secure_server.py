@@ -72,7 +72,7 @@ class Server:
         self.masks = {site: SiteMasks(site, Identity.of(startups[site]), JOB) for site in startups if site != VICTIM}
         self.victim = LloydExecutor(k=2)
         self.victim.hold_to(job)
-        self.victim._sums.is_at(startups[VICTIM], JOB, folder)
+        self.victim.sums.is_at(startups[VICTIM], JOB, folder)
         self.terms = None if policy is None else SiteSession(policy, JOB)
         self.refusals: list[str] = []
         self.key = key_of(self.ask(StepName.KEYS, {})["key"])

@@ -16,6 +16,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.refinement import SPREAD
+from flareclust.federation.server import ServerJob
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
@@ -123,21 +124,22 @@ def test_totals_are_of_all_rows_in_groups_that_are_large_enough(seed: int, min_c
     sites = {f"site-{i}": rng.standard_t(1.5, size=(int(rng.integers(8, 30)), 2)) for i in range(4)}
     executor, aggregator = get(name).build(6, seed, {"min_count": min_count, "split_merge": 2})
     reported: list[Message] = []
-    merge = aggregator.merge
+    advance = ServerJob.advance
 
-    def listening(round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+    def listening(job: ServerJob, round_: Round, replies: Mapping[str, Message]) -> Round:
         if round_.step in (SPREAD, UPDATE):
             starts = np.flatnonzero(np.diff(round_.task.get("candidate", np.zeros(1)), prepend=-1))
             (total,) = replies.values()
             for first, end in zip(starts, [*starts[1:], 10**6], strict=True):
                 own = (total["cluster"] >= first) & (total["cluster"] < end)
                 reported.append({name: total[name][own] for name in ("counts", "centroids")})
-        return merge(round_, replies, rng)
+        return advance(job, round_, replies)
 
-    aggregator.merge = listening  # type: ignore[method-assign]
-    run_federation(
-        aggregator, asker(sites, dict.fromkeys(sites, executor)), list(sites), FederationOptions(secure_sums=True)
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServerJob, "advance", listening)
+        run_federation(
+            aggregator, asker(sites, dict.fromkeys(sites, executor)), list(sites), FederationOptions(secure_sums=True)
+        )
     rows = np.concatenate(list(sites.values()))
     assert reported
     for total in reported:
