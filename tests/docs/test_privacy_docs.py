@@ -13,14 +13,14 @@ import pytest
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message, never_abort
+from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.lloyd import update
 from flareclust.federation.site import steps_to_end
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry as definition
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
-from flareclust.protocol.rows import SiteContext
+from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -80,10 +80,10 @@ def line_of(table: str, algorithm: str, step: str) -> list[str]:
 @pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
 def test_every_algorithm_is_in_the_table_with_all_that_it_sends(algorithm: Algorithm, docs: ModuleType) -> None:
     executor = algorithm.executor_class()
-    for step in steps_to_end(type(executor)):
+    for step, line in steps_to_end(executor).items():
         cells = line_of(docs.leaves(), algorithm.name, step)
         reported = re.findall(r"`(\w+)`: ", " ".join(cells))
-        assert reported == list(executor.step(step).schema.fields)
+        assert reported == list(line.schema.fields)
 
 
 class CountingExecutor(ClusteringExecutor):
@@ -91,8 +91,8 @@ class CountingExecutor(ClusteringExecutor):
 
     steps = {StepName.CLUSTER: Step(Schema(how_many=counts("k")))}
 
-    def local(self, task: Any, data: FloatArray, rng: np.random.Generator, aborted: Any, context: Any) -> Message:
-        return {"how_many": np.array([len(data)])}
+    def local(self, task: Task, rows: SiteRows) -> Message:
+        return {"how_many": np.array([len(rows)])}
 
 
 def test_an_algorithm_that_is_registered_later_is_in_the_table(
@@ -116,11 +116,8 @@ def test_an_algorithm_that_is_registered_later_is_in_the_table(
 def test_what_is_refused_under_differential_privacy_is_refused(algorithm: Algorithm, docs: ModuleType) -> None:
     executor, _ = algorithm.build(3)
     rows = np.random.default_rng(0).uniform(size=(40, 2))
-    step = (
-        StepName.CLUSTER
-        if StepName.CLUSTER in steps_to_end(type(executor))
-        else next(iter(steps_to_end(type(executor))))
-    )
+    steps = steps_to_end(type(executor))
+    step = StepName.CLUSTER if StepName.CLUSTER in steps else next(iter(steps))
     refused = line_of(docs.leaves(), algorithm.name, step)[-1] == "refused"
     policy = Policy(dp=DifferentialPrivacy((0.0, 1.0), 1.0, 1e-5, 1.0))
     if refused:
@@ -153,9 +150,9 @@ def test_floors_and_roundings_of_the_table_hold(name: str, multiple: int) -> Non
 
 def groups(attacks: ModuleType, data: FloatArray, centroids: FloatArray, *, multiple: int = 1) -> Any:
     """Return what a server hears of an update."""
-    reported = update(data, centroids, SiteContext(10))
-    shown = np.rint(reported["counts"] / multiple).astype(np.int64) * multiple
-    return attacks.Groups(centroids, reported["cluster"], reported["centroids"], shown)
+    reported = SiteRows(Table(data), np.random.default_rng(0), never_abort, SiteContext(10)).update(centroids)
+    shown = np.rint(reported.counts / multiple).astype(np.int64) * multiple
+    return attacks.Groups(centroids, reported.cluster, reported.centroids, shown)
 
 
 @pytest.mark.parametrize("multiple", [1, 5])
