@@ -63,11 +63,11 @@ def test_generated_tables_are_those_of_the_code(page: str) -> None:
 def test_the_page_on_messages_lists_what_leaves_a_site_in_every_step(algorithm: Algorithm) -> None:
     _, _, rest = text_of("docs/messages.md").partition("<!-- leaves -->")
     lines = rest.partition("<!-- /leaves -->")[0].splitlines()
-    executor = algorithm.executor_class()
-    for step in (name for name, one in steps_to_end(type(executor)).items() if one.jobs != "secure"):
+    steps = steps_to_end(algorithm.executor_class())
+    for step in (name for name, one in steps.items() if one.jobs != "secure"):
         (line,) = [line for line in lines if f"`{algorithm.name}`" in line and f"step `{step}`" in line]
         reported = re.findall(r"`(\w+)` (?:float|int)64", line)
-        assert reported == list(executor.step(step).schema.fields)
+        assert reported == list(steps[step].schema.fields)
 
 
 def test_the_generator_notices_a_missing_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
