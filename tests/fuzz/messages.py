@@ -1,11 +1,11 @@
 """Replies of real federations as the server gets them, and what the server does with one."""
 
-import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.shareable import Shareable
@@ -21,6 +21,7 @@ from flareclust._foundation.typing import Message, never_abort
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.engines.inprocess import SimulatedSite
 from flareclust.federation import run_federation
+from flareclust.federation.server import ServerJob
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
@@ -78,7 +79,7 @@ def _run(algorithm: registry.Algorithm) -> list[Exchange]:
     held = {site: SimulatedSite.of(_POLICY, algorithm).session if executor.private else None for site in sites}
     seen: list[Exchange] = []
     answers: dict[str, Message] = {}
-    advance = server.advance
+    advance = ServerJob.advance
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         answers.clear()
@@ -88,17 +89,16 @@ def _run(algorithm: registry.Algorithm) -> list[Exchange]:
             ).arrays
         return {site: SiteReply(arrays) for site, arrays in answers.items()}
 
-    def advanced(round_: Round, replies: dict[str, Message]) -> Round:
+    def advanced(job: ServerJob, round_: Round, replies: dict[str, Message]) -> Round:
         seen.append(Exchange("", server, round_, dict(answers)))
-        merged = advance(round_, replies)
+        merged = advance(job, round_, replies)
         if merged.done:
             last.append(merged)
         return merged
 
     last: list[Round] = []
-    server.advance = advanced  # type: ignore[method-assign]
-    run_federation(server, ask, list(sites))
-    del server.advance
+    with patch.object(ServerJob, "advance", advanced):
+        run_federation(server, ask, list(sites))
     return [*seen, Exchange("", server, last[0], dict(answers))]
 
 
@@ -111,23 +111,23 @@ def handle(exchange: Exchange, reply: SiteReply) -> Message | None:
 
     This is the way that a reply takes in every engine: `run_federation` from this round on, up to the next.
     """
-    server = copy.copy(exchange.server)
     merged: list[Message] = []
+    advance, quality = ServerJob.advance, ServerJob.quality
 
-    def advance(round_: Round, replies: dict[str, Message]) -> Round:
+    def advanced(job: ServerJob, round_: Round, replies: dict[str, Message]) -> Round:
         if SPOILED in replies:  # else there is nothing new to merge
-            merged.append(type(server).advance(server, round_, replies).task)
+            merged.append(advance(job, round_, replies).sent)
         raise _Over
 
-    def quality(round_: Round, sums: Message) -> dict[str, float | None]:
+    def judged(job: ServerJob, round_: Round, sums: Message) -> dict[str, float | None]:
         merged.append(sums)
-        return type(server).quality(server, round_, sums)
+        return quality(job, round_, sums)
 
-    server.begin, server.advance, server.quality = (lambda: exchange.round), advance, quality  # type: ignore[method-assign,assignment]
+    begun = patch.multiple(ServerJob, first=lambda job: exchange.round, advance=advanced, quality=judged)
     answers = {site: SiteReply(arrays) for site, arrays in exchange.replies.items()} | {SPOILED: reply}
     try:
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of values near the largest
-            outcome = run_federation(server, lambda *_: answers, list(answers))
+        with begun, warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of values near the largest
+            outcome = run_federation(exchange.server, lambda *_: answers, list(answers))
     except _Over:
         return merged[0] if merged else None
     return None if SPOILED in outcome.refused else merged[0]
