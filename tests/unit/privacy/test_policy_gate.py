@@ -17,7 +17,7 @@ from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy import session
 from flareclust.privacy.enforcement import LONGEST_REASON, PolicyEnforcer, Request
 from flareclust.privacy.job_folder import RequestLog
-from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
+from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy, unknown_arrays
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import executors, get
 from flareclust.protocol.schema import SECONDS
@@ -292,6 +292,12 @@ def test_sums_leave_masked_only_where_the_policy_says_so():
 def test_a_policy_that_cannot_be_says_what_is_wrong(said, words):
     with pytest.raises(UserError, match=words):
         Policy.of(said)
+
+
+def test_a_policy_names_arrays_of_all_steps_of_jobs():
+    assert unknown_arrays(Policy()) == []
+    assert unknown_arrays(Policy(arrays=("centroids", "m2", "bins", "silhouette", "key"))) == []
+    assert unknown_arrays(Policy(arrays=("scater",))) == ["'scater' (did you mean 'scatter'?)"]
 
 
 def test_a_policy_says_the_same_when_it_was_written_and_read():
