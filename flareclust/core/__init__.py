@@ -40,5 +40,6 @@ __all__ = [
     "shallow_tree",
     "site_clusters",
     "spectral",
+    "split_merge",
     "trimming",
 ]

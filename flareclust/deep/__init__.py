@@ -1,3 +1,3 @@
 """Networks of deep clustering: images, networks, weights as arrays, training. The modules need the extra `deep`."""
 
-__all__ = ["images", "networks", "threads", "training"]
+__all__ = ["embeddings", "images", "networks", "threads", "training"]

@@ -1,3 +1,3 @@
 """Sites with different columns: their alignment, and what is special about their results."""
 
-__all__ = ["alignment", "columns", "placement", "result", "scaling"]
+__all__ = ["alignment", "alone", "columns", "placement", "result", "scaling"]

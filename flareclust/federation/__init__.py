@@ -5,14 +5,20 @@ from flareclust.federation.run import FederationOptions, quorum, run_federation
 
 __all__ = [
     "ASSESSED",
-    "IN_ASSESSMENT",
     "Ask",
     "FederationOptions",
+    "IN_ASSESSMENT",
     "OnRound",
+    "assessment",
     "batch_exchanges",
     "checkpoint",
     "exchanges",
+    "profile_exchanges",
     "profiles",
     "quorum",
+    "refinement",
     "run_federation",
+    "server",
+    "site",
+    "stages",
 ]

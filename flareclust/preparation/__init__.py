@@ -1,3 +1,3 @@
 """How a job prepares the columns and rows of its sites before an algorithm sees them, and the settings that say so."""
 
-__all__ = ["settings"]
+__all__ = ["categories", "different", "names", "rows", "scale", "settings", "spread", "units"]

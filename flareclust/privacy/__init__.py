@@ -1,7 +1,6 @@
 """What leaves a site: policies, enforcement, differential privacy, secure aggregation."""
 
 __all__ = [
-    "context",
     "dp",
     "enforcement",
     "job_folder",

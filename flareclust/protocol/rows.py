@@ -365,7 +365,7 @@ class SiteRows:
 
 
 class OtherRows(ABC):
-    """Rows of a site that are not in this process, for whoever computes with them where they are."""
+    """Rows of a site that are not in this process: steps are computed where they are."""
 
     @abstractmethod
     def site_rows(self, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext) -> SiteRows:

@@ -8,6 +8,7 @@ __all__ = [
     "config",
     "job_settings",
     "kit",
+    "part_rows",
     "permissions",
     "policy_file",
     "rows",

@@ -279,8 +279,8 @@ def check_abort_stops(algorithm: Algorithm) -> None:
     executor, aggregator = algorithm.build(4)
     task = Task(StepName.CLUSTER, 0, dict(aggregator.begin().task), "site-1")
     if embeds(algorithm):  # whose `local` is not the first step
-        local = (one.task for one in exchanges(algorithm, sites, k=4) if executor.step(one.task.step).method == "local")
-        task = next(local)
+        own = {name for name, step in executor.steps.items() if step.method == "local"}
+        task = next(one.task for one in exchanges(algorithm, sites, k=4) if one.task.step in own)
     try:
         rng, context = stream(0, 0, "site-1"), SiteContext(executor.min_count)
         executor.local(task, SiteRows(Table(sites["site-1"]), rng, lambda: True, context))

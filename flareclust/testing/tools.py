@@ -68,7 +68,7 @@ def seen_by(algorithm: Algorithm, task: Task, rows: FloatArray) -> FloatArray:
     """Return rows (n, d) as the algorithm sees them where clusters are: embedded, or as they are."""
     if not embeds(algorithm):
         return rows
-    executor, _ = algorithm.build(1)
+    executor, _ = algorithm.build(len(task.arrays.get("centroids", [None])))
     return rows if executor.step(task.step).as_is else rows_shown(executor, task, Table(rows)).X
 
 

@@ -20,7 +20,7 @@ from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm, algorithms, get
-from flareclust.protocol.rows import SiteContext
+from flareclust.protocol.stages import SiteExchange
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing import ContractViolation, checks_for
 from flareclust.testing import always as checks_always
@@ -155,8 +155,8 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
     assert nearest_row() == 0, "the case no longer shows what recompute_centroids is for"
 
 
-def ignores_the_floor(self, policy, *, private=False):
-    return replace(self, round_counts=policy.round_counts, grouped=not private)
+def ignores_the_floor(self, under=SiteExchange.under, **conditions):
+    return under(self, **{name: value for name, value in conditions.items() if name != "min_count"})
 
 
 def does_not_check(self, question, arrays, made_under):
@@ -184,7 +184,7 @@ def does_not_count(self, step, round_, arrays):
 )
 def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
     for attribute, fault in faults.items():
-        owners = (PolicyEnforcer, SiteSession, SiteContext, assessment, stages)
+        owners = (PolicyEnforcer, SiteSession, SiteExchange, assessment, stages)
         where = next(owner for owner in owners if hasattr(owner, attribute))
         monkeypatch.setattr(where, attribute, fault)
     with pytest.raises(ContractViolation, match=words):
@@ -204,7 +204,7 @@ def test_it_notices_when_missing_cells_are_filled_with_means_of_all_known_ones(m
 
 def test_a_policy_keeps_back_what_an_algorithm_sends_in_spite_of_it(monkeypatch):
     """An executor that ignores the floor, as one of another package might: its small counts do not leave."""
-    monkeypatch.setattr(SiteContext, "under", ignores_the_floor)
+    monkeypatch.setattr(SiteExchange, "under", ignores_the_floor)
     refused: dict[str, list[str]] = {}
     rows = np.concatenate([np.random.default_rng(0).normal(size=(40, 2)), np.full((4, 2), 90.0) + np.eye(4, 2)])
     sent = exchanges(get("pooled"), {"site-1": rows}, 3, policy=Policy(), refused=refused)

@@ -1,3 +1,3 @@
 """Differential privacy: accounting, noise, and the ledger of what is spent."""
 
-__all__ = ["accounting", "budget", "ledger", "mechanism"]
+__all__ = ["accounting", "assessment", "budget", "ledger", "mechanism", "server", "settings", "site"]
