@@ -116,7 +116,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
         rest = {name: value for name, value in round_.task.items() if name not in network}
         member = self.member
         before = Round(rest, state=round_.state.member or member.state(), step=round_.step, index=round_.index)
-        merged: Round[FeCAState] = getattr(member, member.executor.steps[round_.step].merged_by)(before, replies, rng)
+        merged: Round[FeCAState] = getattr(member, member.executor.steps[round_.step].merge)(before, replies, rng)
         state = replace(round_.state, member=merged.state)
         if not merged.done:
             return Round({**network, **merged.task}, False, merged.diagnostics, state, merged.step)

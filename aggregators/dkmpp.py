@@ -31,7 +31,7 @@ from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
-class DKMPPState(State):
+class _DKMPPState(State):
     """What the server knows.
 
     Attributes:
@@ -57,11 +57,11 @@ class DKMPPAggregator(ClusteringAggregator):
     params: dkmpp.DKMPPParams
 
     executor = dkmpp.DKMPPExecutor
-    state = DKMPPState
+    state = _DKMPPState
 
     def merge(
-        self, round_: Round[DKMPPState], replies: Mapping[str, Message], rng: np.random.Generator
-    ) -> Round[DKMPPState]:
+        self, round_: Round[_DKMPPState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[_DKMPPState]:
         """Run lines 5 and 6 on all users' seeds."""
         sent, site = gathered(replies.values())
         seeds, rows = sent["centroids"], sent["counts"]
@@ -73,7 +73,7 @@ class DKMPPAggregator(ClusteringAggregator):
         if np.isfinite(alpha):
             diagnostics["alpha"] = alpha
         behind = np.bincount(groups, weights=rows, minlength=len(centroids)).astype(np.int64)
-        return Round({"centroids": centroids}, True, diagnostics, DKMPPState(behind, seeds, rows, groups, site))
+        return Round({"centroids": centroids}, True, diagnostics, _DKMPPState(behind, seeds, rows, groups, site))
 
 
 # How far apart the clusters of a set of points are, and what follows for distributed k-means++.

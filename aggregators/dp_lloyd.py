@@ -41,7 +41,7 @@ from flareclust.protocol.schema import MOST_COLUMNS as MOST
 
 
 @dataclass(frozen=True, eq=False)
-class DPLloydState(NoisyState):
+class _DPLloydState(NoisyState):
     """What the server knows.
 
     Attributes:
@@ -57,7 +57,7 @@ class DPLloydState(NoisyState):
     history: FloatArray | None = None
 
 
-_Round = Round[DPLloydState]
+_Round = Round[_DPLloydState]
 
 
 class DPLloydAggregator(ClusteringAggregator):
@@ -65,11 +65,11 @@ class DPLloydAggregator(ClusteringAggregator):
 
     params: dp_lloyd.DPLloydParams
     executor = dp_lloyd.DPLloydExecutor
-    state = DPLloydState
+    state = _DPLloydState
 
     def begin(self) -> _Round:
         """Ask for the sites' bounds."""
-        return Round(state=DPLloydState(), step=dp_lloyd.BOUNDS)
+        return Round(state=_DPLloydState(), step=dp_lloyd.BOUNDS)
 
     def limits(self, round_: _Round) -> dict[str, int]:
         """Return the most entries of a reply: of a grid, its cells."""
@@ -109,7 +109,7 @@ class DPLloydAggregator(ClusteringAggregator):
         task = box.sent()
         start, d = self.params.start, len(box.low)
         public = {"rows_needed": float(self.rows_needed(d, len(replies)))}
-        asked = Round(task, diagnostics=public, state=DPLloydState(summed_sites=len(replies), box=Box.of(task)))
+        asked = Round(task, diagnostics=public, state=_DPLloydState(summed_sites=len(replies), box=Box.of(task)))
         if start == "grid" or (start == "auto" and dp_grid.has_grid(self.params.k, d, self.params.cells)):
             if not dp_grid.has_grid(self.params.k, d, self.params.cells):
                 raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
@@ -193,7 +193,7 @@ class DPLloydAggregator(ClusteringAggregator):
         return [np.sum([reply[name] for reply in sent], axis=0) for name in self.executor.steps[step].schema.fields]
 
     def _started(
-        self, state: DPLloydState, centroids: FloatArray, radii: FloatArray, rows: float, spent: float
+        self, state: _DPLloydState, centroids: FloatArray, radii: FloatArray, rows: float, spent: float
     ) -> _Round:
         """Return the first update, where a share of the budget is spent; the updates share what is left."""
         share = np.array((1 - dp_site.ASSESSMENT_SHARE - spent) / self.params.rounds)

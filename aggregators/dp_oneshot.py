@@ -35,7 +35,7 @@ from flareclust.protocol.schema import MOST_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
-class DPOneShotState(NoisyState):
+class _DPOneShotState(NoisyState):
     """What the server knows; where sites sent centroids (c, d) also these.
 
     Attributes:
@@ -53,7 +53,7 @@ class DPOneShotState(NoisyState):
     received_signal_to_noise: FloatArray | None = None
 
 
-_Round = Round[DPOneShotState]
+_Round = Round[_DPOneShotState]
 
 
 class DPOneShotAggregator(ClusteringAggregator):
@@ -61,7 +61,7 @@ class DPOneShotAggregator(ClusteringAggregator):
 
     params: dp_oneshot.DPOneShotParams
     executor = dp_oneshot.DPOneShotExecutor
-    state = DPOneShotState
+    state = _DPOneShotState
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
@@ -120,7 +120,7 @@ class DPOneShotAggregator(ClusteringAggregator):
 
     def _from_grids(
         self, boxes: Sequence[Box], sent: Sequence[Message]
-    ) -> tuple[FloatArray, FloatArray, FloatArray, DPOneShotState]:
+    ) -> tuple[FloatArray, FloatArray, FloatArray, _DPOneShotState]:
         """Return the centers of cells that hold rows (c, d), how many each holds and its noise (c,), and the number of all rows."""
         alike: dict[bytes, list[int]] = {}
         for i, box in enumerate(boxes):
@@ -141,10 +141,10 @@ class DPOneShotAggregator(ClusteringAggregator):
             weights.append(occupied[occupied > 0])
             noises.append(np.full(len(points[-1]), noise))
             total += float(noisy.sum())
-        state = DPOneShotState(all_rows=max(total, 0.0))
+        state = _DPOneShotState(all_rows=max(total, 0.0))
         return np.concatenate(points), np.concatenate(weights), np.concatenate(noises), state
 
-    def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, FloatArray, DPOneShotState]:
+    def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, FloatArray, _DPOneShotState]:
         """Return the sites' centroids that have more rows than noise (c, d), rows and noise of each (c,), and what is kept."""
         names = ("centroids", "rows", "radii")
         received, site = gathered([{name: reply[name] for name in names} for reply in sent])
@@ -153,7 +153,7 @@ class DPOneShotAggregator(ClusteringAggregator):
         sure = received["rows"] > noise * dp_sums.UNIT / dp_sums.COUNT
         if np.count_nonzero(sure) < self.params.k:
             sure = np.ones(len(site), dtype=bool)
-        state = DPOneShotState(
+        state = _DPOneShotState(
             all_rows=max(float(received["rows"].sum()), 0.0),
             received_centroids=received["centroids"],
             received_rows=received["rows"],

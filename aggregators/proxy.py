@@ -50,7 +50,7 @@ _DIGITS = 9
 
 
 @dataclass(frozen=True, eq=False)
-class ProxyState(ReceivedState):
+class _ProxyState(ReceivedState):
     """What the server knows, beside what it has received.
 
     Attributes:
@@ -74,17 +74,17 @@ class ProxyAggregator(ClusteringAggregator):
 
     params: proxy.ProxyParams
     executor = proxy.ProxyExecutor
-    state = ProxyState
+    state = _ProxyState
 
-    def limits(self, round_: Round[ProxyState]) -> dict[str, int]:
+    def limits(self, round_: Round[_ProxyState]) -> dict[str, int]:
         """Return the most entries that a reply can have."""
         numbers = self.params.k_local.values() if isinstance(self.params.k_local, dict) else [self.params.k_local]
         maximum = max([self.params.k, *(number for number in numbers if isinstance(number, int))])
         return {"k": maximum, "a": maximum, "b": maximum}
 
     def merge(
-        self, round_: Round[ProxyState], replies: Mapping[str, Message], rng: np.random.Generator
-    ) -> Round[ProxyState]:
+        self, round_: Round[_ProxyState], replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round[_ProxyState]:
         """Run lines 4-12 on the distributions of all sites' clusters."""
         columns = round_.columns
         centers, rows, site = together(columns, replies)
@@ -113,7 +113,7 @@ class ProxyAggregator(ClusteringAggregator):
         for text in warnings:
             _log.warning("%s", text)
         counts = np.bincount(group, weights=rows, minlength=k_hat).astype(np.int64)
-        state = ProxyState(
+        state = _ProxyState(
             centers,
             rows,
             site,
@@ -130,7 +130,7 @@ class ProxyAggregator(ClusteringAggregator):
         task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
         return Round(task, done=True, diagnostics=numbers, state=state)
 
-    def warnings(self, round_: Round[ProxyState], assessed: Mapping[str, Message]) -> list[str]:
+    def warnings(self, round_: Round[_ProxyState], assessed: Mapping[str, Message]) -> list[str]:
         """Name the sites whose own clusters describe their rows better."""
         return alone(self.params, round_, assessed)
 

@@ -48,6 +48,6 @@ def merged(
     aggregator: ClusteringAggregator, round_: Round[Any], replies: Mapping[str, Message], seed: int = 0
 ) -> Round[Any]:
     """Return what the aggregator's method of the round's step makes of replies."""
-    method = aggregator.executor.steps[round_.step].merged_by
+    method = aggregator.executor.steps[round_.step].merge
     after: Round[Any] = getattr(aggregator, method)(round_, replies, np.random.default_rng(seed))
     return after

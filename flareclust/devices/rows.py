@@ -1,7 +1,7 @@
 """The rows of many devices, as the method of a step gets them: it computes for all of them at once what it computes for one.
 
 What a device with anything out of the ordinary would compute is not computed here: its size is -1, and it is asked by itself. So
-is every device where a step asks for something else than the loops have, as `NotForMany` says.
+is every device where a step asks for something else than the loops have, as `_NotForMany` says.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from flareclust.protocol.stages import SiteExchange
 from flareclust.protocol.task import Task
 
 
-class NotForMany(Exception):
+class _NotForMany(Exception):
     """Something is not computed for many devices at once: each is asked by itself."""
 
 
@@ -43,17 +43,17 @@ class DeviceRows(SiteRows):
 
     @property
     def X(self) -> FloatArray:  # noqa: N802
-        """Raise NotForMany: each device has rows of its own."""
-        raise NotForMany
+        """Raise _NotForMany: each device has rows of its own."""
+        raise _NotForMany
 
     @property
     def raw(self) -> FloatArray:
-        """Raise NotForMany, as `X` does."""
-        raise NotForMany
+        """Raise _NotForMany, as `X` does."""
+        raise _NotForMany
 
     def __len__(self) -> int:
-        """Raise NotForMany: each device has a number of rows of its own."""
-        raise NotForMany
+        """Raise _NotForMany: each device has a number of rows of its own."""
+        raise _NotForMany
 
     @property
     def d(self) -> int:
@@ -67,27 +67,27 @@ class DeviceRows(SiteRows):
         """Leave the check to the loops, which leave out devices with few rows."""
 
     def one_by_one(self) -> None:
-        """Raise NotForMany: what follows depends on the name of the device."""
-        raise NotForMany
+        """Raise _NotForMany: what follows depends on the name of the device."""
+        raise _NotForMany
 
     def scaled(self, mean: FloatArray, deviation: FloatArray) -> NoReturn:
-        """Raise NotForMany: rows are computed with as they are."""
-        raise NotForMany
+        """Raise _NotForMany: rows are computed with as they are."""
+        raise _NotForMany
 
     def of(self, X: FloatArray, known: object = None) -> NoReturn:
-        """Raise NotForMany: rows are computed with as they are."""
-        raise NotForMany
+        """Raise _NotForMany: rows are computed with as they are."""
+        raise _NotForMany
 
     def settled(self, k: int, n_init: int = 0) -> "DeviceRows":
         """Return the rows as they are: they have no gaps, and none is trimmed."""
         if self.trim or self.gaps is not None:
-            raise NotForMany
+            raise _NotForMany
         return self
 
     def seeds(self, k: int, seeds: Seeds, n_candidates: int | None = None) -> Sendable:
         """Return the means of the cells of k seeds that may be sent."""
         if seeds != "means" or n_candidates is not None:
-            raise NotForMany
+            raise _NotForMany
         return self._clusters("cells", k)
 
     def clusters(
@@ -100,13 +100,13 @@ class DeviceRows(SiteRows):
     ) -> Sendable:
         """Return the clusters of each device's own k-means that may be sent."""
         if (n_init, local_kmeans, small_clusters) != (1, "lloyd", "withhold"):
-            raise NotForMany
+            raise _NotForMany
         return self._clusters("kmeans", k)
 
     def spectral_clusters(self, k: int, small_clusters: SmallClusters) -> Sendable:
         """Return the clusters by spectral projection that may be sent."""
         if small_clusters != "withhold":
-            raise NotForMany
+            raise _NotForMany
         return self._clusters("spectral", k)
 
     def means(self, centroids: FloatArray) -> Sendable:
@@ -129,7 +129,7 @@ class DeviceRows(SiteRows):
 
     def _check(self, k: int, d: int) -> None:
         if self.trim or self.gaps is not None or not steps.fits(k, d):
-            raise NotForMany
+            raise _NotForMany
 
     def _clusters(self, way: steps.Way, k: int) -> Sendable:
         self._check(k, self.devices.d)
@@ -166,7 +166,7 @@ def answers_of_many(executor: ClusteringExecutor, task: Task, devices: Ragged) -
         if not line.step.as_is:
             exchange = shown(exchange, site_stages(executor, None)[1])
         reply: Message = getattr(owner, line.step.method)(exchange.task, exchange.rows)
-    except NotForMany:
+    except _NotForMany:
         return None
     except (Refusal, BadMessage):  # each device says it by itself
         return nothing_computed(devices.m)

@@ -145,11 +145,12 @@ class _Asking:
 
 @dataclass(frozen=True)
 class SimulatedSite:
-    """A simulated site with a policy: the job there, and the enforcer that its messages pass."""
+    """A simulated site with a policy: the job there, the enforcer that its messages pass, and the algorithm that it knows."""
 
     session: SiteSession
     enforcer: PolicyEnforcer
-    algorithm: Algorithm
+    name: str
+    executor: type[ClusteringExecutor]
 
     @classmethod
     def of(cls, policy: Policy, algorithm: Algorithm) -> "SimulatedSite":
@@ -158,10 +159,10 @@ class SimulatedSite:
         known = {**executors(), algorithm.name: executor}
         enforcer = PolicyEnforcer(policy, RequestLog(), known)
         if policy.dp is None or not executor.private:
-            return cls(SiteSession(policy, _JOB), enforcer, algorithm)
+            return cls(SiteSession(policy, _JOB), enforcer, algorithm.name, executor)
         from flareclust.privacy.dp.ledger import Ledger  # needs an optional package
 
-        return cls(SiteSession(policy, _JOB, Ledger.in_memory()), enforcer, algorithm)
+        return cls(SiteSession(policy, _JOB, Ledger.in_memory()), enforcer, algorithm.name, executor)
 
 
 def answered(
@@ -181,7 +182,7 @@ def answered(
         return executor.answer(task, rows, aborted)
     request = site.enforcer.check_request(task.step, task.round, task.arrays)
     answer = executor.answer(task, rows, aborted, site.session)
-    own = isinstance(executor, site.algorithm.executor_class())
-    name = sender_of(executor, task.step, site.algorithm.name if own else name_of(type(executor)))
+    own = site.name if isinstance(executor, site.executor) else name_of(type(executor))
+    name = sender_of(executor, task.step, own)
     stated = site.session.statement(name, private=executor.private)
     return replace(answer, arrays=site.enforcer.check_reply(request, answer.arrays, stated))

@@ -5,9 +5,9 @@ from flareclust.federation.run import FederationOptions, quorum, run_federation
 
 __all__ = [
     "ASSESSED",
+    "IN_ASSESSMENT",
     "Ask",
     "FederationOptions",
-    "IN_ASSESSMENT",
     "OnRound",
     "assessment",
     "batch_exchanges",

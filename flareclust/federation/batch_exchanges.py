@@ -17,6 +17,7 @@ from flareclust.federation.server import ServerJob
 from flareclust.protocol import batch as batches
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
+from flareclust.protocol.schema import nbytes
 from flareclust.protocol.task import StepName
 
 #: Of more sites, no single replies to the assessment are kept, so that nothing can be warned of that takes them.
@@ -75,11 +76,12 @@ class BatchExchanges(Exchanges):
 
     def _parts(self, asked: ExchangeRequest) -> Iterator[batches.Part] | None:
         """Return the parts of the replies that can be used; None where the replies of the step come one by one."""
-        answers = self.ask_many(asked.step, asked.round_.index, asked.round_.sent, asked.sites)
+        sent = asked.round_.sent
+        answers = self.ask_many(asked.step, asked.round_.index, sent, asked.sites)
         if answers is None:
             return None
         self._round_bytes = 0, 0
-        self._count(0, asked.bytes_down)
+        self._count(0, nbytes(sent) * len(asked.sites))
         return self._usable(asked, answers)
 
     def _usable(

@@ -103,11 +103,6 @@ class ExchangeRequest(NamedTuple):
     own_sizes: Mapping[str, Mapping[str, int]] | None = None
     limits: Mapping[str, int] | None = None
 
-    @property
-    def bytes_down(self) -> int:
-        """Return how many bytes all sites are sent together."""
-        return nbytes(self.round_.sent) * len(self.sites)
-
 
 class Exchanges:
     """Exchanges with the sites of one run: participants, refusals, records and costs so far."""
@@ -238,9 +233,11 @@ class Exchanges:
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""
-        answers = self.ask(asked.step, asked.round_.index, asked.round_.sent, asked.sites)
+        sent = asked.round_.sent
         self._round_bytes = 0, 0
-        self._count(sum(nbytes(answer.arrays) for answer in answers.values()), asked.bytes_down)
+        self._count(0, nbytes(sent) * len(asked.sites))
+        answers = self.ask(asked.step, asked.round_.index, sent, asked.sites)
+        self._count(sum(nbytes(answer.arrays) for answer in answers.values()), 0)
         replies, problems, slowest = accept(
             asked.schema, answers, asked.sites, asked.sizes, asked.own_sizes, asked.limits
         )

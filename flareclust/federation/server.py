@@ -85,9 +85,9 @@ class ServerJob:
         phase, step = self._before.get(round_.step), self.steps[round_.step]
         rng = stream(self.params.seed, round_.index, SERVER)
         if phase is not None:
-            after: Round[Any] = getattr(phase, step.merged_by)(round_, by_name(replies), rng)
+            after: Round[Any] = getattr(phase, step.merge)(round_, by_name(replies), rng)
             return after if not after.done else self._next_phase(after, list(self._phases).index(type(phase)))
-        method = "merge_of_member" if round_.step in self._of_member else step.merged_by
+        method = "merge_of_member" if round_.step in self._of_member else step.merge
         merged: Round[Any] = getattr(self.aggregator, method)(round_, by_name(replies), rng)
         index = round_.index + step.counts
         return self._shown(replace(merged, index=index, columns=round_.columns, facts=round_.facts))

@@ -45,7 +45,7 @@ class RowStage(Stage):
             raise Refusal(
                 f"reads its rows {own}, and the job was made for another; take the same file at all sites (schema in local/flareclust.yaml)"
             )
-        if exchange.table.repeats > 1 and (self.policed or self.private or exchange.context.secure):
+        if exchange.table.repeats > 1 and (self.policed or self.private or exchange.rows.context.secure):
             # These protect rows, and cannot know which of them are one.
             raise Refusal(
                 "has rows with weights (a column of type weight), which do not go with policies, secure sums and differential "

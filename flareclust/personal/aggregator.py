@@ -55,7 +55,7 @@ class FedAvgState(State):
 
 
 @dataclass(frozen=True, eq=False)
-class IFCAState(FedAvgState):
+class _IFCAState(FedAvgState):
     """What the server knows, with `CHOSEN`."""
 
     tests_model: IntArray = field(default_factory=_none)
@@ -200,7 +200,7 @@ class IFCAAggregator(FedAvgAggregator):
     params: IFCAParams
 
     executor = IFCAExecutor
-    state = IFCAState
+    state = _IFCAState
 
     def sizes(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Draw the first weights of all models."""
@@ -210,7 +210,7 @@ class IFCAAggregator(FedAvgAggregator):
     def tested(self, round_: _Round, replies: Mapping[str, Message]) -> tuple[FedAvgState, dict[str, float]]:
         """Return what is kept, with what the sites chose."""
         state, rates = super().tested(round_, replies)
-        assert isinstance(state, IFCAState)
+        assert isinstance(state, _IFCAState)
         chosen = [int(reply["counts"].argmax()) if reply["counts"].any() else -1 for reply in replies.values()]
         return replace(state, tests_model=_longer(state.tests_model, chosen)), rates
 

@@ -172,7 +172,7 @@ class PolicyEnforcer:
             algorithm, private, policy = stated["algorithm"], stated["private"], stated["policy"]
         except (ValueError, KeyError, TypeError):
             raise _against("could not read the policy that a reply was made under") from None
-        if policy != json.loads(json.dumps(self.policy.to_json())):
+        if policy != self.policy.stated:
             raise _against("got another policy while the job was under way; the next job will do")
         return str(algorithm), private is True
 

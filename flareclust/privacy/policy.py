@@ -4,9 +4,11 @@ At a real site a policy stands in `local/privacy.json`, as the arguments of our 
 mapping that holds at every site. Both have the same keys. Bounds of the rows are of each column, or a ball around whole rows.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -244,6 +246,12 @@ class Policy:
         _check_keys(settings, known, "a policy has")
         values = {key: value for key, value in settings.items() if key != DP and value is not None}
         return cls(**values, dp=None if settings.get(DP) is None else _private(settings[DP]))
+
+    @cached_property
+    def stated(self) -> dict[str, Any]:
+        """Return `to_json` as JSON gives it back."""
+        stated: dict[str, Any] = json.loads(json.dumps(self.to_json()))
+        return stated
 
     def to_json(self) -> dict[str, Any]:
         """Return the mapping that `of` takes; what has its default is there, too, so that a reader sees it."""

@@ -81,7 +81,7 @@ class SiteSession:
             algorithm: the executor's name in the registry; None where it is not registered.
             private: whether the executor's messages are differentially private; they are where the policy asks for it.
         """
-        stated = {"policy": self.policy.to_json(), "private": private and self.policy.dp is not None}
+        stated = {"policy": self.policy.stated, "private": private and self.policy.dp is not None}
         return json.dumps({"algorithm": algorithm, **stated})
 
 

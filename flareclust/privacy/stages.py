@@ -38,7 +38,7 @@ class PolicyStage(Stage):
         if self.sends_rows:
             raise Refusal('lets out no rows, as seeds="rows" would; take seeds="means" (its policy)')
         exchange = exchange.under(
-            min_count=max(exchange.context.min_count, policy.min_count),
+            min_count=max(exchange.rows.context.min_count, policy.min_count),
             round_counts=policy.round_counts,
             grouped=not self.private,
         )
@@ -84,7 +84,7 @@ class GroupingStage(Stage):
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
         """Return the reply with its numbers of rows as multiples; weights that are no integers know no floor."""
-        context, fields = exchange.context, exchange.step.schema.fields
+        context, fields = exchange.rows.context, exchange.step.schema.fields
         if self.private or context.round_counts == 1:
             return reply
         return {

@@ -167,7 +167,8 @@ class SiteRows:
 
     def check_unchanged(self) -> None:
         """Raise Refusal where the file of the rows has changed since it was opened."""
-        self.table.check_unchanged()
+        if self.table.stamp is not None:
+            self.table.check_unchanged()
 
     # ---- what may be computed of them ----
 

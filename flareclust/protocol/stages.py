@@ -8,7 +8,7 @@ from flareclust._foundation.typing import Message
 from flareclust.data.tables import Table
 from flareclust.protocol.params import Params
 from flareclust.protocol.rounds import Round
-from flareclust.protocol.rows import SiteContext, SiteRows
+from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
@@ -72,11 +72,6 @@ class SiteExchange:
     rows: SiteRows
     keys: object = None
     labelling: bool = False
-
-    @property
-    def context(self) -> SiteContext:
-        """Return the site's conditions."""
-        return self.rows.context
 
     def under(self, **conditions: object) -> "SiteExchange":
         """Return the exchange where the site's conditions have other values."""

@@ -14,8 +14,8 @@ class Step:
     Attributes:
         schema: the arrays of a reply; exactly these leave a site.
         method: name of the site's method (task, rows) -> arrays, of the executor or of the phase that has the step.
-        merge: name of the server's method (round, replies, rng) -> next round, of the aggregator or of the phase; None for that of the
-            site's, and `merge` for `local`.
+        merge: name of the server's method (round, replies, rng) -> next round, of the aggregator or of the phase; by default that of
+            the site's, and `merge` for `local`.
         summed: whether replies are sums over rows, which secure aggregation can mask.
         jobs: which jobs ask for it: all of them, those with secure sums only (it then leaves masked only), or those without.
         as_is: whether it is about the columns as they are: rows are not prepared for the algorithm.
@@ -27,7 +27,7 @@ class Step:
 
     schema: Schema
     method: str = "local"
-    merge: str | None = None
+    merge: str = ""
     summed: bool = False
     jobs: Literal["all", "secure", "plain"] = "all"
     as_is: bool = False
@@ -35,10 +35,9 @@ class Step:
     public: bool = False
     counts: bool = True
 
-    @property
-    def merged_by(self) -> str:
-        """Return the name of the server's method."""
-        return self.merge or ("merge" if self.method == "local" else self.method)
+    def __post_init__(self) -> None:
+        if not self.merge:
+            object.__setattr__(self, "merge", "merge" if self.method == "local" else self.method)
 
     @property
     def maskable(self) -> bool:

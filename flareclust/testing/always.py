@@ -91,9 +91,7 @@ def _check_both_sides_agree(algorithm: Algorithm) -> None:
     ensure(aggregator.executor is type(executor), algorithm, "the aggregator's executor is another class")
     steps, owner = aggregator.executor.steps, type(aggregator).__name__
     for step in steps.values():
-        ensure(
-            callable(getattr(aggregator, step.merged_by, None)), algorithm, f"{owner} has no method {step.merged_by!r}"
-        )
+        ensure(callable(getattr(aggregator, step.merge, None)), algorithm, f"{owner} has no method {step.merge!r}")
     sites, _ = iid_sites()
     sent = exchanges(algorithm, sites, k=4)
     ensure(bool(sent), algorithm, "no site sent anything")
