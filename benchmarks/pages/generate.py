@@ -15,7 +15,7 @@ from flareclust._foundation.settings import as_text
 from flareclust.data.partition_specs import SPECS
 from flareclust.experiment.reports.terminal import parameter_rows
 from flareclust.federation.profiles import ClusterProfiles
-from flareclust.federation.site import steps_to_end
+from flareclust.federation.site import phases_of, stages_of, steps_to_end
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.steps import Step
@@ -56,6 +56,8 @@ def leaves() -> str:
             for name, step in _plain(a).items()
             if name != StepName.DESCRIBE
         ]
+        if a.build(1)[0].member is not None:
+            rows.append([f"`{a.name}`", "steps of the algorithm that finds its centroids", "those of that algorithm"])
     rows.append(["all without noise", "the assessment", _arrays(ASSESSMENT)])
     private = [a for a in federated if _of_assessment(a) is not ASSESSMENT]
     for a in private:
@@ -134,10 +136,25 @@ def parameters(algorithm: Algorithm) -> str:
     return table(["parameter", "default", "values", "read by", "meaning"], rows)
 
 
+def phases() -> str:
+    """Return a line per phase, in their order."""
+    rows = [
+        [f"`{one.name}`" if one.steps else one.name, ", ".join(f"`{step}`" for step in one.steps), one.does]
+        for one in phases_of(None)
+    ]
+    return table(["phase", "steps", "what it does"], rows)
+
+
+def stages() -> str:
+    """Return a line per stage, in their order."""
+    return table(["stage", "what it does"], [[f"`{one.name}`", one.does] for one in stages_of(None)])
+
+
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"algorithms": algorithms},
     "docs/algorithms.md": {"settings": settings},
     "docs/messages.md": {"leaves": leaves},
+    "docs/stages.md": {"phases": phases, "stages": stages},
     "docs/concepts.md": {"partitions": partitions, "promises": promises},
     **{f"docs/algorithms/{a.name}.md": {"parameters": partial(parameters, a)} for a in BUILT_IN},
 }

@@ -105,14 +105,26 @@ def _export(
 @app.command("list")
 def _list_algorithms(
     name: Annotated[str | None, typer.Argument(help="One algorithm, to see what its parameters do.")] = None,
+    stages: Annotated[
+        bool, typer.Option("--stages", help="List the phases of its jobs and the stages of their replies instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the algorithms, or the parameters of one."""
+    """List the algorithms, or the parameters of one, or its phases and stages."""
     from flareclust.experiment.reports import terminal
     from flareclust.protocol import registry
 
     table = registry.algorithms() if name is None else {name: registry.get(name)}
-    if name is not None and as_json:
+    if stages:
+        federated = [algorithm for algorithm in table.values() if algorithm.federated]
+        if not federated:
+            raise UserError(f"{name} runs in this process only, without phases and stages")
+        if as_json:
+            typer.echo(json.dumps({algorithm.name: terminal.stage_rows(algorithm) for algorithm in federated}))
+        else:
+            for algorithm in federated:
+                terminal.print_stages(algorithm)
+    elif name is not None and as_json:
         typer.echo(
             json.dumps(terminal.algorithm_row(table[name]) | {"parameters": terminal.parameter_rows(table[name])})
         )

@@ -3,9 +3,10 @@
 `PHASES` has the phases of a job in their order, around the rounds of the algorithm, and `site_stages` its stages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from inspect import getdoc
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +23,7 @@ from flareclust.federation.stages import CentroidStage, RowStage, SchemaStage
 from flareclust.preparation import settings
 from flareclust.preparation.different import Description
 from flareclust.preparation.names import ColumnNames
-from flareclust.preparation.rows import stages_for
+from flareclust.preparation.rows import STAGES, stages_for
 from flareclust.preparation.spread import ColumnSpreads
 from flareclust.privacy.dp.assessment import NoisyAssessment
 from flareclust.privacy.dp.settings import PrivateParams
@@ -81,6 +82,39 @@ def steps_to_end(executor: "type[ClusteringExecutor]") -> dict[str, Step]:
     """Return the steps up to the end of the rounds, without those of every job: keys, assessment, profiles, late rows."""
     of_others = (Keys, *PHASES[1])
     return {name: line.step for name, line in job_lines(executor).items() if line.phase not in of_others}
+
+
+class Listed(NamedTuple):
+    """A phase of jobs, or a stage of replies: its name, what it does in a sentence, and the steps of a phase."""
+
+    name: str
+    does: str
+    steps: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, kind: type, steps: Iterable[str] = ()) -> "Listed":
+        """Return what the first paragraph of a class's docstring says of it."""
+        words = " ".join((getdoc(kind) or "").partition("\n\n")[0].split())
+        return cls(kind.__name__, words, tuple(steps))
+
+
+def phases_of(executor: "type[ClusteringExecutor] | None") -> list[Listed]:
+    """Return the phases that jobs of an algorithm can have, in their order; those of all algorithms for None."""
+
+    def listed(part: tuple[type[Phase], ...]) -> list[Listed]:
+        steps = {phase: phase.steps if executor is None else phase.steps_of(executor) for phase in part}
+        return [Listed.of(phase, steps[phase]) for phase in part if steps[phase]]
+
+    own = () if executor is None else tuple(with_counts(executor.steps))
+    return [*listed(PHASES[0]), Listed("rounds", "Asks for what the algorithm itself needs.", own), *listed(PHASES[1])]
+
+
+def stages_of(executor: "ClusteringExecutor | None") -> list[Listed]:
+    """Return the stages that replies of an algorithm can pass at a site, in their order; those of all algorithms for None."""
+    prepared = [stage for stage, asking in STAGES.items() if executor is None or isinstance(executor.params, asking)]
+    views = [] if executor is None else map(type, executor.views())
+    gate = (PolicyStage, MaskingStage, RowStage, GroupingStage)
+    return [Listed.of(kind) for kind in (*gate, *prepared, *views, CentroidStage, SchemaStage)]
 
 
 def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> tuple[list[Stage], list[Stage]]:

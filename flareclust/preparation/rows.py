@@ -4,7 +4,9 @@ What fills and scales rows is of all sites together (`flareclust.preparation.spr
 algorithm sees neither it nor the rows before.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from flareclust.preparation.settings import (
     PARTIAL,
     ColumnsParams,
     GapsParams,
+    MetricParams,
     ModesParams,
     ScaledParams,
     TrimParams,
@@ -152,3 +155,16 @@ def arrays_for_late_rows(params: Params, arrays: Message) -> Message:
     if unscaled or "deviation" not in carried:
         return carried
     return {**carried, "centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
+
+
+#: The stages in which rows are prepared, in their order, with the settings that can ask for each.
+STAGES: Mapping[type[Stage], type[Params]] = MappingProxyType(
+    {
+        OwnColumns: ColumnsParams,
+        Gaps: GapsParams,
+        Modes: ModesParams,
+        Scale: ScaledParams,
+        Directions: MetricParams,
+        Trim: TrimParams,
+    }
+)

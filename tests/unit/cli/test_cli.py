@@ -257,6 +257,16 @@ def test_list_names_every_algorithm_with_its_settings(command):
     assert f"leaves a site: {listed['feca']['sends']}" in command("list", "feca").out
 
 
+def test_list_shows_the_phases_and_stages_of_an_algorithm(command):
+    listed = json.loads(command("list", "--stages", "lloyd", "--json").out)["lloyd"]
+    assert [one["name"] for one in listed["phases"]][-4:] == ["rounds", "Assessment", "Placing", "ClusterProfiles"]
+    assert [one["name"] for one in listed["stages"]][:2] == ["PolicyStage", "MaskingStage"]
+    printed = command("list", "--stages", "lloyd").out
+    assert all(one["name"] in printed for one in (*listed["phases"], *listed["stages"]))
+    assert "Phases of a job of dkmpp" in command("list", "--stages").out
+    assert "without phases" in command("list", "--stages", "central").err
+
+
 def test_data_list_names_every_data_set(command):
     words = command("data", "list").out.split()
     assert set(names()) <= set(words)
