@@ -46,7 +46,7 @@ def generator() -> ModuleType:
 
 
 GENERATED = [
-    *("README.md", "docs/algorithms.md", "docs/concepts.md", "docs/messages.md"),
+    *("README.md", "docs/algorithms.md", "docs/concepts.md", "docs/messages.md", "docs/stages.md"),
     *(f"docs/algorithms/{algorithm.name}.md" for algorithm in BUILT_IN),
 ]
 

@@ -24,7 +24,7 @@ from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.results.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import OnRound
-from flareclust.federation.site import phases_of, stages_of, steps_to_end
+from flareclust.federation.site import Listed, phases_of, stages_of, steps_to_end
 from flareclust.protocol.outcome import Outcome, numbers_of_sites
 from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
@@ -233,27 +233,32 @@ def print_parameters(algorithm: Algorithm) -> None:
 
 def stage_rows(algorithm: Algorithm) -> dict[str, list[dict[str, object]]]:
     """Return the phases and stages that jobs of an algorithm can have, as mappings."""
-    executor = algorithm.build(1)[0]
+    phases, stages = _listed(algorithm)
     return {
-        "phases": [one._asdict() for one in phases_of(type(executor))],
-        "stages": [{"name": one.name, "does": one.does} for one in stages_of(executor)],
+        "phases": [one._asdict() for one in phases],
+        "stages": [{"name": one.name, "does": one.does} for one in stages],
     }
+
+
+def _listed(algorithm: Algorithm) -> tuple[list[Listed], list[Listed]]:
+    executor = algorithm.build(1)[0]
+    return phases_of(type(executor)), stages_of(executor)
 
 
 def print_stages(algorithm: Algorithm) -> None:
     """Print the phases and stages that jobs of an algorithm can have, in their order."""
-    console, listed = Console(), stage_rows(algorithm)
+    console, (phases, stages) = Console(), _listed(algorithm)
     console.print(f"Phases of a job of {algorithm.name}, from first to last:\n", highlight=False)
-    phases = [(row["name"], ", ".join(row["steps"]), row["does"]) for row in listed["phases"]]
-    console.print(table_of(Column("phase", no_wrap=True), "steps", "what it does", rows=phases))
+    rows = [(one.name, ", ".join(one.steps), one.does) for one in phases]
+    console.print(table_of(Column("phase", no_wrap=True), "steps", "what it does", rows=rows))
     console.print(
         "\nStages of a reply at a site. Each can change the task and the rows, from first to last, before the step is computed; "
         "and the reply after it, from last to first:\n",
         highlight=False,
         soft_wrap=True,
     )
-    stages = [(row["name"], row["does"]) for row in listed["stages"]]
-    console.print(table_of(Column("stage", no_wrap=True), "what it does", rows=stages))
+    rows_of_stages = [(one.name, one.does) for one in stages]
+    console.print(table_of(Column("stage", no_wrap=True), "what it does", rows=rows_of_stages))
 
 
 def _describe_replies(algorithm: Algorithm) -> str:
