@@ -19,6 +19,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust.data.cells import is_number
 from flareclust.data.file_formats import (
     CHOOSE_ADVICE,
     TEXT_ADVICE,
@@ -132,11 +133,7 @@ def open_csv(file: Path, place: str, selection: Selection) -> Iterator[Source]:
 
 
 def _csv_head(file: Path, place: str, encoding: str) -> tuple[_Layout, list[str], list[str]]:
-    """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows.
-
-    Raises:
-        UserError: it does not begin as a table, or is no text in this encoding.
-    """
+    """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows."""
     try:
         with _opened(file, encoding) as stream:
             line = next((line for line in _lines(stream, place) if line.strip()), "")
@@ -191,14 +188,11 @@ class _Counted:
 def _refuse_data_as_header(
     names: Names, second: list[str], wanted: Names | None, id_name: str | None, place: str
 ) -> None:
-    """Refuse a header that may be a row of data, lest its cells end up in messages as names of columns.
-
-    It is surely a header where a word stands above a number.
-    """
+    """Refuse what may be data and not a header, a word above a number, lest its cells end up in messages as names of columns."""
     if not second:
         raise UserError(f"{place} has no rows below its header; a table needs at least one")
     if any(
-        not _is_number(above) and cell.strip() and (_is_number(cell) or _has_decimal_comma(cell))
+        not _is_number(above) and cell.strip() and (_is_number(cell) or _COMMA.fullmatch(cell))
         for above, cell in zip(names, second, strict=False)
     ):
         return
@@ -222,20 +216,13 @@ _MISSING = frozenset(
 
 def _is_number(cell: str) -> bool:
     """Say whether a cell can stand in a numeric column, where it may also be missing."""
-    if (text := cell.strip()) in _MISSING:
-        return True
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return (text := cell.strip()) in _MISSING or is_number(text)
 
 
 def _columns(layout: _Layout, numbers: Sequence[int], texts: Sequence[int]) -> Iterator[list[Any]]:
-    """Give the cells of columns of numbers, and of columns of texts, batch by batch; without numbers cells may hold ends of lines.
+    """Give the cells of columns of numbers, and of columns of texts, batch by batch; UserError where some row has none of these.
 
-    Raises:
-        UserError: some row is none of these.
+    Without numbers cells may hold ends of lines.
     """
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -294,7 +281,8 @@ def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int
             try:
                 yield np.array(_numbers(row)), None if own is None else cells[own]
             except ValueError:
-                j = next(j for j in chosen if not _is_plain(cells[j]))
+                # Other programs read neither `1_000` nor other digits than these as numbers.
+                j = next(j for j in chosen if not cells[j].isascii() or "_" in cells[j] or not _is_number(cells[j]))
                 raise _no_number(layout, n, j, cells[j]) from None
 
     rows = parsed()
@@ -340,19 +328,9 @@ def _numbers(row: list[str]) -> list[float]:
         return [math.nan if cell.strip() in _MISSING else float(cell) for cell in row]
 
 
-def _is_plain(cell: str) -> bool:
-    """Say whether a cell is a number as other programs read it, too; Python also takes `1_000` and other digits."""
-    return cell.isascii() and "_" not in cell and _is_number(cell)
-
-
 def _no_number(layout: _Layout, row: int, j: int, cell: str) -> UserError:
-    advice = _ADVICE.format(COMMA_ADVICE if _has_decimal_comma(cell) else TEXT_ADVICE)
+    advice = _ADVICE.format(COMMA_ADVICE if _COMMA.fullmatch(cell) else TEXT_ADVICE)
     return UserError(f"{layout.place}: {called(layout.names, j)} is not numeric, first in row {row}{advice}")
-
-
-def _has_decimal_comma(cell: str) -> bool:
-    """Return whether a cell is a number with a decimal comma."""
-    return _COMMA.fullmatch(cell) is not None
 
 
 def _not_text(file: Path, encoding: str, place: str) -> UserError:

@@ -2,10 +2,8 @@
 
 import io
 import math
-import struct
 import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,17 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
-from flareclust.data.file_formats import REPEATS, FileFingerprint, Names, Piece, Selection, Source, listed, no_id
+from flareclust.data.file_formats import (
+    DAMAGED,
+    REPEATS,
+    FileFingerprint,
+    Names,
+    Piece,
+    Selection,
+    Source,
+    listed,
+    no_id,
+)
 from flareclust.data.memory import RowStore, check_fits, on_disk
 
 _ZIP = b"PK"
@@ -31,18 +39,11 @@ _LONGEST_NAME = 1000
 _MOST_DEFLATED = 1040
 
 #: What NumPy and zipfile raise for bytes that are no such file.
-_DAMAGED = (
-    *(ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
-)
+_DAMAGED = (*DAMAGED, zipfile.BadZipFile, tokenize.TokenError)
 
 
 def npz_arrays(file: Path, keys: Sequence[str]) -> dict[str, Array]:
-    """Return those arrays of an npz file that are named in `keys`; what is not there is left out.
-
-    Raises:
-        UserError: the file is no npz file, is damaged, holds objects, or arrays that are larger than a run reads.
-    """
+    """Return those of an npz file's arrays that are there; UserError where it is damaged or none, or they hold objects or do not fit."""
     place = str(file)
     with _numpy_errors(place), zipfile.ZipFile(file) as stored:
         found = set(stored.namelist())
@@ -97,9 +98,7 @@ def _mapped(file: Path) -> Array:
     """Return an npy file's array, mapped where that can be: not where it is empty."""
     with file.open("rb") as stream:
         shape, *_ = _header(stream, file.stat().st_size)
-    if 0 in shape:
-        return np.asarray(np.load(file, allow_pickle=False))
-    mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+    mapped: Array = np.load(file, mmap_mode=None if 0 in shape else "r", allow_pickle=False)
     return mapped
 
 
@@ -110,7 +109,8 @@ class _Member:
         self._stored, self._name = stored, f"{key}.npy"
         self._size = _size(stored.getinfo(self._name))
         with stored.open(self._name) as stream:
-            self.shape, self.fortran, self.dtype = _header(stream, self._size)
+            self.shape, fortran, self.dtype = _header(stream, self._size)
+        self.by_columns = fortran and len(self.shape) > 1
 
     def whole(self) -> Array:
         """Return all of it."""
@@ -120,22 +120,16 @@ class _Member:
     @property
     def plain(self) -> bool:
         """Return whether it is as rows are used: 64-bit floats, row after row."""
-        return self.dtype == np.float64 and not self._by_columns
-
-    @property
-    def _by_columns(self) -> bool:
-        return self.fortran and len(self.shape) > 1
+        return self.dtype == np.float64 and not self.by_columns
 
     def parts(self, step: int, scratch: Path | None = None) -> Iterator[Array]:
         """Give `step` entries of the first axis at a time; where columns lie together, by way of a file in `scratch`."""
-        if self._by_columns:  # a row lies all over the member, which can be read from its beginning to its end only
+        if self.by_columns:  # a row lies all over the member, which can be read from its beginning to its end only
             yield from self._parts_by_columns(step, scratch)
             return
-        row = int(np.prod(self.shape[1:], dtype=np.int64))
+        row = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
         counts = [min(step, self.shape[0] - start) for start in range(0, self.shape[0], step)]
-        for count, data in zip(
-            counts, self._bytes([count * row * self.dtype.itemsize for count in counts]), strict=True
-        ):
+        for count, data in zip(counts, self._bytes([count * row for count in counts]), strict=True):
             yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
     def _parts_by_columns(self, step: int, scratch: Path | None) -> Iterator[Array]:
@@ -169,8 +163,7 @@ def _size(member: zipfile.ZipInfo) -> int:
 def _header(stream: IO[bytes] | zipfile.ZipExtFile, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read an array's shape, whether its columns lie together, and its dtype, from a stream of so many bytes.
 
-    Raises:
-        ValueError: it holds objects, or claims to be larger than the stream, which nobody should make room for.
+    ValueError where it holds objects, or claims to be larger than the stream, which nobody should make room for.
     """
     start = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(start))
@@ -185,12 +178,9 @@ def _header(stream: IO[bytes] | zipfile.ZipExtFile, size: int) -> tuple[tuple[in
     if dtype.hasobject:
         raise ValueError("objects")
     maximum = size - len(start) - len(field) - length
+    claimed = math.prod(shape) * dtype.itemsize
     # Where there is no entry, or none has a size, the shape alone can claim anything.
-    fits = (
-        math.prod(shape) * dtype.itemsize <= maximum
-        if math.prod(shape) and dtype.itemsize
-        else max(shape) <= _MOST_OF_NOTHING
-    )
+    fits = claimed <= maximum if claimed else max(shape) <= _MOST_OF_NOTHING
     if min(shape, default=0) < 0 or not fits:
         raise ValueError("shape")
     return shape, fortran, dtype
