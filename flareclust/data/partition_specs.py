@@ -8,6 +8,7 @@ from typing import Literal
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
+from flareclust.data.cells import is_number
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,8 @@ class Form:
         usage: how it is written.
         text: what it does.
         value: what follows the colon; a share lies between 0 and 1.
-        needs_labels: whether it needs the class of every row.
+        needs_labels, needs_owners: whether it needs the class of every row, and to know whose each row is.
         value_may_lack: whether it may be written without its value.
-        needs_owners: whether it needs to know whose each row is.
         fixes_sites: whether the number of sites follows from the data or the set-up, whatever is asked for.
         splits_columns: whether it assigns the columns, too.
     """
@@ -36,11 +36,7 @@ class Form:
 
 
 _VALUES: Mapping[str, str] = MappingProxyType(
-    {
-        "positive": "a positive number",
-        "whole": "an integer of at least 1",
-        "share": "a number between 0 and 1",
-    }
+    {"positive": "a positive number", "whole": "an integer of at least 1", "share": "a number between 0 and 1"}
 )
 
 
@@ -136,11 +132,7 @@ class Spec:
 
 
 def parse(spec: str | Spec) -> Spec:
-    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,redraw".
-
-    Raises:
-        UserError: the name is unknown, or the value is missing, superfluous or out of range.
-    """
+    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,redraw"; UserError where name or value are none."""
     name, colon, rest = str(spec).strip().partition(":")
     if (form := SPECS.get(name)) is None:
         raise UserError(f"unknown partition {name!r}{did_you_mean(name, SPECS)}; choose one of {usages()}")
@@ -159,10 +151,7 @@ def parse(spec: str | Spec) -> Spec:
 
 
 def _value(name: str, form: Form, number: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
+    value = float(number) if is_number(number) else math.nan
     less_than = 1 if form.value == "share" else math.inf
     if not 0 < value < less_than or (form.value == "whole" and value != int(value)):
         raise UserError(f"partition {name!r} needs {_VALUES[form.value]}, got {number!r}; write {form.usage!r}")

@@ -7,7 +7,7 @@ import gzip
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -102,15 +102,9 @@ def _dim_set(name: str, files: _Files) -> _Arrays:
     return _labelled(X, y, np.array([X[y == c].mean(axis=0) for c in range(y.max() + 1)]))
 
 
-def _mnist(files: _Files) -> _Arrays:
-    """Convert the training images and labels of MNIST."""
-    images, labels = (files[f"train-{part}-ubyte.gz"] for part in ("images-idx3", "labels-idx1"))
-    return {"X_train": _idx_array(images.read_bytes()), "y_train": _idx_array(labels.read_bytes())}
-
-
-def _qmnist(files: _Files) -> _Arrays:
-    """Convert the extended labels of QMNIST's training digits, (60000, 8)."""
-    return {"train": _idx_array(files["qmnist-train-labels-idx2-int.gz"].read_bytes())}
+def _idx_set(keys: Sequence[str], files: _Files) -> _Arrays:
+    """Convert MNIST's images and labels, or QMNIST's extended labels (60000, 8): an array per file."""
+    return {key: _idx_array(file.read_bytes()) for key, file in zip(keys, files.values(), strict=True)}
 
 
 def _labelled(X: IntArray, y: IntArray, centroids: Array) -> _Arrays:
@@ -150,9 +144,11 @@ class _Official:
 
 
 def _sipu(name: str, text: str, content: str) -> _Official:
-    family = name.rstrip("0123456789")
-    convert = {"s": _s_set, "birch": _birch_set, "dim": _dim_set}[family]
-    truth = {"s": "s-originals.zip", "birch": f"b{name[-1]}-gt.txt", "dim": f"{name}.pa"}[family]
+    convert, truth = {
+        "s": (_s_set, "s-originals.zip"),
+        "birch": (_birch_set, f"b{name[-1]}-gt.txt"),
+        "dim": (_dim_set, f"{name}.pa"),
+    }[name.rstrip("0123456789")]
     return _Official(
         text=text,
         file=f"{name}/{name}.npz",
@@ -195,7 +191,7 @@ OFFICIAL: Mapping[str, _Official] = MappingProxyType(
             file="mnist/mnist.npz",
             keys=("X_train", "y_train"),
             address=_MNIST,
-            convert=_mnist,
+            convert=partial(_idx_set, ("X_train", "y_train")),
             downloads=(
                 (
                     "train-images-idx3-ubyte.gz",
@@ -213,7 +209,7 @@ OFFICIAL: Mapping[str, _Official] = MappingProxyType(
             file="qmnist/qmnist_labels.npz",
             keys=("train",),
             address=_QMNIST,
-            convert=_qmnist,
+            convert=partial(_idx_set, ("train",)),
             downloads=(("qmnist-train-labels-idx2-int.gz", "md5:0058f8dd561b90ffdd0f734c6a30e5e4"),),
             content="417cd1f6e2143de81d319ba0d373457f4edc1b3cb9222e5795ad6b452680220f",
         ),
@@ -259,11 +255,7 @@ def data_folder() -> Path:
 
 
 def read(name: str, folder: Path, keys: tuple[str, ...]) -> dict[str, Array]:
-    """Return the arrays `keys` of a data set, fetching it where it is not in the folder.
-
-    Raises:
-        UserError: it cannot be fetched, or the file lacks an array.
-    """
+    """Return the arrays `keys` of a data set, fetched where it is not in the folder; UserError where it cannot be, or lacks one."""
     path = folder / OFFICIAL[name].file
     if not path.is_file():
         fetch(name, folder)
@@ -274,12 +266,9 @@ def read(name: str, folder: Path, keys: tuple[str, ...]) -> dict[str, Array]:
 
 
 def fetch(name: str, folder: Path) -> Path:
-    """Download the official files into `folder`, prove them right, and write the npz file.
+    """Download those official files that are not in `folder`, prove all right, and write the npz file.
 
-    Official files that lie there already are used as they are.
-
-    Raises:
-        UserError: no network, no way to convert the files, or they are not the published ones.
+    UserError where there is no network or no way to convert the files, or they are not the published ones.
     """
     import pooch
 
@@ -330,11 +319,7 @@ def verify(name: str, path: Path) -> None:
 
 
 def write(target: Path, arrays: Mapping[str, Array]) -> Path:
-    """Write an npz file, in such a way that nobody ever sees half of it.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Write an npz file, in such a way that nobody ever sees half of it; UserError where the folder cannot be written."""
     part = target.with_name(f"{target.stem}.{os.getpid()}.part.npz")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -159,11 +159,7 @@ class Reader(ABC):
         """Return the table, None for one without rows; UserError where something was wrong."""
 
     def read(self, files: Sequence[File], store: RowStore | None = None) -> Table:
-        """Return the table in at least one file.
-
-        Args:
-            files: of the table.
-            store: takes the rows, and is closed then; None for one in memory without limit.
+        """Return the table in at least one file, by way of a store that is closed then; None for one in memory without limit.
 
         Raises:
             UserError: a file is not there, is damaged, is in no known format, or has other columns than the first one or other
@@ -267,10 +263,7 @@ class Numbers(Reader):
         self._may_lack, self._id_name, self.gaps = may_lack, id_name, gaps
 
     def columns_of(self, file: File) -> Names | None:
-        """Return the names of a file's columns without that of the ids, None where it has none; no rows are read.
-
-        Where columns are asked for, the first row of a csv file is its header, also where it consists of numbers.
-        """
+        """Return the names of a file's columns without that of the ids, None where it has none; no rows are read."""
         with self._opened(file) as source:
             return source.names
 
@@ -333,14 +326,9 @@ def read_table(
 
 
 def open_columns(file: File, encoding: str) -> AbstractContextManager[Source]:
-    """Open a table whose columns have names and any type.
+    """Open a table whose columns have names and any type: csv in this encoding, of texts only, parquet, arrow or feather.
 
-    Args:
-        file: csv, parquet, arrow or feather.
-        encoding: of a csv file, whose cells are all texts.
-
-    Raises:
-        UserError: it is of another format, is not there, is damaged, or is no text in this encoding; also from reading.
+    UserError, also from reading, where it is of another format, is not there, is damaged, or is no such text.
     """
     return _open(file, Selection(encoding=encoding))
 

@@ -55,9 +55,7 @@ def unit_warnings(
 
     Args:
         sites: their names (m,); with fewer than two there is nothing to compare.
-        cells: known cells of their columns (m, d).
-        means: of these (m, d).
-        deviations: of these (m, d).
+        cells, means, deviations: of their columns, of known cells, each (m, d).
         names: of the columns (d,).
         dates: the columns of days since 1970-01-01.
     """
@@ -147,12 +145,9 @@ def _together(said: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> list[Odd | None]:
-    """Return what is odd about a site's columns beside those of the other sites together, d of them; None for nothing.
+    """Return what is odd about a site's columns (d,) beside those of the other sites together; None for nothing.
 
-    Args:
-        pooled: the columns over all sites.
-        own: those of the site, as they are part of that.
-        minimum: smallest number of cells, here and elsewhere, that are compared.
+    The site's own columns are part of those over all sites. Fewer cells than `minimum`, here or elsewhere, are not compared.
     """
     others = without(pooled, own)
     found: list[Odd | None] = [None] * len(own.mean)
@@ -167,9 +162,7 @@ def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> list[Od
 def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
     """Return a sentence for each column and oddity, where it is known at how many sites it is and not at which.
 
-    Args:
-        numbers: of sites by column and oddity (d, u).
-        names: of the columns (d,).
+    `numbers` (d, u) are of sites by column and oddity.
     """
     found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for j, odd in zip(*np.nonzero(numbers), strict=True):
@@ -183,13 +176,9 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
 
 
 def missing_cells(names: Sequence[str], missing: IntArray, rows: IntArray, *, left_open: bool = False) -> str:
-    """Return a sentence with the number of missing cells of each column, the most first; empty where there are none.
+    """Return a sentence with the number of missing cells of each column (d,), the most first; empty where there are none.
 
-    Args:
-        names: of the columns (d,).
-        missing: their missing cells at all sites together (d,).
-        rows: of all sites (), or of those that have the column (d,).
-        left_open: whether they count nowhere; else they were filled.
+    The rows are those of all sites (), or of those that have the column (d,). Cells that are not left open were filled.
     """
     order = [j for j in np.argsort(-missing, kind="stable") if missing[j]]
     if not order:

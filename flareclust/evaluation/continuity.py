@@ -21,6 +21,7 @@ import numpy as np
 
 from flareclust._foundation.display import all_of
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.evaluation.metrics._arrays import ratios
 from flareclust.evaluation.profile_words import percent
 
 #: Fields that are by number of a cluster.
@@ -142,7 +143,7 @@ def compare(old: Clusters, new: Clusters) -> Continuity:
     Where there are fewer clusters than before, the numbers end earlier, and clusters with higher ones get free ones, too.
     """
     limits, distances = reach(old), _distances(new.centroids, old.centroids)
-    moved = _in_reaches(distances, limits)
+    moved = ratios(distances, limits)
     pairs = _pairs(moved)
     parts = _splits(old, new, pairs, limits)
     taken = {b for own in parts.values() for b in own}
@@ -178,13 +179,6 @@ def _distances(A: FloatArray, B: FloatArray) -> FloatArray:
     from scipy.spatial.distance import cdist
 
     found: FloatArray = cdist(A, B)
-    return found
-
-
-def _in_reaches(distances: FloatArray, limits: FloatArray) -> FloatArray:
-    """Return distances (k', k) as parts of the reaches (k,) of the old clusters."""
-    found = np.where(distances > 0, np.inf, 0.0)
-    np.divide(distances, limits, out=found, where=(limits > 0) & (distances > 0))
     return found
 
 

@@ -33,12 +33,17 @@ CHOOSER = "pooled"
 
 _PREFIX = "choice_"
 
+#: Settings of an algorithm that the job that chooses has, too.
+_SHARED = (
+    *("min_count", "small_clusters", "local_kmeans", "scale", "metric", "missing"),
+    *("compare", "table_ranges", "categories"),
+)
+
 
 def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
     """Return (k, None) for a number, (None, (minimum, maximum)) for a range such as "5..25", (5, 25) or range(5, 26); None stays None.
 
-    Raises:
-        UserError: it is neither, or the range is reversed or starts below 2.
+    UserError where it is neither, or the range is reversed or starts below 2.
     """
     if k is None or (isinstance(k, int) and not isinstance(k, bool)):
         return k, None
@@ -65,21 +70,7 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
 
 def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the job that chooses, for an algorithm with these `params`."""
-    own = {
-        name: params[name]
-        for name in (
-            "min_count",
-            "small_clusters",
-            "local_kmeans",
-            "scale",
-            "metric",
-            "missing",
-            "compare",
-            "table_ranges",
-            "categories",
-        )
-        if name in params
-    }
+    own = {name: params[name] for name in _SHARED if name in params}
     return {**own, "k_min": k_range[0], "criterion": criterion}
 
 
