@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -139,9 +138,9 @@ def get(name: str, folder: str | Path | None = None) -> Path:
     base = official.data_folder() if folder is None else Path(folder)
     if name in _GENERATED:
         data = _GENERATED[name][1]()
-        named = {"X": data.X, "y": data.y, "centroids": data.centroids}
-        columns = {} if data.columns is None else {"columns": np.array(data.columns)}
-        return official.write(base / name / f"{name}.npz", {k: v for k, v in named.items() if v is not None} | columns)
+        known = {"X": data.X, "y": data.y, "centroids": data.centroids, "columns": data.columns}
+        arrays = {key: np.asarray(value) for key, value in known.items() if value is not None}
+        return official.write(base / name / f"{name}.npz", arrays)
     if name == "qmnist":
         get("mnist", base)  # its images
     path = base / official.OFFICIAL[name].file
@@ -278,13 +277,11 @@ def _grid_centroids() -> FloatArray:
     return np.array(list(product((-7.5, -2.5, 2.5, 7.5), repeat=2)))
 
 
-_GENERATED: Mapping[str, tuple[str, Callable[[], Dataset]]] = MappingProxyType(
-    {
-        "digits": ("1797 images of handwritten digits, 64 columns, 10 classes", lambda: _sklearn("digits")),
-        "iris": ("150 flowers, 4 columns, 3 species", lambda: _sklearn("iris")),
-        "wine": ("178 wines, 13 columns in unlike units, 3 cultivars", lambda: _sklearn("wine")),
-        "breast_cancer": ("569 tumours, 30 columns in unlike units, 2 classes", lambda: _sklearn("breast_cancer")),
-        "blobs": ("1500 rows, 2 columns, 5 well separated Gaussian clusters (generated)", _blobs),
-        "grid16": ("800 rows, 2 columns, 16 Gaussian clusters on a 4 x 4 grid (generated)", _grid16),
-    }
-)
+_GENERATED: Mapping[str, tuple[str, Callable[[], Dataset]]] = {
+    "digits": ("1797 images of handwritten digits, 64 columns, 10 classes", lambda: _sklearn("digits")),
+    "iris": ("150 flowers, 4 columns, 3 species", lambda: _sklearn("iris")),
+    "wine": ("178 wines, 13 columns in unlike units, 3 cultivars", lambda: _sklearn("wine")),
+    "breast_cancer": ("569 tumours, 30 columns in unlike units, 2 classes", lambda: _sklearn("breast_cancer")),
+    "blobs": ("1500 rows, 2 columns, 5 well separated Gaussian clusters (generated)", _blobs),
+    "grid16": ("800 rows, 2 columns, 16 Gaussian clusters on a 4 x 4 grid (generated)", _grid16),
+}

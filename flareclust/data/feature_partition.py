@@ -23,7 +23,6 @@ n rows, d features, m sites.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -60,13 +59,11 @@ class _SetUp(NamedTuple):
     shares: tuple[float, float] = (0.3, 0.1)  # of columns, under Assumption 1 and 2
 
 
-_SETUPS: Mapping[str, _SetUp] = MappingProxyType(
-    {
-        "har": _SetUp("the data set har", 6, (0, 3), 30),
-        "qmnist": _SetUp("the data set qmnist", 10, (0, 3, 7), 10),
-        "dim": _SetUp("a dim data set", 16, tuple(range(16)), 10),
-    }
-)
+_SETUPS: Mapping[str, _SetUp] = {
+    "har": _SetUp("the data set har", 6, (0, 3), 30),
+    "qmnist": _SetUp("the data set qmnist", 10, (0, 3, 7), 10),
+    "dim": _SetUp("a dim data set", 16, tuple(range(16)), 10),
+}
 _DIM_SETS, _DIM_FEWEST, _DIM_MOST = 5, 7, 15
 
 

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO
 
 import numpy as np
@@ -24,7 +23,7 @@ from flareclust.core.chunks import PIECE
 LIMIT = "FLARECLUST_MEMORY"
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
-_POWER = MappingProxyType({"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4})
+_POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def parse_size(text: str) -> int | None:

@@ -202,14 +202,12 @@ def _log_dirichlet(a: float, k: int, rng: np.random.Generator) -> FloatArray:
     Gamma(a) = Gamma(a + 1) U^(1/a): in logarithms no proportion underflows, so a mix can be renormalised over any classes.
     """
     a = max(a, 1e-300)
-    log_gamma: FloatArray = np.log(rng.standard_gamma(a + 1, k)) - rng.standard_exponential(k) / a
-    return log_gamma
+    return np.asarray(np.log(rng.standard_gamma(a + 1, k)) - rng.standard_exponential(k) / a)
 
 
 def _shares(log_mix: FloatArray) -> FloatArray:
     weights = np.exp(log_mix - log_mix.max())
-    shares: FloatArray = weights / weights.sum()
-    return shares
+    return np.asarray(weights / weights.sum())
 
 
 def _pools(classes: IntArray, rng: np.random.Generator) -> list[IntArray]:
@@ -309,5 +307,4 @@ def _draw_until_drawn(rates: FloatArray, rng: np.random.Generator) -> BoolArray:
     first = np.minimum((cumulated <= first_at[:, None]).sum(axis=1), m - 1)[:, None]
     site = np.arange(m)
     after = rng.random((n, m)) < -np.expm1(-rates)
-    drawn: BoolArray = (site == first) | ((site > first) & after)
-    return drawn
+    return np.asarray((site == first) | ((site > first) & after))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from flareclust._foundation.errors import UserError
@@ -35,82 +34,74 @@ class Form:
     splits_columns: bool = False
 
 
-_VALUES: Mapping[str, str] = MappingProxyType(
-    {"positive": "a positive number", "whole": "an integer of at least 1", "share": "a number between 0 and 1"}
-)
-
+#: What must follow the colon, in words.
+_VALUES = {"positive": "a positive number", "whole": "an integer of at least 1", "share": "a number between 0 and 1"}
 
 #: What may be written after the value; the first is meant where nothing is.
-OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({"beta": ("nearest", "redraw")})
+OPTIONS: Mapping[str, tuple[str, ...]] = {"beta": ("nearest", "redraw")}
 
 #: The set-ups of a paper on sites with different columns.
-_BENCHMARKS: Mapping[str, str] = MappingProxyType(
-    {
-        "har-a1": "data set har: walking and sitting at 30 sites at random, 30 % of a site's columns at the next one, too",
-        "har-a2": "data set har: walking and sitting, a site per person, 10 % of the columns at every site",
-        "qmnist-a1": "data set qmnist: digits 0, 3, 7 at 10 sites at random, 30 % of a site's columns at the next one, too",
-        "qmnist-a2": "data set qmnist: digits 0, 3, 7 of ten writers, a site each, 10 % of the columns at every site",
-        "dim-a1": "a dim data set: 10 sites with 7 to 15 of the 16 clusters each, two for each of five sets of columns; "
-        "30 % of a set in the next one, too",
-        "dim-a2": "as dim-a1, but 10 % of the columns at every site, and each cluster cut along its first column",
-    }
-)
+_BENCHMARKS = {
+    "har-a1": "data set har: walking and sitting at 30 sites at random, 30 % of a site's columns at the next one, too",
+    "har-a2": "data set har: walking and sitting, a site per person, 10 % of the columns at every site",
+    "qmnist-a1": "data set qmnist: digits 0, 3, 7 at 10 sites at random, 30 % of a site's columns at the next one, too",
+    "qmnist-a2": "data set qmnist: digits 0, 3, 7 of ten writers, a site each, 10 % of the columns at every site",
+    "dim-a1": "a dim data set: 10 sites with 7 to 15 of the 16 clusters each, two for each of five sets of columns; "
+    "30 % of a set in the next one, too",
+    "dim-a2": "as dim-a1, but 10 % of the columns at every site, and each cluster cut along its first column",
+}
 
-SPECS: Mapping[str, Form] = MappingProxyType(
-    {
-        "iid": Form("iid", "rows at random, sites of equal size"),
-        "dirichlet": Form(
-            "dirichlet:A",
-            "sites of equal size, each with a class mix drawn from Dir(A); small A: few classes",
-            "positive",
-            True,
-        ),
-        "dirichlet-class": Form(
-            "dirichlet-class:A", "each class spread over the sites by shares drawn from Dir(A)", "positive", True
-        ),
-        "clusters": Form("clusters:C", "each site holds rows of C classes only", "whole", True),
-        "power": Form("power:A", "rows at random, site i has a size proportional to i^-A", "positive"),
-        "beta": Form(
-            "beta:B[,redraw]",
-            "sites have random locations and draw the rows near them; small B: more local",
-            "positive",
-        ),
-        "owners": Form(
-            "owners[:N]",
-            "a site per owner that the data name, such as a writer; with N, the first N owners and their rows only",
-            "whole",
-            value_may_lack=True,
-            needs_owners=True,
+SPECS: Mapping[str, Form] = {
+    "iid": Form("iid", "rows at random, sites of equal size"),
+    "dirichlet": Form(
+        "dirichlet:A",
+        "sites of equal size, each with a class mix drawn from Dir(A); small A: few classes",
+        "positive",
+        True,
+    ),
+    "dirichlet-class": Form(
+        "dirichlet-class:A", "each class spread over the sites by shares drawn from Dir(A)", "positive", True
+    ),
+    "clusters": Form("clusters:C", "each site holds rows of C classes only", "whole", True),
+    "power": Form("power:A", "rows at random, site i has a size proportional to i^-A", "positive"),
+    "beta": Form(
+        "beta:B[,redraw]", "sites have random locations and draw the rows near them; small B: more local", "positive"
+    ),
+    "owners": Form(
+        "owners[:N]",
+        "a site per owner that the data name, such as a writer; with N, the first N owners and their rows only",
+        "whole",
+        value_may_lack=True,
+        needs_owners=True,
+        fixes_sites=True,
+    ),
+    "none": Form("none", "no split: the sites own their files", fixes_sites=True),
+    "features-overlap": Form(
+        "features-overlap:S",
+        "rows at random, sites of equal size; every site has some columns only, a share S of them in common with the "
+        "next site: the columns that separate the classes best, where there are labels",
+        "share",
+        splits_columns=True,
+    ),
+    "features-shared": Form(
+        "features-shared:S",
+        "rows at random, sites of equal size; a share S of the columns at every site, those that separate the classes "
+        "best where there are labels, and each of the others at one site",
+        "share",
+        splits_columns=True,
+    ),
+    **{
+        name: Form(
+            name,
+            text,
+            needs_labels=True,
+            needs_owners=name in ("har-a2", "qmnist-a2"),
             fixes_sites=True,
-        ),
-        "none": Form("none", "no split: the sites own their files", fixes_sites=True),
-        "features-overlap": Form(
-            "features-overlap:S",
-            "rows at random, sites of equal size; every site has some columns only, a share S of them in common with the "
-            "next site: the columns that separate the classes best, where there are labels",
-            "share",
             splits_columns=True,
-        ),
-        "features-shared": Form(
-            "features-shared:S",
-            "rows at random, sites of equal size; a share S of the columns at every site, those that separate the classes "
-            "best where there are labels, and each of the others at one site",
-            "share",
-            splits_columns=True,
-        ),
-        **{
-            name: Form(
-                name,
-                text,
-                needs_labels=True,
-                needs_owners=name in ("har-a2", "qmnist-a2"),
-                fixes_sites=True,
-                splits_columns=True,
-            )
-            for name, text in _BENCHMARKS.items()
-        },
-    }
-)
+        )
+        for name, text in _BENCHMARKS.items()
+    },
+}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,16 +31,14 @@ from flareclust.data.npy_files import open_numpy
 _Opener = Callable[[Path, str, Selection], AbstractContextManager[Source]]
 
 #: The formats that `read_table` knows.
-FORMATS = MappingProxyType[str, _Opener](
-    {
-        "npy": open_numpy,
-        "npz": open_numpy,
-        "csv": open_csv,
-        "parquet": open_parquet,
-        "arrow": open_arrow,
-        "feather": open_arrow,
-    }
-)
+FORMATS: Mapping[str, _Opener] = {
+    "npy": open_numpy,
+    "npz": open_numpy,
+    "csv": open_csv,
+    "parquet": open_parquet,
+    "arrow": open_arrow,
+    "feather": open_arrow,
+}
 
 #: The formats whose columns have names and any type, as tables with a schema need them.
 COLUMN_FORMATS = ("csv", "parquet", "arrow", "feather")

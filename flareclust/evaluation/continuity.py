@@ -171,15 +171,13 @@ def reach(old: Clusters) -> FloatArray:
     apart = _distances(old.centroids, old.centroids)
     np.fill_diagonal(apart, np.inf)
     half = apart.min(axis=1) / 2
-    found: FloatArray = half if old.spread is None else np.minimum(half, old.spread)
-    return found
+    return np.asarray(half if old.spread is None else np.minimum(half, old.spread))
 
 
 def _distances(A: FloatArray, B: FloatArray) -> FloatArray:
     from scipy.spatial.distance import cdist
 
-    found: FloatArray = cdist(A, B)
-    return found
+    return np.asarray(cdist(A, B))
 
 
 def _pairs(moved: FloatArray) -> dict[int, int]:

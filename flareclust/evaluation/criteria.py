@@ -17,7 +17,6 @@ above the sum of squares about the mean of the rows by n times the squared dista
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,15 +26,13 @@ from flareclust.evaluation.scores import scores, separation_ratios, unstack
 from flareclust.protocol.task import StepName
 
 #: The step in which the sites are asked for what a rule needs.
-STEP_OF: Mapping[str, str] = MappingProxyType(
-    {
-        "calinski-harabasz": StepName.SCORE_INERTIA,
-        "silhouette": StepName.SCORE_SILHOUETTE,
-        "davies-bouldin": StepName.SCORE,
-        "elbow": StepName.SCORE_INERTIA,
-        "separation": StepName.SCORE,
-    }
-)
+STEP_OF: Mapping[str, str] = {
+    "calinski-harabasz": StepName.SCORE_INERTIA,
+    "silhouette": StepName.SCORE_SILHOUETTE,
+    "davies-bouldin": StepName.SCORE,
+    "elbow": StepName.SCORE_INERTIA,
+    "separation": StepName.SCORE,
+}
 
 RULES = tuple(STEP_OF)
 
@@ -190,5 +187,4 @@ def _elbow_depths(k: IntArray, inertia: FloatArray) -> FloatArray:
         return np.zeros(len(k))
     x = (k - k[0]) / (k[-1] - k[0])
     y = (inertia - inertia[-1]) / (inertia[0] - inertia[-1])
-    depths: FloatArray = 1 - x - y
-    return depths
+    return np.asarray(1 - x - y)

@@ -87,7 +87,7 @@ class NoisyProfiles:
         """
         radii, d = dp_steps.half_way(self.mean, Box.of(self.arrays)), self.mean.shape[1]
         unknown = np.full(len(self.mean), np.inf)
-        return np.divide(radii / np.sqrt(d), self.signal, out=unknown, where=self.signal > 0)
+        return np.asarray(np.divide(radii / np.sqrt(d), self.signal, out=unknown, where=self.signal > 0))
 
     @property
     def in_noise(self) -> BoolArray:

@@ -106,7 +106,7 @@ class Profiles:
         within = self.arrays[SQUARES].sum(axis=0)
         between = (self.cells * (self.arrays[MEANS] - self.overall[0]) ** 2).sum(axis=0)
         total = within + between
-        return np.divide(between, total, out=np.full(len(total), np.nan), where=total > 0)
+        return np.asarray(np.divide(between, total, out=np.full(len(total), np.nan), where=total > 0))
 
     @cached_property
     def categories(self) -> dict[str, list[int]]:

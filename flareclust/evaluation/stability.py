@@ -11,7 +11,6 @@ Readings and deviations:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray
 
 #: What is changed in a repeat, and what tables call it.
-KINDS: Mapping[str, str] = MappingProxyType(
-    {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
-)
+KINDS: Mapping[str, str] = {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
 
 #: Mean Jaccard indices from which a cluster is stable, and from which it is uncertain.
 STABLE, UNCERTAIN = 0.85, 0.6

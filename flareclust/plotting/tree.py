@@ -53,11 +53,8 @@ def tree_picture(
         group: (c,) the final cluster of each local cluster, -1 for none.
         sites: (c,) the site of each local cluster.
         k: number of final clusters.
-        title: printed above, as it is (no mathematical notation).
+        title: printed above.
         w: exponent of the force.
-
-    Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
     """
     tree = _tree(left, right, force, group, sites, w)
     c = len(tree.labels)

@@ -300,5 +300,4 @@ def _is_text(kind: Any) -> bool:
 
 
 def _valid(cells: Any) -> BoolArray:
-    found: BoolArray = cells.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    return np.asarray(cells.is_valid().to_numpy(zero_copy_only=False))

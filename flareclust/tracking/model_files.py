@@ -17,11 +17,7 @@ MODEL_NAME = "model"
 
 
 def column_names(centroids: FloatArray, columns: Sequence[str] | None) -> list[str]:
-    """Return the names of the columns of centroids (k, d); x0, x1, ... without any.
-
-    Raises:
-        UserError: the names do not fit, or there are no centroids.
-    """
+    """Return the names of the columns of centroids (k, d), x0, x1, ... without any; UserError where they do not fit."""
     if centroids.ndim != 2 or not centroids.size:
         raise UserError(f"expected centroids of shape (k, d), got {centroids.shape}")
     d = centroids.shape[1]
@@ -48,11 +44,7 @@ def save_model(
     """Write the model of a run to `folder`.
 
     Args:
-        folder: a new one.
-        centroids: (k, d).
         columns: names that the model picks its columns by; None for arrays of exactly d columns.
-        run_id: of the run.
-        model_id: of the logged model.
         gaps: for centroids with unknown entries and rows that may lack columns, how distances are computed: see
             `flareclust.features.result.model_settings`; else None.
         scaling: of the columns, where the federation scaled them.
@@ -75,7 +67,7 @@ def save_model(
     if gaps is None and not np.isfinite(centroids).all():
         raise UserError("expected finite centroids, got missing or infinite values; fill them before log_model")
     plain = gaps is None and names is not None
-    raw = _raw_names(names) if plain and names is not None else {}
+    raw = _raw_names(names or ()) if plain else {}
     read = {name: {"values": values, "numbers": takes_numbers(values)} for name, values in (words or {}).items()}
     settings = {
         "gaps": gaps,

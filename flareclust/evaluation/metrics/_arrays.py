@@ -81,5 +81,4 @@ def ratios(parts: FloatArray, wholes: FloatArray) -> FloatArray:
 
 def norms(points: FloatArray) -> FloatArray:
     """Return the lengths of the rows over their known entries."""
-    lengths: FloatArray = np.sqrt(np.nansum(points**2, axis=1))
-    return lengths
+    return np.asarray(np.sqrt(np.nansum(points**2, axis=1)))
