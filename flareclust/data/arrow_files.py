@@ -149,9 +149,8 @@ def _floats(column: Any) -> FloatArray:
     import pyarrow as pa
 
     kind = pa.float64()
-    numbers: FloatArray = (column if column.type == kind else column.cast(kind, safe=False)).to_numpy(
-        zero_copy_only=False
-    )
+    column = column if column.type == kind else column.cast(kind, safe=False)
+    numbers: FloatArray = column.to_numpy(zero_copy_only=False)
     if not numbers.flags.aligned:  # which a file can make it
         numbers = numbers.copy()
     numbers.flags.writeable = False

@@ -230,14 +230,9 @@ def _dataset(
 ) -> Dataset:
     """Return a data set with rows (n, ...) and what is known about them, as it is published."""
     y, owners = (None if known is None else np.ascontiguousarray(known, dtype=np.int64) for known in (y, owners))
-    return Dataset(
-        name,
-        np.ascontiguousarray(X.reshape(len(X), -1), dtype=np.float64),
-        y,
-        None if centroids is None else centroids.astype(np.float64),
-        None if columns is None else _distinct(columns),
-        owners,
-    )
+    rows = np.ascontiguousarray(X.reshape(len(X), -1), dtype=np.float64)
+    centroids = None if centroids is None else centroids.astype(np.float64)
+    return Dataset(name, rows, y, centroids, None if columns is None else _distinct(columns), owners)
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

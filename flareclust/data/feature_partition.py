@@ -105,7 +105,7 @@ def split_features(
         check_sites(m, len(X))
         labels = None if y is None else check_labels(spec, y, len(X))
         columns_of_sites = _places(spec, spec.name == "features-overlap", X.shape[1], m, spec.value)
-        columns = _columns(columns_of_sites, importance(X, labels), rng)
+        columns = _columns(columns_of_sites, _importance(X, labels), rng)
         return _split(assigned(equal_sizes(len(X), m), rng), columns, None)
 
     labels = check_labels(spec, y, len(X))
@@ -116,13 +116,13 @@ def split_features(
     taken = owner >= 0
     sets = _DIM_SETS if data == "dim" else int(owner.max()) + 1
     columns_of_sites = _places(spec, assumption == "a1", X.shape[1], sets, set_up.shares[assumption == "a2"])
-    columns = _columns(columns_of_sites, importance(X[taken], labels[taken]), rng)
+    columns = _columns(columns_of_sites, _importance(X[taken], labels[taken]), rng)
     if data == "dim":
         columns = [columns[i // 2] for i in range(set_up.m)]
     return _split(owner, columns, len(set_up.taken))
 
 
-def importance(X: FloatArray, labels: Array | None) -> FloatArray:
+def _importance(X: FloatArray, labels: Array | None) -> FloatArray:
     """Return (d,) how well each column separates the classes: the ANOVA F, up to a factor that all columns share.
 
     It is -1 for a constant column, whose F is not defined, infinity for one that is constant in every class only, and 0

@@ -17,6 +17,7 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
+from flareclust.evaluation.profiles import categories_among
 from flareclust.protocol.cluster_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL, UNITS, unit_of
 
 #: What a reader of such profiles must know.
@@ -126,10 +127,7 @@ class NoisyProfiles:
     @property
     def categories(self) -> dict[str, list[int]]:
         """Return the places of the columns that are the categories of one, such as `sex=f` and `sex=m`, by its name."""
-        found: dict[str, list[int]] = {}
-        for j in np.flatnonzero(self.shares):
-            found.setdefault(self.columns[j].split("=", 1)[0], []).append(int(j))
-        return found
+        return categories_among(self.columns, np.flatnonzero(self.shares).tolist())
 
     @property
     def shares(self) -> BoolArray:

@@ -166,13 +166,12 @@ def scores(task: Message, total: Message) -> list[dict[str, float | None]]:
     metrics = []
     for c, centroids in enumerate(unstack(task)):
         found: dict[str, float | None] = {"inertia": float(total["sse"][c])}
-        silhouette = "silhouette" in total and len(centroids) > 1
-        found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"]) if silhouette else None
-        own = task["candidate"] == c
-        cells = "scatter" in total
-        found["davies_bouldin"] = (
-            assessment.cells_index(centroids, total["counts"][own], total["scatter"][own]) if cells else None
-        )
+        found |= {"simplified_silhouette": None, "davies_bouldin": None}
+        if "silhouette" in total and len(centroids) > 1:
+            found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"])
+        if "scatter" in total:
+            own = task["candidate"] == c
+            found["davies_bouldin"] = assessment.cells_index(centroids, total["counts"][own], total["scatter"][own])
         metrics.append(found)
     return metrics
 

@@ -194,7 +194,7 @@ def _beyond_chance(own: Cells, others: Cells, varying: Varying) -> bool:
         return False
     if _flat(own, others):
         return True
-    relative = max(_relative(own), _relative(others))
+    relative = max(cells.deviation / abs(cells.mean) if cells.mean else np.inf for cells in (own, others))
     parts = 1 / own.number + 1 / others.number
     of_mean = relative * (_ERRORS * np.sqrt(parts) + _ROUNDED * parts)
     different = abs(_log(own.mean, others.mean)) > of_mean
@@ -207,11 +207,6 @@ def _deviates(own: Cells, others: Cells, varying: Varying) -> bool:
     kurtosis = max(_KURTOSIS, _OF_RARE * _rarity(own, others) ** 2)
     error = np.hypot(np.sqrt((kurtosis - 1) / 4 * parts), varying.deviation)
     return bool(abs(_log(own.deviation, others.deviation)) > _ERRORS * error + _ROUNDED * parts)
-
-
-def _relative(cells: Cells) -> float:
-    """Return the deviation over the mean; infinite where that is 0."""
-    return cells.deviation / abs(cells.mean) if cells.mean else np.inf
 
 
 def _rarity(own: Cells, others: Cells) -> float:

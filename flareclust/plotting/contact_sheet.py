@@ -60,9 +60,8 @@ def contact_sheet(
     axes.imshow(canvas, interpolation="nearest", gid="images")
     axes.set_xticks([])
     step = height / len(chosen)
-    axes.set_yticks([step * (row + 0.5) for row in range(len(chosen))])
     words = [f"cluster {i}\n{one.size:,} image{'s' * (one.size != 1)}" for i, one in enumerate(chosen)]
-    axes.set_yticklabels(words, fontsize=8, color=INK)
+    axes.set_yticks([step * (row + 0.5) for row in range(len(chosen))], words, fontsize=8, color=INK)
     axes.tick_params(length=0)
     open_frame(axes, axes.spines)
     headline(axes, title)

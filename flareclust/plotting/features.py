@@ -53,8 +53,7 @@ def coverage_picture(
     from matplotlib.colors import ListedColormap
 
     table = _table(names, sites, masks, centroids)
-    m, k, D = len(table.sites), len(table.centroids), len(table.names)
-    heights = [_height(m), _height(k)]
+    D, heights = len(table.names), [_height(len(table.sites)), _height(len(table.centroids))]
     width = float(np.clip(3.6 + (1.0 if D <= _PRINTED else 0.24) * D, 7.0, 12.0))
     less_than = 0.075 * max(map(len, table.names)) if D <= NAMED else 0.3
     figure = page(width, sum(heights) + less_than + 1.5)
@@ -110,8 +109,8 @@ def _draw_cells(axes: "Axes", values: FloatArray, colours: Any, gid: str) -> Any
 
 def _name_lines(axes: "Axes", labels: list[str], what: str) -> None:
     if len(labels) <= NAMED:
-        axes.set_yticks(np.arange(len(labels)) + 0.5)
-        axes.set_yticklabels(labels, parse_math=False, fontsize=8 if len(labels) <= 20 else 6.5)
+        size = 8 if len(labels) <= 20 else 6.5
+        axes.set_yticks(np.arange(len(labels)) + 0.5, labels, parse_math=False, fontsize=size)
     else:
         axes.set_yticks([])
         axes.set_ylabel(f"{len(labels)} {what}", fontsize=9, color=INK)
@@ -124,9 +123,9 @@ def _name_columns(axes: "Axes", table: _Table) -> None:
         axes.set_xticks([])
         axes.set_xlabel(f"{D:,} columns, sorted by who has them", fontsize=9, color=INK)
         return
-    axes.set_xticks(np.arange(D) + 0.5)
-    flat = D <= _PRINTED and max(map(len, table.names)) <= 12
-    axes.set_xticklabels(table.names, parse_math=False, rotation=0 if flat else 90, fontsize=8 if D <= 40 else 7)
+    rotation = 0 if D <= _PRINTED and max(map(len, table.names)) <= 12 else 90
+    size = 8 if D <= 40 else 7
+    axes.set_xticks(np.arange(D) + 0.5, table.names, parse_math=False, rotation=rotation, fontsize=size)
 
 
 def _caption(table: _Table) -> str:

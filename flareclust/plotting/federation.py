@@ -223,7 +223,6 @@ def _draw_circles(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
 def _strips(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     """Draw one feature: a strip of rows per site, and the centroids in a strip of their own above them."""
     m = len(scene.names)
-    named = m <= MOST_PANELS
     figure = page(_WIDTH, max(_MAP, 2.0 + _STRIP * min(m, MOST_PANELS)))
     axes = figure.add_subplot(facecolor="white")
     height = m - 1 - scene.owner + np.random.default_rng(0).uniform(-0.32, 0.32, len(scene.owner))
@@ -235,8 +234,8 @@ def _strips(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     handles = _draw_markers(axes, *on_lane)
     for x, radius in zip(scene.centroids[:, 0], scene.radii, strict=False):
         handles["radius"] = axes.plot([x - radius, x + radius], [lane, lane], "--", color=INK, gid="radius")[0]
-    axes.set_yticks([lane, *(range(m - 1, -1, -1) if named else [])])
-    axes.set_yticklabels(["centroids", *(_site_labels(scene) if named else [])], parse_math=False)
+    sites = dict(zip(range(m - 1, -1, -1), _site_labels(scene), strict=True)) if m <= MOST_PANELS else {}
+    axes.set_yticks([lane, *sites], ["centroids", *sites.values()], parse_math=False)
     axes.set_ylim(-0.6, lane + 0.6)
     axes.tick_params(labelsize=_SMALL, colors=SOFT)
     title = shortened(scene.axes[0]) if scene.axes else "feature 1"

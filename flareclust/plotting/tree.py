@@ -99,15 +99,14 @@ def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, of_groups: list[s
     c = len(tree.labels)
     shade = np.asarray(of_groups)[tree.group[:c]]
     area = 26.0 if c <= NAMED else 5.0
-    axes.scatter(
-        np.full(c, tree.base), place[:c], s=area, c=list(shade), zorder=3, clip_on=False, linewidths=0, gid="leaves"
-    )
-    axes.set_yticks(place[:c] if c <= NAMED else [])
+    x = np.full(c, tree.base)
+    axes.scatter(x, place[:c], s=area, c=list(shade), zorder=3, clip_on=False, linewidths=0, gid="leaves")
     axes.tick_params(axis="y", length=0, pad=5)
     if c > NAMED:
+        axes.set_yticks([])
         axes.set_ylabel(f"{c:,} local clusters", fontsize=9, color=INK, labelpad=8)
-        return
-    axes.set_yticklabels(tree.labels, parse_math=False, fontsize=8, color=INK)
+    else:
+        axes.set_yticks(place[:c], tree.labels, parse_math=False, fontsize=8, color=INK)
 
 
 def _draw_cut(axes: "Axes", tree: _Tree, k: int) -> None:

@@ -225,23 +225,26 @@ class ColumnReader(_Reader):
     def _hint(self, kind: str) -> str:
         few = self._counts[kind] <= _FEW * self._cells
         spelling = "; missing cells with a spelling such as k.A.? missing: in the mapping" if few else ""
-        if kind == "missing":
-            return " (missing: in the schema, such as drop-rows or mean)"
-        if kind == "number" and self._commas:
-            return ' (with a decimal comma? decimal: "," in the mapping)'
-        if kind == "number" and spelling:
-            return f" ({spelling.removeprefix('; ')})"
-        if kind == "date":
-            return f" (read as {self._own.date}; date: in the mapping says another form{spelling})"
-        if kind in ("category", "ordered"):
-            case = "upper or lower case? " if self._lower_case else ""
-            return f" ({case}values: in the mapping{spelling})"
-        if kind == "range" and self._outside and self._counts["range"] >= _ENOUGH:
-            fewest = min(self._outside[factor] for factor in _UNIT_FACTORS)
-            if fewest <= _FEWER * self._counts["range"]:
-                best = [factor for factor in _UNIT_FACTORS if self._outside[factor] == fewest]
-                return f" (another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest})"
-        return ""
+        case = "upper or lower case? " if self._lower_case else ""
+        hint = {
+            "missing": "missing: in the schema, such as drop-rows or mean",
+            "number": 'with a decimal comma? decimal: "," in the mapping'
+            if self._commas
+            else spelling.removeprefix("; "),
+            "date": f"read as {self._own.date}; date: in the mapping says another form{spelling}",
+            "category": f"{case}values: in the mapping{spelling}",
+            "ordered": f"{case}values: in the mapping{spelling}",
+            "range": self._other_unit(),
+        }.get(kind, "")
+        return f" ({hint})" if hint else ""
+
+    def _other_unit(self) -> str:
+        """Return which factor would leave few cells outside the range; "" where none would."""
+        fewest = min(self._outside[factor] for factor in _UNIT_FACTORS)
+        if not self._outside or not self._counts["range"] >= _ENOUGH or fewest > _FEWER * self._counts["range"]:
+            return ""
+        best = [factor for factor in _UNIT_FACTORS if self._outside[factor] == fewest]
+        return f"another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest}"
 
 
 class WeightReader(ColumnReader):

@@ -87,7 +87,7 @@ class ColumnSchema(Settings):
     """
 
     type: _Type = Field(description="What the cells are: number, category, ordered, date, id, weight or ignore.")
-    unit: str | None = Field(None, description="Unit of the numbers; sites with another one state a factor.")
+    unit: str | None = Field(default=None, description="Unit of the numbers; sites with another one state a factor.")
     range: tuple[float | str, float | str] | None = Field(
         default=None, strict=False, description="The least and the largest plausible number, or date."
     )
@@ -95,7 +95,7 @@ class ColumnSchema(Settings):
         default=None, strict=False, description="The values of a category; of an ordered column in their order."
     )
     missing: Missing | None = Field(
-        None,
+        default=None,
         description="What a missing cell means: refuse, drop-rows, as-category, mean or partial; None for what the schema says of all columns.",
     )
 
@@ -149,7 +149,7 @@ class ColumnSchema(Settings):
 class TableSchema(Settings):
     """All columns; the order of the features is that of the columns here, whatever a site's file has."""
 
-    missing: Missing = Field("refuse", description="What a missing cell means where its column does not say.")
+    missing: Missing = Field(default="refuse", description="What a missing cell means where its column does not say.")
     columns: Mapping[str, ColumnSchema] = Field(description="The columns by name.")
 
     @field_validator("columns", mode="before")
@@ -304,12 +304,14 @@ class ColumnMapping(Settings):
     from_: str | None = Field(
         default=None, alias="from", description="The column's name in the file; that of the schema by default."
     )
-    factor: float = Field(1.0, description="By what numbers are multiplied: 10 for a file in cm and a schema in mm.")
-    offset: float = Field(0.0, description="What is added to numbers then.")
+    factor: float = Field(
+        default=1.0, description="By what numbers are multiplied: 10 for a file in cm and a schema in mm."
+    )
+    offset: float = Field(default=0.0, description="What is added to numbers then.")
     values: Mapping[str, str] = Field(
         default_factory=dict, description="The schema's value for each of the file's that differ."
     )
-    date: str = Field(ISO_DATE, description="Form of the dates, as Python's strptime: %d.%m.%Y.")
+    date: str = Field(default=ISO_DATE, description="Form of the dates, as Python's strptime: %d.%m.%Y.")
 
     @field_validator("values", mode="before")
     @classmethod
@@ -330,11 +332,13 @@ class ColumnMapping(Settings):
 class TableMapping(Settings):
     """How a file is read, and its columns; as if nothing were said, all columns have the schema's names and units."""
 
-    encoding: str = Field("utf-8", description="Encoding of a csv file: utf-8, latin-1, cp1252, ...")
-    decimal: Literal[".", ","] = Field(".", description="What numbers in a csv file have before their fraction.")
-    missing: tuple[str, ...] = Field((), strict=False, description="Further spellings of a missing cell.")
+    encoding: str = Field(default="utf-8", description="Encoding of a csv file: utf-8, latin-1, cp1252, ...")
+    decimal: Literal[".", ","] = Field(
+        default=".", description="What numbers in a csv file have before their fraction."
+    )
+    missing: tuple[str, ...] = Field(default=(), strict=False, description="Further spellings of a missing cell.")
     lacks: tuple[str, ...] = Field(
-        (),
+        default=(),
         strict=False,
         description="Columns of the schema that the file does not have, for algorithms that take sites with different columns.",
     )

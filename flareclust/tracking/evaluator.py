@@ -42,13 +42,13 @@ class ClusteringEvaluator(ModelEvaluator):
         if found is None:
             raise UserError("give mlflow.models.evaluate a model, or data with a column of predictions")
         y = np.asarray(dataset.labels_data) if dataset.has_targets else None
-        values = clustering_metrics(_numeric(features), _labels(found), y)
+        values = _clustering_metrics(_numeric(features), _labels(found), y)
         now = time.time_ns() // 1_000_000
         MlflowClient().log_batch(run_id, [Metric(name, value, now, 0) for name, value in values.items()])
         return EvaluationResult(metrics=values, artifacts={}, run_id=run_id)
 
 
-def clustering_metrics(X: FloatArray, labels: IntArray, y: Any = None) -> dict[str, float]:
+def _clustering_metrics(X: FloatArray, labels: IntArray, y: Any = None) -> dict[str, float]:
     """Return measures of a clustering of rows (n, d) with labels and maybe true classes (n,).
 
     Rows with a label below 0 are in no cluster, and only counted.

@@ -51,9 +51,9 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
         self.gaps: dict[str, Any] | None = settings.get("gaps")
         known = {**settings, **(self.gaps or {})}
+        given = [known.get(name) for name in ("scaling", "filling", "thresholds")]
         self.scaling, self.filling, self.thresholds = (
-            None if known.get(name) is None else np.array(known[name], dtype=np.float64)
-            for name in ("scaling", "filling", "thresholds")
+            None if values is None else np.array(values, dtype=np.float64) for values in given
         )
         self.columns: list[str] = settings.get("columns") or []
         self.words: dict[str, dict[str, Any]] = settings.get("words") or {}

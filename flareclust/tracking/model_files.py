@@ -11,6 +11,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.cells import takes_numbers
+from flareclust.evaluation.profiles import categories_among
 from flareclust.features.scaling import Scaling
 
 MODEL_NAME = "model"
@@ -67,7 +68,7 @@ def save_model(
     if gaps is None and not np.isfinite(centroids).all():
         raise UserError("expected finite centroids, got missing or infinite values; fill them before log_model")
     plain = gaps is None and names is not None
-    raw = _raw_names(names or ()) if plain else {}
+    raw = _raw_names(names or []) if plain else {}
     read = {name: {"values": values, "numbers": takes_numbers(values)} for name, values in (words or {}).items()}
     settings = {
         "gaps": gaps,
@@ -107,10 +108,6 @@ def save_model(
 
 
 def _raw_names(columns: Sequence[str]) -> dict[str, list[str]]:
-    """Return the columns of each category, such as `sex=f` and `sex=m` of `sex`, by the name of the category."""
-    found: dict[str, list[str]] = {}
-    for column in columns:
-        name, equals, _ = column.partition("=")
-        if equals and name and name not in columns:
-            found.setdefault(name, []).append(column)
-    return found
+    """Return the columns of each category that is no column itself, by its name."""
+    categories = categories_among(columns, range(len(columns)))
+    return {name: [columns[j] for j in own] for name, own in categories.items() if name and name not in columns}

@@ -94,13 +94,13 @@ def start_run(
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
     with _opened(experiment) as tracker:
-        run_id = tracker.start(run_key, experiment.name, run_params(experiment), {**own, **tags})
+        run_id = tracker.start(run_key, experiment.name, _run_params(experiment), {**own, **tags})
         if data is not None:
             tracker.log_data(run_id, data)
         return run_id
 
 
-def run_params(experiment: Experiment) -> dict[str, Any]:
+def _run_params(experiment: Experiment) -> dict[str, Any]:
     """Return what MLflow shows as parameters: what decides the run, options that were set, settings that have a value."""
     fields = Experiment.model_fields
     values = experiment.model_dump(mode="json", exclude=set(_KEPT))
@@ -113,7 +113,7 @@ def run_params(experiment: Experiment) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-def log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
+def _log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
     """Log a saved result to its MLflow run; return it with `run_id` set. What the run has already stays as it is.
 
     It `started` so many seconds since 1970. NotLogged where the store failed; the text says what is missing.
@@ -190,12 +190,12 @@ def _log_model(tracker: Tracker, run_id: str, result: Result) -> None:
 
 
 def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: float, options: str = "") -> Result:
-    """Log a saved result as `log_run` does; where that fails, return it with a warning that says how to log it later.
+    """Log a saved result as `_log_run` does; where that fails, return it with a warning that says how to log it later.
 
     That command has the options, too.
     """
     try:
-        return log_run(result, experiment, run_id, started)
+        return _log_run(result, experiment, run_id, started)
     except NotLogged as error:
         folder = Path(result.centroids_file or "").parent
         job = f" of the NVFlare job {result.job}" if result.job else ""
@@ -208,9 +208,8 @@ def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: fl
 def log_command(folder: Path, uri: str | None) -> str:
     """Return the command that logs a folder to this store; an address with a password is left to the environment."""
     store = resolve_uri(uri)
-    return f"flareclust log {shlex.quote(str(folder.absolute()))}" + (
-        "" if "@" in store else f" --uri {shlex.quote(store)}"
-    )
+    option = "" if "@" in store else f" --uri {shlex.quote(store)}"
+    return f"flareclust log {shlex.quote(str(folder.absolute()))}{option}"
 
 
 def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = METRIC) -> str:
@@ -254,17 +253,17 @@ def log_folder(
 ) -> dict[Path, _Logged]:
     """Log a saved result, or the studies of a sweep's folder, as their own runs would have done; return what came of it.
 
-    UserError where the folder holds neither, NotLogged where the store failed; other arguments are as of `log_result`.
+    UserError where the folder holds neither, NotLogged where the store failed; other arguments are as of `_log_result`.
     """
     files = [] if (folder / SUMMARY).exists() else sorted(folder.glob("trials*.jsonl"))
     if not files:
-        return {folder: log_result(folder, uri, alias, metric)}
+        return {folder: _log_result(folder, uri, alias, metric)}
     if alias is not None or metric is not None:
         raise UserError(f"{folder} is of a sweep, which registers no model; leave out --alias and --metric")
     return {file: _log_trials(file, uri) for file in files}
 
 
-def _log_trials(file: Path, uri: str | None = None) -> _Logged:
+def _log_trials(file: Path, uri: str | None) -> _Logged:
     """Log the study whose trials a file of `flareclust.experiment.sweeps.folder` holds; a run that MLflow has is left alone.
 
     UserError where the file does not hold a whole study, NotLogged where the store failed.
@@ -287,7 +286,7 @@ def _log_trials(file: Path, uri: str | None = None) -> _Logged:
     return _Logged(tracker.parent, known=False)
 
 
-def log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> _Logged:
+def _log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> _Logged:
     """Log a saved result to MLflow, as its own run would have done, and offer its model's version the alias, if any.
 
     That is decided by the metric, None for simplified silhouette.
@@ -312,7 +311,7 @@ def log_result(folder: Path, uri: str | None = None, alias: str | None = None, m
         run_id = str(run.info.run_id)
     else:
         run_id = start_run(experiment, tracking["key"], tracking["tags"])
-        log_run(result, experiment, run_id, tracking["started"])
+        _log_run(result, experiment, run_id, tracking["started"])
     decision = "" if alias is None else offer_alias(experiment, run_id, alias, metric)
     return _Logged(run_id, known, decision)
 
@@ -335,9 +334,9 @@ def _tracking(result: Result, folder: Path) -> Mapping[str, Any]:
     return {"key": key, "tags": {}, "started": summary.stat().st_mtime - result.seconds.get("total", 0.0)}
 
 
-def log_personal(result: PersonalResult, name: str, uri: str | None = None) -> PersonalResult:
+def log_personal(result: PersonalResult, name: str) -> PersonalResult:
     """Log a saved result as a finished run; return it with `run_id`, or with a warning where the store failed."""
-    store = resolve_uri(uri)
+    store = resolve_uri()
     tags = {"kind": "personal", "method": result.settings["method"], "flareclust.version": __version__}
     cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()} | {"seconds": result.seconds}
     try:

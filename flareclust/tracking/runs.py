@@ -29,7 +29,7 @@ from flareclust.tracking.promotion import METRIC, Decision
 from flareclust.tracking.store import KIND, KIND_TAG, apart_from, connect, resolve_uri, run_page, runs_page, sqlite_file
 
 # MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
-_PARAM_LENGTH, TAG_LENGTH = 6000, 8000
+_PARAM_LENGTH, _TAG_LENGTH = 6000, 8000
 
 RUN_KEY_TAG = "flareclust.run_key"
 ERROR_TAG = "flareclust.error"
@@ -79,7 +79,7 @@ class Tracker:
 
     def create(self, run_key: str, name: str, tags: Mapping[str, object] = _NOTHING) -> Any:
         """Return a new run, which has its key from the start: a crash between two calls must not leave a run that nobody finds again."""
-        texts = {key: str(value)[:TAG_LENGTH] for key, value in tags.items()} | {RUN_KEY_TAG: run_key}
+        texts = {key: str(value)[:_TAG_LENGTH] for key, value in tags.items()} | {RUN_KEY_TAG: run_key}
         return self._client.create_run(self._experiment_id, run_name=name, tags=texts)
 
     def reopen(self, run: Any, name: str | None = None) -> None:
@@ -91,12 +91,8 @@ class Tracker:
     def find(self, run_key: str) -> Any:
         """Return MLflow's run with this key, the oldest of several; None if there is none. UserError for a key with a quote."""
         _check_quotable("run key", run_key)
-        found = self._client.search_runs(
-            [self._experiment_id],
-            filter_string=f"tags.`{RUN_KEY_TAG}` = '{run_key}'",
-            order_by=["attributes.start_time ASC"],
-            max_results=1,
-        )
+        own, first = f"tags.`{RUN_KEY_TAG}` = '{run_key}'", ["attributes.start_time ASC"]
+        found = self._client.search_runs([self._experiment_id], own, order_by=first, max_results=1)
         return found[0] if found else None
 
     def log_data(self, run_id: str, data: Any) -> None:
@@ -138,12 +134,9 @@ class Tracker:
             if (step not in steps.get(name, ()) if name in rounds else old.get(name) != value)
         ]
         if metrics or params or tags:
-            self._client.log_batch(
-                run_id,
-                metrics=metrics,
-                params=[Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()],
-                tags=[RunTag(key, str(value)[:TAG_LENGTH]) for key, value in tags.items()],
-            )
+            texts = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
+            labels = [RunTag(key, str(value)[:_TAG_LENGTH]) for key, value in tags.items()]
+            self._client.log_batch(run_id, metrics=metrics, params=texts, tags=labels)
 
     def log_centroids(self, run_id: str, centroids: FloatArray, columns: Sequence[str] | None) -> None:
         """Keep centroids (k, d) with the run, as centroids.npz and centroids.csv, whose header is x0, x1, ... without names."""
@@ -212,7 +205,7 @@ class Tracker:
 
     def tag(self, run_id: str, key: str, value: object) -> None:
         """Set a tag of a run, as text."""
-        self._client.set_tag(run_id, key, str(value)[:TAG_LENGTH])
+        self._client.set_tag(run_id, key, str(value)[:_TAG_LENGTH])
 
     def page(self, run_id: str) -> str:
         """Return the address of the run's page."""

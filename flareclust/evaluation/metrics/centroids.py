@@ -70,8 +70,7 @@ def l2_distance(found: ArrayLike, true: ArrayLike) -> float:
 
 def mse_matched(found: ArrayLike, true: ArrayLike) -> float:
     """Mean squared distance of a matched pair: l2_distance^2 / min(k, k*); the square of the data's unit."""
-    found, true = same_width("found", found, "true", true)
-    return l2_distance(found, true) ** 2 / min(len(found), len(true))
+    return float(l2_distance(found, true) ** 2 / min(np.shape(found)[0], np.shape(true)[0]))
 
 
 def relative_distance(found: ArrayLike, true: ArrayLike) -> float:
