@@ -226,11 +226,10 @@ class ColumnReader(_Reader):
         few = self._counts[kind] <= _FEW * self._cells
         spelling = "; missing cells with a spelling such as k.A.? missing: in the mapping" if few else ""
         case = "upper or lower case? " if self._lower_case else ""
+        comma = 'with a decimal comma? decimal: "," in the mapping'
         hint = {
             "missing": "missing: in the schema, such as drop-rows or mean",
-            "number": 'with a decimal comma? decimal: "," in the mapping'
-            if self._commas
-            else spelling.removeprefix("; "),
+            "number": comma if self._commas else spelling.removeprefix("; "),
             "date": f"read as {self._own.date}; date: in the mapping says another form{spelling}",
             "category": f"{case}values: in the mapping{spelling}",
             "ordered": f"{case}values: in the mapping{spelling}",
