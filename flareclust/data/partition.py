@@ -59,10 +59,10 @@ def site_of_rows(
     - `power:A`: rows at random, sizes proportional to i^-A but at least one row.
     - `beta:B`: each site has a location, uniform in the bounding box of X, and draws a row at Euclidean distance r with
       probability 1 - exp(-B / r) (Garst, Reinders 2024, arXiv 2310.01195, eq. 2); a row drawn by several sites goes to
-      one of them at random. The paper does not say where a row goes that nobody  Here it goes to the
+      one of them at random. The paper does not say where a row goes that nobody draws. Here it goes to the
       nearest location, as in the data sets that the authors published (docs/adr/0005-beta-partition.md); with
       `beta:B,redraw` it is drawn again until somebody does, computed without a loop
-      (`partition_draw_until_drawn`), which is far less local. B is a length in the unit of X: far below the
+      (`_draw_until_drawn`), which is far less local. B is a length in the unit of X: far below the
       distances, nearest splits by distance alone and redrawing by inverse distance, whatever B. Sites may come out
       empty.
     - `owners`: a site per owner, in the order of the owners' numbers, so that m is as many as there are and the
