@@ -1,7 +1,7 @@
 """parquet, arrow and feather: the chosen columns, batch by batch."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,19 +25,24 @@ _Batches = Callable[[Sequence[str], int], Iterator[Any]]
 
 
 @contextmanager
-def open_parquet(file: Path, place: str, selection: Selection) -> Iterator[Source]:
-    """Open a parquet file; UserError where it is none, also from reading it."""
+def _arrow_errors(place: str, kind: str) -> Iterator[None]:
     import pyarrow as pa
-    from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(file, buffer_size=1 << 20) as stored:
-            batches = partial(_by_group, stored)
-            yield _source(stored.schema_arrow, batches, stored.metadata.num_rows, place, selection)
+        yield
     except (FlareclustError, pa.ArrowMemoryError):
         raise
     except (pa.ArrowException, *_DAMAGED):
-        raise UserError(f"{place} is not a parquet file, or it is damaged") from None
+        raise UserError(f"{place} is not {kind} file, or it is damaged") from None
+
+
+@contextmanager
+def open_parquet(file: Path, place: str, selection: Selection) -> Iterator[Source]:
+    """Open a parquet file; UserError where it is none, also from reading it."""
+    from pyarrow import parquet
+
+    with _arrow_errors(place, "a parquet"), parquet.ParquetFile(file, buffer_size=1 << 20) as stored:
+        yield _source(stored.schema_arrow, partial(_by_group, stored), stored.metadata.num_rows, place, selection)
 
 
 def _by_group(stored: Any, names: Sequence[str], rows: int) -> Iterator[Any]:
@@ -51,23 +56,17 @@ def open_arrow(file: Path, place: str, selection: Selection) -> Iterator[Source]
     """Open an Arrow file (feather version 2 is one) or stream; UserError where it is none, also from reading it."""
     import pyarrow as pa
 
-    with pa.memory_map(str(file)) as mapped:
+    with pa.memory_map(str(file)) as mapped, _arrow_errors(place, "an Arrow or feather (version 2)"):
         try:
-            try:
-                stored = pa.ipc.open_file(mapped)
-                batches = map(stored.get_batch, range(stored.num_record_batches))
-            except pa.ArrowInvalid:
-                mapped.seek(0)
-                stored = pa.ipc.open_stream(mapped)
-                batches = iter(stored)
-            yield _source(stored.schema, partial(_sliced, batches), None, place, selection)
-        except (FlareclustError, pa.ArrowMemoryError):
-            raise
-        except (pa.ArrowException, *_DAMAGED):
-            raise UserError(f"{place} is not an Arrow or feather (version 2) file, or it is damaged") from None
+            stored = pa.ipc.open_file(mapped)
+            batches = map(stored.get_batch, range(stored.num_record_batches))
+        except pa.ArrowInvalid:
+            mapped.seek(0)
+            batches = stored = pa.ipc.open_stream(mapped)
+        yield _source(stored.schema, partial(_sliced, batches), None, place, selection)
 
 
-def _sliced(batches: Iterator[Any], names: Sequence[str], rows: int) -> Iterator[Any]:
+def _sliced(batches: Iterable[Any], names: Sequence[str], rows: int) -> Iterator[Any]:
     for batch in batches:
         for name in names:  # Arrow takes the file's word for where things lie, and reads elsewhere if it is wrong
             batch.column(name).validate(full=True)
@@ -115,8 +114,8 @@ def _index_columns(pandas: bytes) -> list[str]:
 def _is_numeric(kind: Any) -> bool:
     import pyarrow as pa
 
-    tests = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
-    return any(is_kind(kind) for is_kind in tests)
+    of = pa.types
+    return any(is_of(kind) for is_of in (of.is_floating, of.is_integer, of.is_boolean, of.is_decimal, of.is_null))
 
 
 def _not_numeric(name: str, kind: Any, batches: Iterator[Any], place: str) -> UserError:
@@ -150,9 +149,8 @@ def _floats(column: Any) -> FloatArray:
     import pyarrow as pa
 
     kind = pa.float64()
-    numbers: FloatArray = (column if column.type == kind else column.cast(kind, safe=False)).to_numpy(
-        zero_copy_only=False
-    )
+    column = column if column.type == kind else column.cast(kind, safe=False)
+    numbers: FloatArray = column.to_numpy(zero_copy_only=False)
     if not numbers.flags.aligned:  # which a file can make it
         numbers = numbers.copy()
     numbers.flags.writeable = False

@@ -21,12 +21,9 @@ _START, DAYS = date(1970, 1, 1), "days since 1970-01-01"
 
 
 def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False, gaps: bool = False) -> FloatArray:
-    """Return X as (n, d) float64, C-contiguous and finite; the same array where it already is that.
+    """Return X as (n, d) float64, C-contiguous and finite, or NaN with `gaps`; the same array where it already is that.
 
-    Booleans count as 0 and 1. `where` is put in front of every message. With `gaps` cells may be missing, which is NaN.
-
-    Raises:
-        UserError: not 2-D, no columns, no rows (unless `allow_empty`), not real numbers, missing or infinite values.
+    UserError, with `where` in front, where it is not 2-D, has no columns or rows, or other values than these and booleans.
     """
     rows = as_numbers(X, None, where)
     if len(rows) == 0 and not allow_empty:
@@ -97,9 +94,8 @@ class FiniteCheck:
             return
         i, j = self._first
         cells = "cell is" if self._count == 1 else "cells are"
-        empty = (
-            [formats.called(self._columns, int(j)) for j in np.flatnonzero(~self._some)[:12]] if self._rows > 1 else []
-        )
+        without = np.flatnonzero(~self._some)[:12].tolist() if self._rows > 1 else []
+        empty = [formats.called(self._columns, j) for j in without]
         advice = f"{', '.join(empty)} without any value: {formats.EMPTY_ADVICE}" if empty else formats.GAPS_ADVICE
         raise UserError(
             f"{self._where}: {self._count} {cells} missing, NaN or infinite, first in row {i + 1}, "
@@ -109,7 +105,7 @@ class FiniteCheck:
 
 def takes_numbers(values: Sequence[str]) -> bool:
     """Return whether numbers in a column of words can only be features: its values do not look like numbers, or like their places."""
-    return not any(_is_number(value) and value != str(place) for place, value in enumerate(values))
+    return not any(is_number(value) and value != str(place) for place, value in enumerate(values))
 
 
 def iso_date(days: float) -> str:
@@ -120,7 +116,8 @@ def iso_date(days: float) -> str:
         return f"{days:.4g}"
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a number as Python reads it, NaN and infinity among them."""
     try:
         float(text)
     except ValueError:

@@ -19,18 +19,8 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.file_formats import (
-    CHOOSE_ADVICE,
-    TEXT_ADVICE,
-    Names,
-    Piece,
-    Selection,
-    Source,
-    called,
-    id_place,
-    listed,
-    no_id,
-)
+from flareclust.data import file_formats as formats
+from flareclust.data.cells import is_number
 from flareclust.data.memory import RowStore, on_disk
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
@@ -54,7 +44,7 @@ _HEAD, _LINE = 4096, 1 << 20
 COMMA_ADVICE = "read numbers with a decimal comma by a schema (flareclust schema draft FILE --decimal ,)"
 
 #: How errors of rows of numbers end.
-_ADVICE = f"; correct it, {CHOOSE_ADVICE}, or {{}}"
+_ADVICE = f"; correct it, {formats.CHOOSE_ADVICE}, or {{}}"
 
 #: What to do with a text in another encoding.
 UTF8_ADVICE = "save it as UTF-8"
@@ -76,7 +66,7 @@ class _Layout:
     delimiter: str
     width: int
     skip: int
-    names: Names | None
+    names: formats.Names | None
     block: int
     encoding: str
     advice: str = ""
@@ -95,22 +85,22 @@ def _opened(file: Path, encoding: str, errors: str = "strict") -> TextIO:
 
 
 @contextmanager
-def open_csv(file: Path, place: str, selection: Selection) -> Iterator[Source]:
+def open_csv(file: Path, place: str, selection: formats.Selection) -> Iterator[formats.Source]:
     """Open a csv file; of numbers it has a header where columns are asked for by name, or its first row is no row of numbers."""
     wanted, id_name, encoding = selection
     layout, first, second = _csv_head(file, place, encoding or "utf-8")
-    names: Names | None = (head := tuple(cell.strip() for cell in first))
+    names: formats.Names | None = (head := tuple(cell.strip() for cell in first))
     if encoding is None:
-        layout = replace(layout, advice=_ADVICE.format(TEXT_ADVICE))
+        layout = replace(layout, advice=_ADVICE.format(formats.TEXT_ADVICE))
         if wanted is None and id_name is None and all(map(_is_number, first)):
             layout, names = replace(layout, skip=0), None
         else:
             _refuse_data_as_header(head, second, wanted, id_name, place)
             layout = replace(layout, names=head)
-    own = None if names is None else id_place(names, id_name, place)
+    own = None if names is None else formats.id_place(names, id_name, place)
     others = [j for j in range(len(first)) if j != own]
 
-    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
+    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[formats.Piece]:
         chosen = others if positions is None else [others[j] for j in positions]
         if names is not None and "" in (kept := [names[j] for j in chosen]):
             raise UserError(
@@ -123,20 +113,16 @@ def open_csv(file: Path, place: str, selection: Selection) -> Iterator[Source]:
         from flareclust.data.arrow_files import id_values, stack
 
         for columns in _columns(layout, chosen, [] if own is None else [own]):  # Arrow gives a block of text at a time
-            yield Piece(stack(columns[: len(chosen)]), None if own is None else id_values(columns[-1]))
+            yield formats.Piece(stack(columns[: len(chosen)]), None if own is None else id_values(columns[-1]))
 
     def columns(names: Sequence[str]) -> Iterator[list[Any]]:
         return _columns(layout, (), [head.index(name) for name in names])
 
-    yield Source(None if names is None else tuple(names[j] for j in others), read, columns)
+    yield formats.Source(None if names is None else tuple(names[j] for j in others), read, columns)
 
 
 def _csv_head(file: Path, place: str, encoding: str) -> tuple[_Layout, list[str], list[str]]:
-    """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows.
-
-    Raises:
-        UserError: it does not begin as a table, or is no text in this encoding.
-    """
+    """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows."""
     try:
         with _opened(file, encoding) as stream:
             line = next((line for line in _lines(stream, place) if line.strip()), "")
@@ -189,29 +175,27 @@ class _Counted:
 
 
 def _refuse_data_as_header(
-    names: Names, second: list[str], wanted: Names | None, id_name: str | None, place: str
+    names: formats.Names, second: list[str], wanted: formats.Names | None, id_name: str | None, place: str
 ) -> None:
-    """Refuse a header that may be a row of data, lest its cells end up in messages as names of columns.
-
-    It is surely a header where a word stands above a number.
-    """
+    """Refuse what may be data and not a header, a word above a number, lest its cells end up in messages as names of columns."""
     if not second:
         raise UserError(f"{place} has no rows below its header; a table needs at least one")
     if any(
-        not _is_number(above) and cell.strip() and (_is_number(cell) or _has_decimal_comma(cell))
+        not _is_number(above) and cell.strip() and (_is_number(cell) or _COMMA.fullmatch(cell))
         for above, cell in zip(names, second, strict=False)
     ):
         return
     if id_name is not None and id_name not in names:
-        raise no_id(place)
+        raise formats.no_id(place)
     if wanted is None and id_name is None:
         word = next(j for j, cell in enumerate(names) if not _is_number(cell))
         raise UserError(
-            f"{place}: column {word + 1} is not numeric, first in row 1; {TEXT_ADVICE}, or, where the first row "
-            f"is a header, {CHOOSE_ADVICE}"
+            f"{place}: column {word + 1} is not numeric, first in row 1; {formats.TEXT_ADVICE}, or, where the first row "
+            f"is a header, {formats.CHOOSE_ADVICE}"
         )
     if missing := [name for name in wanted or () if name not in names]:
-        raise UserError(f"{place} has no column {listed(missing)}, and its first row looks like data; add a header row")
+        lacking = formats.listed(missing)
+        raise UserError(f"{place} has no column {lacking}, and its first row looks like data; add a header row")
 
 
 #: Spellings of a missing number that Arrow reads as such and Python's float does not.
@@ -222,20 +206,13 @@ _MISSING = frozenset(
 
 def _is_number(cell: str) -> bool:
     """Say whether a cell can stand in a numeric column, where it may also be missing."""
-    if (text := cell.strip()) in _MISSING:
-        return True
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return (text := cell.strip()) in _MISSING or is_number(text)
 
 
 def _columns(layout: _Layout, numbers: Sequence[int], texts: Sequence[int]) -> Iterator[list[Any]]:
-    """Give the cells of columns of numbers, and of columns of texts, batch by batch; without numbers cells may hold ends of lines.
+    """Give the cells of columns of numbers, and of columns of texts, batch by batch; UserError where some row has none of these.
 
-    Raises:
-        UserError: some row is none of these.
+    Without numbers cells may hold ends of lines.
     """
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -283,7 +260,7 @@ def _in_utf8(layout: _Layout) -> Iterator[Any]:
                 yield native
 
 
-def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int) -> Iterator[Piece]:
+def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int) -> Iterator[formats.Piece]:
     """Give the rows of a table with many columns; only the cells of one row are Python objects at a time."""
     whole = chosen == list(range(layout.width))
     step = max(1, piece // (8 * len(chosen)))
@@ -294,13 +271,14 @@ def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int
             try:
                 yield np.array(_numbers(row)), None if own is None else cells[own]
             except ValueError:
-                j = next(j for j in chosen if not _is_plain(cells[j]))
+                # Other programs read neither `1_000` nor other digits than these as numbers.
+                j = next(j for j in chosen if not cells[j].isascii() or "_" in cells[j] or not _is_number(cells[j]))
                 raise _no_number(layout, n, j, cells[j]) from None
 
     rows = parsed()
     while part := list(islice(rows, step)):
         X, ids = zip(*part, strict=True)
-        yield Piece(np.array(X), None if own is None else np.array(ids, dtype=object))
+        yield formats.Piece(np.array(X), None if own is None else np.array(ids, dtype=object))
 
 
 def _rows(layout: _Layout, errors: str = "strict", longest: int | None = None) -> Iterator[list[str]]:
@@ -340,19 +318,9 @@ def _numbers(row: list[str]) -> list[float]:
         return [math.nan if cell.strip() in _MISSING else float(cell) for cell in row]
 
 
-def _is_plain(cell: str) -> bool:
-    """Say whether a cell is a number as other programs read it, too; Python also takes `1_000` and other digits."""
-    return cell.isascii() and "_" not in cell and _is_number(cell)
-
-
 def _no_number(layout: _Layout, row: int, j: int, cell: str) -> UserError:
-    advice = _ADVICE.format(COMMA_ADVICE if _has_decimal_comma(cell) else TEXT_ADVICE)
-    return UserError(f"{layout.place}: {called(layout.names, j)} is not numeric, first in row {row}{advice}")
-
-
-def _has_decimal_comma(cell: str) -> bool:
-    """Return whether a cell is a number with a decimal comma."""
-    return _COMMA.fullmatch(cell) is not None
+    advice = _ADVICE.format(COMMA_ADVICE if _COMMA.fullmatch(cell) else formats.TEXT_ADVICE)
+    return UserError(f"{layout.place}: {formats.called(layout.names, j)} is not numeric, first in row {row}{advice}")
 
 
 def _not_text(file: Path, encoding: str, place: str) -> UserError:

@@ -8,11 +8,10 @@ computed from all rows together, which a federation does not have: it is for stu
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -92,18 +91,11 @@ def load(name_or_path: str | Path, *, verify: bool = False, gaps: bool = False) 
 
 
 def principal(dataset: Dataset, components: int) -> Dataset:
-    """Return the data set with its rows, and true centroids, projected on the leading principal components.
+    """Return the data set with its rows, and true centroids, projected on the leading principal components, as its name then says.
 
     The columns are centred, not scaled. Each component's largest coefficient (the first such) is positive, so that the
     signs do not depend on the machine. All rows are pooled for it: what it gives is for studies of clustering, not
-    something that sites could compute by themselves.
-
-    Args:
-        dataset: rows (n, d); its name gets the setting.
-        components: D, 1 to d.
-
-    Raises:
-        UserError: there are not as many columns.
+    something that sites could compute by themselves. UserError where there are not as many columns.
     """
     from scipy.linalg import eigh
 
@@ -137,11 +129,7 @@ def describe() -> dict[str, str]:
 def get(name: str, folder: str | Path | None = None) -> Path:
     """Return the npz file of a data set: fetched where it is not there yet, and compared with the published data.
 
-    Data sets that are always at hand are written as npz, too.
-
-    Args:
-        name: one of `names()`.
-        folder: the data folder; None for $FLARECLUST_DATA or the cache.
+    Data sets that are always at hand are written as npz, too. Without a folder it is in $FLARECLUST_DATA or the cache.
 
     Raises:
         UserError: unknown name, no network, damaged files, or a folder that cannot be written.
@@ -150,9 +138,9 @@ def get(name: str, folder: str | Path | None = None) -> Path:
     base = official.data_folder() if folder is None else Path(folder)
     if name in _GENERATED:
         data = _GENERATED[name][1]()
-        named = {"X": data.X, "y": data.y, "centroids": data.centroids}
-        columns = {} if data.columns is None else {"columns": np.array(data.columns)}
-        return official.write(base / name / f"{name}.npz", {k: v for k, v in named.items() if v is not None} | columns)
+        known = {"X": data.X, "y": data.y, "centroids": data.centroids, "columns": data.columns}
+        arrays = {key: np.asarray(value) for key, value in known.items() if value is not None}
+        return official.write(base / name / f"{name}.npz", arrays)
     if name == "qmnist":
         get("mnist", base)  # its images
     path = base / official.OFFICIAL[name].file
@@ -201,6 +189,9 @@ def _own_table(path: Path, gaps: bool) -> Dataset:
 
 # Data sets from files
 
+#: What published files call the rows, and what is known about them, where they have other names than a `Dataset`.
+_FIELDS = {"X_train": "X", "y_train": "y", "feature_names": "columns", "subject": "owners", "client": "owners"}
+
 _SETTINGS = tuple(
     f"beta{beta}_ppc{rows}_noise{noise}"
     for beta, rows, noise in product(("0.1", "1", "10"), (50, 100, 200), ("1", "1.1", "1.2", "1.3", "1.4", "1.5"))
@@ -211,24 +202,11 @@ def _from_files(name: str, setting: str, folder: Path) -> Dataset:
     if name == "garst_grid":
         return _garst_grid(setting or _SETTINGS[0], folder)
     arrays = official.read(name, folder, official.OFFICIAL[name].keys)
-    match name:
-        case "mnist":
-            return Dataset(name, _flat(arrays["X_train"]), _labels(arrays["y_train"]))
-        case "qmnist":
-            digits = official.read("mnist", folder, ("X_train",))
-            # The 60000 training digits of MNIST and QMNIST are the same, in the same order.
-            digit, writer = arrays["train"][:, 0], arrays["train"][:, 2]
-            return Dataset(name, _flat(digits["X_train"]), _labels(digit), owners=_labels(writer))
-        case "har":
-            columns = _distinct(arrays["feature_names"])
-            owners = _labels(arrays["subject"])
-            return Dataset(name, _flat(arrays["X"]), _labels(arrays["y"]), columns=columns, owners=owners)
-        case "femnist":
-            return Dataset(name, _flat(arrays["X"]), owners=_labels(arrays["client"]))
-        case "cifar10_subset":
-            return Dataset(name, _flat(arrays["X"]), _labels(arrays["y"]))
-        case _:
-            return Dataset(name, _flat(arrays["X"]), _labels(arrays["y"]), arrays["centroids"].astype(np.float64))
+    if name == "qmnist":
+        # The 60000 training digits of MNIST and QMNIST are the same, in the same order.
+        digits = arrays.pop("train")
+        arrays |= official.read("mnist", folder, ("X_train",)) | {"y": digits[:, 0], "owners": digits[:, 2]}
+    return _dataset(name, **{_FIELDS.get(key, key): array for key, array in arrays.items()})
 
 
 def _garst_grid(setting: str, folder: Path) -> Dataset:
@@ -237,21 +215,27 @@ def _garst_grid(setting: str, folder: Path) -> Dataset:
             f"data set 'garst_grid' has no setting {setting!r}{did_you_mean(setting, _SETTINGS)}; a setting is "
             "beta{0.1,1,10}_ppc{50,100,200}_noise{1,1.1,1.2,1.3,1.4,1.5}, such as garst_grid:" + _SETTINGS[0]
         )
-    X, y, client = official.read(
-        "garst_grid", folder, tuple(f"{key}_{setting}" for key in ("X", "y", "client"))
-    ).values()
-    return Dataset(f"garst_grid:{setting}", _flat(X), _labels(y), _grid_centroids(), owners=_labels(client))
+    keys = tuple(f"{key}_{setting}" for key in ("X", "y", "client"))
+    X, y, client = official.read("garst_grid", folder, keys).values()
+    return _dataset(f"garst_grid:{setting}", X, y, _grid_centroids(), owners=client)
 
 
-def _flat(X: Array) -> FloatArray:
-    return np.ascontiguousarray(X.reshape(len(X), -1), dtype=np.float64)
+def _dataset(
+    name: str,
+    X: Array,
+    y: Array | None = None,
+    centroids: Array | None = None,
+    columns: Iterable[str] | None = None,
+    owners: Array | None = None,
+) -> Dataset:
+    """Return a data set with rows (n, ...) and what is known about them, as it is published."""
+    y, owners = (None if known is None else np.ascontiguousarray(known, dtype=np.int64) for known in (y, owners))
+    rows = np.ascontiguousarray(X.reshape(len(X), -1), dtype=np.float64)
+    centroids = None if centroids is None else centroids.astype(np.float64)
+    return Dataset(name, rows, y, centroids, None if columns is None else _distinct(columns), owners)
 
 
-def _labels(y: Array) -> IntArray:
-    return np.ascontiguousarray(y, dtype=np.int64)
-
-
-def _distinct(names: Array) -> tuple[str, ...]:
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names with a number behind every repeated one: HAR uses some names for three axes."""
     seen: dict[str, int] = {}
     result = []
@@ -268,14 +252,13 @@ def _sklearn(name: str) -> Dataset:
     from sklearn import datasets
 
     bunch = getattr(datasets, f"load_{name}")()
-    return Dataset(name, _flat(bunch.data), _labels(bunch.target), columns=tuple(map(str, bunch.feature_names)))
+    return _dataset(name, bunch.data, bunch.target, columns=bunch.feature_names)
 
 
 def _blobs() -> Dataset:
     from sklearn.datasets import make_blobs
 
-    X, y, centroids = make_blobs(1500, 2, centers=5, random_state=10, return_centers=True)
-    return Dataset("blobs", _flat(X), _labels(y), _flat(centroids))
+    return _dataset("blobs", *make_blobs(1500, 2, centers=5, random_state=10, return_centers=True))
 
 
 def _grid16() -> Dataset:
@@ -289,13 +272,11 @@ def _grid_centroids() -> FloatArray:
     return np.array(list(product((-7.5, -2.5, 2.5, 7.5), repeat=2)))
 
 
-_GENERATED: Mapping[str, tuple[str, Callable[[], Dataset]]] = MappingProxyType(
-    {
-        "digits": ("1797 images of handwritten digits, 64 columns, 10 classes", lambda: _sklearn("digits")),
-        "iris": ("150 flowers, 4 columns, 3 species", lambda: _sklearn("iris")),
-        "wine": ("178 wines, 13 columns in unlike units, 3 cultivars", lambda: _sklearn("wine")),
-        "breast_cancer": ("569 tumours, 30 columns in unlike units, 2 classes", lambda: _sklearn("breast_cancer")),
-        "blobs": ("1500 rows, 2 columns, 5 well separated Gaussian clusters (generated)", _blobs),
-        "grid16": ("800 rows, 2 columns, 16 Gaussian clusters on a 4 x 4 grid (generated)", _grid16),
-    }
-)
+_GENERATED: Mapping[str, tuple[str, Callable[[], Dataset]]] = {
+    "digits": ("1797 images of handwritten digits, 64 columns, 10 classes", lambda: _sklearn("digits")),
+    "iris": ("150 flowers, 4 columns, 3 species", lambda: _sklearn("iris")),
+    "wine": ("178 wines, 13 columns in unlike units, 3 cultivars", lambda: _sklearn("wine")),
+    "breast_cancer": ("569 tumours, 30 columns in unlike units, 2 classes", lambda: _sklearn("breast_cancer")),
+    "blobs": ("1500 rows, 2 columns, 5 well separated Gaussian clusters (generated)", _blobs),
+    "grid16": ("800 rows, 2 columns, 16 Gaussian clusters on a 4 x 4 grid (generated)", _grid16),
+}

@@ -18,8 +18,7 @@ _CHUNK = 1 << 20
 def digest_of(about: str, tables: Iterable[Array | Table | Path]) -> str:
     """Return the digest of a text and of rows: of arrays their shapes and values, of files and folders the names and contents.
 
-    Raises:
-        UserError: a file is not there, or cannot be read.
+    UserError where a file is not there, or cannot be read.
     """
     total = hashlib.sha256(about.encode())
     for rows in tables:

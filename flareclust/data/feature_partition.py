@@ -23,7 +23,6 @@ n rows, d features, m sites.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +32,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.data.cells import check_rows
 from flareclust.data.partition import assigned, check_labels, check_owners, check_sites, equal_sizes
-from flareclust.data.partition_specs import SPECS, Form, Spec, parse
-
-#: The specifications that assign columns, too.
-_FEATURE_SPECS: Mapping[str, Form] = MappingProxyType(
-    {name: form for name, form in SPECS.items() if form.splits_columns}
-)
+from flareclust.data.partition_specs import Spec, parse, usages
 
 
 class Split(NamedTuple):
@@ -65,13 +59,11 @@ class _SetUp(NamedTuple):
     shares: tuple[float, float] = (0.3, 0.1)  # of columns, under Assumption 1 and 2
 
 
-_SETUPS: Mapping[str, _SetUp] = MappingProxyType(
-    {
-        "har": _SetUp("the data set har", 6, (0, 3), 30),
-        "qmnist": _SetUp("the data set qmnist", 10, (0, 3, 7), 10),
-        "dim": _SetUp("a dim data set", 16, tuple(range(16)), 10),
-    }
-)
+_SETUPS: Mapping[str, _SetUp] = {
+    "har": _SetUp("the data set har", 6, (0, 3), 30),
+    "qmnist": _SetUp("the data set qmnist", 10, (0, 3, 7), 10),
+    "dim": _SetUp("a dim data set", 16, tuple(range(16)), 10),
+}
 _DIM_SETS, _DIM_FEWEST, _DIM_MOST = 5, 7, 15
 
 
@@ -92,15 +84,12 @@ def split_features(
     columns are in random order. The paper's set-ups (`har-a1` ...) take some classes' rows and leave out the others.
 
     Args:
-        spec: one of `_FEATURE_SPECS`, or what `parse` returned.
+        spec: one that assigns columns, or what `parse` returned.
         X: (n, d) rows.
         y: (n,) class of each row, 0 ... for the paper's set-ups; None if not known, for the others.
         m: number of sites, 1 to n; not looked at where the set-up fixes it.
-        rng: the generator that draws the split.
+        rng: draws the split.
         owners: (n,) whose each row is, for `har-a2` and `qmnist-a2`; else not looked at.
-
-    Returns:
-        "site-1" ... with row and column numbers.
 
     Raises:
         UserError: the specification is wrong or assigns rows only, m does not fit the numbers of rows and columns, or the
@@ -116,7 +105,7 @@ def split_features(
         check_sites(m, len(X))
         labels = None if y is None else check_labels(spec, y, len(X))
         columns_of_sites = _places(spec, spec.name == "features-overlap", X.shape[1], m, spec.value)
-        columns = _columns(columns_of_sites, importance(X, labels), rng)
+        columns = _columns(columns_of_sites, _importance(X, labels), rng)
         return _split(assigned(equal_sizes(len(X), m), rng), columns, None)
 
     labels = check_labels(spec, y, len(X))
@@ -127,21 +116,17 @@ def split_features(
     taken = owner >= 0
     sets = _DIM_SETS if data == "dim" else int(owner.max()) + 1
     columns_of_sites = _places(spec, assumption == "a1", X.shape[1], sets, set_up.shares[assumption == "a2"])
-    columns = _columns(columns_of_sites, importance(X[taken], labels[taken]), rng)
+    columns = _columns(columns_of_sites, _importance(X[taken], labels[taken]), rng)
     if data == "dim":
         columns = [columns[i // 2] for i in range(set_up.m)]
     return _split(owner, columns, len(set_up.taken))
 
 
-def importance(X: FloatArray, labels: Array | None) -> FloatArray:
+def _importance(X: FloatArray, labels: Array | None) -> FloatArray:
     """Return (d,) how well each column separates the classes: the ANOVA F, up to a factor that all columns share.
 
     It is -1 for a constant column, whose F is not defined, infinity for one that is constant in every class only, and 0
-    for all columns without labels.
-
-    Args:
-        X: (n, d) rows.
-        labels: (n,) their classes, or None.
+    for all columns without labels (n,) of the rows (n, d).
     """
     d = X.shape[1]
     if labels is None or len(X) == 0:
@@ -158,9 +143,6 @@ def importance(X: FloatArray, labels: Array | None) -> FloatArray:
     return np.where(np.ptp(X, axis=0) == 0, -1.0, ratio)
 
 
-# Columns
-
-
 def _places(spec: Spec, overlapping: bool, d: int, m: int, share: float) -> BoolArray:
     """Return (m, d) which of m sites has which of d places; which column is at a place is drawn later."""
     shared = max(1, round(share * d))  # of all columns, where all sites share them
@@ -174,27 +156,20 @@ def _places(spec: Spec, overlapping: bool, d: int, m: int, share: float) -> Bool
         return np.ones((1, d), dtype=np.bool_)
     place, site = np.arange(d), np.arange(m)[:, None]
     if not overlapping:
-        has: BoolArray = (place < shared) | (place % m == site)
-        return has
+        return np.asarray((place < shared) | (place % m == site))
     # A window of the same size for every site, from the first place to the last in steps that differ by one at most.
     # Neighbours have at least one place in common, and one that they do not.
     size = np.clip(round(d / (1 + (m - 1) * (1 - share))), -(-(d + m - 1) // m), d - m + 1)
     start = site * (d - size) // (m - 1)
-    windows: BoolArray = (start <= place) & (place < start + size)
-    return windows
+    return np.asarray((start <= place) & (place < start + size))
 
 
 def _columns(held: BoolArray, importance: FloatArray, rng: np.random.Generator) -> list[IntArray]:
-    """Put a column at each place and return the sites' columns.
+    """Put a column at each place and return the sites' columns, by which site has which place (m, d).
 
-    The most important ones come to the places that several sites have. Among these, and among the others, each kind of
-    place (those that the same sites have) gets its part of the important and of the unimportant ones: of kinds with
-    equally many places, each is given one column in turn, in random order at every turn.
-
-    Args:
-        held: (m, d) which site has which place.
-        importance: (d,) of the columns; equal ones are in random order.
-        rng: the generator that draws.
+    The most important ones (d,) come to the places that several sites have. Among these, and among the others, each kind
+    of place (those that the same sites have) gets its part of the important and of the unimportant ones: of kinds with
+    equally many places, each is given one column in turn, in random order at every turn. So are equally important ones.
     """
     kind = np.unique(held, axis=1, return_inverse=True)[1].ravel()
     quantile = np.empty(len(kind))
@@ -207,17 +182,14 @@ def _columns(held: BoolArray, importance: FloatArray, rng: np.random.Generator) 
     return [np.sort(column[places]) for places in held]
 
 
-# Rows
-
-
 def _check_classes(spec: Spec, set_up: _SetUp, labels: Array) -> None:
     found = np.unique(labels)
     if not np.array_equal(found, np.arange(set_up.classes)):
         listed = ", ".join(map(str, found[:3])) + (", ..." if len(found) > 3 else "")
         raise UserError(
             f"partition '{spec}' is a set-up for {set_up.data}, with classes 0 to {set_up.classes - 1}; these data have "
-            f"{len(found)} ({listed}). For other data there are {_FEATURE_SPECS['features-overlap'].usage} and "
-            f"{_FEATURE_SPECS['features-shared'].usage}"
+            f"{len(found)} ({listed}). For other data there are {usages(('features-overlap',))} and "
+            f"{usages(('features-shared',))}"
         )
 
 

@@ -5,13 +5,15 @@ Errors of NumPy and Arrow quote cells; they are replaced, not chained, so that n
 """
 
 import re
+import struct
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flareclust._foundation.display import shown
+from flareclust._foundation.display import shown, some
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.data.memory import RowStore
@@ -20,6 +22,12 @@ Names = tuple[str, ...]
 
 #: The array of an npz file that says how often the same row may be there, where a row counts as several.
 REPEATS = "row_repeats"
+
+#: What decoders raise for bytes that are no such file, beside OSError.
+DAMAGED = (
+    *(ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, SyntaxError),
+    *(struct.error, zlib.error),
+)
 
 #: What to do with a table that has more than numbers, with missing cells, and with columns without any value.
 TEXT_ADVICE = "read text by a schema (flareclust schema draft FILE)"
@@ -140,8 +148,7 @@ def real_path(file: Path, place: str, root: Path | None, advice: str) -> Path:
 
 def listed(names: Sequence[str]) -> str:
     """Return the names in quotes, the first twelve of them where there are more."""
-    first = ", ".join(map(shown, names[:12]))
-    return first if len(names) <= 12 else f"{first} and {len(names) - 12} more"
+    return some(list(map(shown, names)), 12)
 
 
 def called(names: Names | None, j: int) -> str:
@@ -150,11 +157,7 @@ def called(names: Names | None, j: int) -> str:
 
 
 def id_place(names: Names, id_name: str | None, place: str) -> int | None:
-    """Return where the id column is; None where none is wanted.
-
-    Raises:
-        UserError: it is not there, or more than once.
-    """
+    """Return where the id column is, None where none is wanted; UserError where it is not there, or more than once."""
     if id_name is None:
         return None
     if names.count(id_name) > 1:

@@ -16,12 +16,10 @@ from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.tables import Table
 
+_Package = Literal["pandas", "polars", "pyarrow"]
+
 #: Packages with data frames, and the class in each.
-_FRAMES: Mapping[Literal["pandas", "polars", "pyarrow"], str] = {
-    "pandas": "DataFrame",
-    "polars": "DataFrame",
-    "pyarrow": "Table",
-}
+_FRAMES: Mapping[_Package, str] = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
 
 
 def is_frame(value: object) -> bool:
@@ -42,8 +40,8 @@ def table_of(name: str, frame: Any, columns: Sequence[str] | None = None, *, may
 
     Args:
         name: of the site, or "data"; put in front of every message.
-        frame: a frame of pandas, polars or pyarrow, or a table with names.
-        columns: the names of the columns to read, in this order; None for all.
+        frame: of pandas, polars or pyarrow, or a table with names.
+        columns: to read, in this order; None for all.
         may_be_empty: whether a column may have no value at all.
 
     Raises:
@@ -62,15 +60,10 @@ def table_of(name: str, frame: Any, columns: Sequence[str] | None = None, *, may
             raise UserError(f"{name} has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
         labels, names = [labels[names.index(column)] for column in columns], tuple(columns)
     if isinstance(frame, Table):
-        return (
-            frame
-            if columns is None
-            else replace(
-                frame,
-                X=np.ascontiguousarray(frame.X[:, [names_of(frame).index(label) for label in names]]),
-                columns=names,
-            )
-        )
+        if columns is None:
+            return frame
+        places = [names_of(frame).index(label) for label in names]
+        return replace(frame, X=np.ascontiguousarray(frame.X[:, places]), columns=names)
     series = [_series(frame[label]) for label in labels]
     for label, column in zip(names, series, strict=True):
         if not may_be_empty and len(column) and column.null_count() == len(column):
@@ -89,11 +82,7 @@ def cells_of(frame: Any, name: str) -> tuple[list[Any], list[bool]]:
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> Any:
-    """Return columns of plain values as a data frame of pandas, else of polars or pyarrow, whichever is installed.
-
-    Raises:
-        UserError: none of them is.
-    """
+    """Return columns as a data frame of pandas, else of polars or pyarrow; UserError where none of them is installed."""
     for package in _FRAMES:
         if find_spec(package) is not None:
             import narwhals.stable.v2 as nw
@@ -118,8 +107,9 @@ def _numbers(name: str, label: str, series: Any) -> FloatArray:
     kind, native = series.dtype, str(getattr(series.to_native(), "dtype", ""))
     mixed = kind == nw.Object and all(isinstance(value, Real | Decimal) for value in series.drop_nulls())
     empty = series.null_count() == len(series)
-    if native.startswith("complex") or not (kind.is_numeric() or kind == nw.Boolean or mixed or empty):
-        kind_name = native if native.startswith("complex") else str(kind).lower()
+    is_complex = native.startswith("complex")
+    if is_complex or not (kind.is_numeric() or kind == nw.Boolean or mixed or empty):
+        kind_name = native if is_complex else str(kind).lower()
         raise UserError(
             f"{name}: expected numbers in column {label!r}, got {kind_name}; encode it as numbers, leave it out by "
             "naming the columns to use, or read the file by a schema (flareclust.read_table)"

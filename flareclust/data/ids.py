@@ -1,6 +1,7 @@
 """The ids of a site's rows: text that goes into the site's own labels file, and says which rows belong together; it does not leave."""
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
@@ -45,33 +46,23 @@ class Ids:
 
     def repeated(self) -> int:
         """Return how many rows have the id of an earlier row."""
-        hashes = np.fromiter(
-            (int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") for text in self),
-            np.uint64,
-            len(self),
-        )
-        return len(hashes) - len(np.unique(hashes))
+        hashes = (int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") for text in self)
+        return len(self) - len(np.unique(np.fromiter(hashes, np.uint64, len(self))))
 
     def first(self, most: int) -> BoolArray:
         """Return which rows (n,) are among the first `most` of their id."""
-        seen: dict[str, int] = {}
+        seen: Counter[str] = Counter()
         used = np.zeros(len(self), dtype=np.bool_)
         for row, text in enumerate(self):
-            seen[text] = seen.get(text, 0) + 1
+            seen[text] += 1
             used[row] = seen[text] <= most
         return used
 
 
 def as_texts(values: Array, place: str, first: int) -> list[str]:
-    """Return ids as text, without spaces around them.
+    """Return ids (n,), text or integers, as text without spaces around them; `first` is the number of the first row, from 1.
 
-    Args:
-        values: (n,) text or integers.
-        place: put in front of messages.
-        first: number of the first of these rows, from 1.
-
-    Raises:
-        UserError: they are something else, or one is missing; the text has no id and not the column's name.
+    UserError where they are something else, or one is missing; its text has no id and not the column's name.
     """
     kind = values.dtype.kind
     if kind == "f":

@@ -9,8 +9,6 @@ Sizes are checked in a file's header, before its pixels are decoded. Names of im
 """
 
 import os
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -22,7 +20,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.file_formats import Piece, Source, marked, no_id, real_path
+from flareclust.data.file_formats import DAMAGED, Piece, Source, marked, no_id, real_path
 from flareclust.data.memory import RowStore
 
 if TYPE_CHECKING:
@@ -43,23 +41,15 @@ _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N",
 #: From 16 bits to 8: 65535 becomes 255.
 _FROM_16_BITS = 257.0
 
-#: What decoders raise for files that are damaged, beside OSError.
-_DAMAGED = (
-    *(ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, SyntaxError),
-    *(struct.error, zlib.error),
-)
 
 #: Height, width and channels.
 Shape = tuple[int, int, int]
 
 
 def _image_names(folder: Path) -> list[str]:
-    """Return the relative paths of the images in a folder and its subfolders, with `/`, in the order of these paths.
+    """Return the relative paths of the images in a folder and its subfolders, with `/`, sorted; hidden ones are left out.
 
-    Hidden files and folders, and files with other endings, are left out.
-
-    Raises:
-        UserError: a folder cannot be listed, or is a link.
+    UserError where a folder cannot be listed, or is a link.
     """
     found = []
     for at, folders, files in os.walk(folder, onerror=_refuse_unreadable):
@@ -91,9 +81,9 @@ def first_shape(folder: Path) -> Shape:
         return source.shape
 
 
-def named(shape: Sequence[int]) -> str:
+def named(shape: Sequence[int], by: str = "x") -> str:
     """Return a shape as the parameter `image` has it: "48x64x3"."""
-    return "x".join(map(str, shape))
+    return by.join(map(str, shape))
 
 
 @contextmanager
@@ -101,8 +91,6 @@ def open_images(folder: Path, place: str, root: Path | None = None, id_name: str
     """Open a folder of images of one shape; the ids of its rows are their relative paths.
 
     Args:
-        folder: with the images, also in subfolders.
-        place: what messages call the folder.
         root: folder under which every image must lie once links are followed; None for anywhere.
         id_name: the name of a column with ids, which images do not have.
 
@@ -152,7 +140,9 @@ class _Images:
         """Open an image whose header states no more pixels than images have."""
         from PIL import Image
 
-        file = self._file(name)
+        file = real_path(self._folder / name, self.called(name), self._root, "put the image itself there")
+        if not file.is_file():
+            raise UserError(f"{self.called(name)} is no file, or its link leads nowhere")
         try:
             with Image.open(file, formats=_FORMATS) as image:
                 if image.width * image.height > _MOST_PIXELS:
@@ -164,7 +154,7 @@ class _Images:
             raise UserError(f"{self.called(name)} has more than {_MOST_PIXELS:,} pixels; make it smaller") from None
         except OSError as error:
             raise UserError(f"{self.called(name)} cannot be read: {error.strerror or 'the image is damaged'}") from None
-        except _DAMAGED:
+        except DAMAGED:
             raise UserError(f"{self.called(name)} cannot be read: the image is damaged") from None
 
     def pixels(self, name: str, shape: Shape, first: str) -> FloatArray:
@@ -172,18 +162,11 @@ class _Images:
         with self.opened(name) as image:
             if (own := _shape(image)) != shape:
                 raise UserError(
-                    f"{self.called(name)} has {_in_words(own)} where {self.called(first)} has {_in_words(shape)} (height x "
+                    f"{self.called(name)} has {named(own, ' x ')} where {self.called(first)} has {named(shape, ' x ')} (height x "
                     "width x channels): all images of a site must have one size, and be all grey or all in colour; "
                     "resize or convert them first"
                 )
             return _values(image).ravel()
-
-    def _file(self, name: str) -> Path:
-        """Return an image's own path, without links, which is what is then opened."""
-        file = real_path(self._folder / name, self.called(name), self._root, "put the image itself there")
-        if not file.is_file():
-            raise UserError(f"{self.called(name)} is no file, or its link leads nowhere")
-        return file
 
 
 def _is_image(name: str) -> bool:
@@ -193,10 +176,6 @@ def _is_image(name: str) -> bool:
 def _shape(image: "Image") -> Shape:
     """Return height, width and channels as the header states them."""
     return image.height, image.width, 1 if image.mode in _GREY else 3
-
-
-def _in_words(shape: Shape) -> str:
-    return " x ".join(map(str, shape))
 
 
 def _values(image: "Image") -> FloatArray:

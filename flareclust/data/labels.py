@@ -24,14 +24,9 @@ def write_labels(
     *,
     name: str = LABELS_FILE,
 ) -> Path:
-    """Write a site's labels (n,) to a file that only the site's account can read, complete or not at all; return it.
+    """Write a site's labels (n,), and the ids of its rows if any, to a file in its own folder, complete or not at all; return it.
 
-    Args:
-        folder: the site's own; made, for its account only, where it is missing.
-        labels: cluster of each row; read once, from the first to the last.
-        ids: of the rows, in the same order; None leaves that column out.
-        id_name: the heading of the ids, by default "id".
-        name: of the file.
+    Only the site's account can read both. Labels are read once, from the first to the last.
     """
     make_folder(folder)
     path = folder / name
@@ -54,8 +49,7 @@ def keep_labels(
 ) -> Path:
     """Write a job's labels where the site wants them: in the job's folder, or as `<job id>.csv` in one for all jobs.
 
-    Raises:
-        Refusal: the file cannot be written.
+    Refusal where the file cannot be written.
     """
     try:
         if folder is None:
@@ -70,7 +64,8 @@ def is_labels_file(path: Path) -> bool:
     if not path.exists():
         return True
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        return _is_heading(next(csv.reader(file), []))
+        cells = next(csv.reader(file), [])
+    return len(cells) in (2, 3) and (cells[0], cells[-1]) == _HEADER
 
 
 def read_labels(folder: Path, name: str = LABELS_FILE) -> IntArray:
@@ -79,10 +74,3 @@ def read_labels(folder: Path, name: str = LABELS_FILE) -> IntArray:
         lines = csv.reader(file)
         next(lines)
         return np.fromiter((int(line[-1]) for line in lines), np.int64)
-
-
-def _is_heading(cells: Iterable[str]) -> bool:
-    match list(cells):
-        case ["row", "label"] | ["row", _, "label"]:
-            return True
-    return False

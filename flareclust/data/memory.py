@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO
 
 import numpy as np
@@ -24,7 +23,7 @@ from flareclust.core.chunks import PIECE
 LIMIT = "FLARECLUST_MEMORY"
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
-_POWER = MappingProxyType({"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4})
+_POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def parse_size(text: str) -> int | None:
@@ -42,10 +41,7 @@ def machine_memory() -> int:
 def _run_limit() -> int:
     """Return the most bytes of rows that a run on this machine reads: `FLARECLUST_MEMORY`, or an eighth of the memory.
 
-    A run holds the rows several times: as they were read, by site, and as the sites use them.
-
-    Raises:
-        UserError: the variable holds no size.
+    A run holds the rows several times: as they were read, by site, and as the sites use them. UserError for no size.
     """
     if not (text := os.environ.get(LIMIT, "")):
         return machine_memory() // 8
@@ -82,15 +78,12 @@ class RowStore:
         bounded: whether rows that are more than a run reads are refused (`flareclust.data.memory`).
     """
 
-    #: The number of columns, None before the first rows.
-    d: int | None
-
     def __init__(self, memory: int | None = None, scratch: Path | None = None, *, bounded: bool = False) -> None:
         self._memory, self.scratch, self._bounded = memory, scratch, bounded
         self._parts: list[FloatArray] = []
         self._file: IO[bytes] | None = None
         self._bytes = 0
-        self.d = None
+        self.d: int | None = None  # columns, known from the first rows on
 
     @property
     def room(self) -> int | None:
@@ -114,11 +107,7 @@ class RowStore:
             check_fits(self._bytes + size, place)
 
     def add(self, rows: FloatArray) -> None:
-        """Add rows (c, d), C-contiguous.
-
-        Raises:
-            UserError: they do not fit in the scratch folder.
-        """
+        """Add rows (c, d), C-contiguous; UserError where they do not fit in the scratch folder."""
         self.d = rows.shape[1]
         self._bytes += rows.nbytes
         self._parts.append(rows)
@@ -161,11 +150,7 @@ class RowStore:
 
 @contextmanager
 def on_disk(data: Iterable[bytes], scratch: Path | None) -> Iterator[IO[bytes]]:
-    """Give a file without a name, in a folder as for `RowStore`, with this data; a map of it stays valid.
-
-    Raises:
-        UserError: it does not fit there.
-    """
+    """Give a file without a name, in a folder as for `RowStore`, with this data; UserError where it does not fit. A map of it stays valid."""
     with _scratch_errors():
         file = _nameless(scratch)
     try:

@@ -2,10 +2,8 @@
 
 import io
 import math
-import struct
 import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
-from flareclust.data.file_formats import REPEATS, FileFingerprint, Names, Piece, Selection, Source, listed, no_id
+from flareclust.data import file_formats as formats
 from flareclust.data.memory import RowStore, check_fits, on_disk
 
 _ZIP = b"PK"
@@ -31,18 +29,11 @@ _LONGEST_NAME = 1000
 _MOST_DEFLATED = 1040
 
 #: What NumPy and zipfile raise for bytes that are no such file.
-_DAMAGED = (
-    *(ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
-)
+_DAMAGED = (*formats.DAMAGED, zipfile.BadZipFile, tokenize.TokenError)
 
 
 def npz_arrays(file: Path, keys: Sequence[str]) -> dict[str, Array]:
-    """Return those arrays of an npz file that are named in `keys`; what is not there is left out.
-
-    Raises:
-        UserError: the file is no npz file, is damaged, holds objects, or arrays that are larger than a run reads.
-    """
+    """Return those of an npz file's arrays that are there; UserError where it is damaged or none, or they hold objects or do not fit."""
     place = str(file)
     with _numpy_errors(place), zipfile.ZipFile(file) as stored:
         found = set(stored.namelist())
@@ -66,7 +57,7 @@ def _numpy_errors(place: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_numpy(file: Path, place: str, selection: Selection) -> Iterator[Source]:
+def open_numpy(file: Path, place: str, selection: formats.Selection) -> Iterator[formats.Source]:
     """Open an npy or npz file; what is in it says which."""
     with file.open("rb") as stream:
         zipped = stream.read(2) == _ZIP
@@ -76,30 +67,28 @@ def open_numpy(file: Path, place: str, selection: Selection) -> Iterator[Source]
         return
     with _numpy_errors(place):
         if selection.id_name is not None:
-            raise no_id(place)
-        stamp = FileFingerprint.of(file)
+            raise formats.no_id(place)
+        stamp = formats.FileFingerprint.of(file)
         rows = _mapped(file)
         plain = rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned and rows.ndim == 2
 
-        def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
+        def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[formats.Piece]:
             del positions  # there are no names to choose by
             if rows.ndim != 2 or store.takes(len(rows), rows.shape[1], 1 if plain else 2):
-                yield Piece(np.load(file, allow_pickle=False))
+                yield formats.Piece(np.load(file, allow_pickle=False))
             else:
                 for part in pieces(len(rows), rows.shape[1], store.piece):
-                    yield Piece(np.array(rows[part], order="C"))
+                    yield formats.Piece(np.array(rows[part], order="C"))
 
         n, width = rows.shape if rows.ndim == 2 else (None, None)
-        yield Source(None, read, None, rows if plain else None, stamp if plain else None, n, width)
+        yield formats.Source(None, read, None, rows if plain else None, stamp if plain else None, n, width)
 
 
 def _mapped(file: Path) -> Array:
     """Return an npy file's array, mapped where that can be: not where it is empty."""
     with file.open("rb") as stream:
         shape, *_ = _header(stream, file.stat().st_size)
-    if 0 in shape:
-        return np.asarray(np.load(file, allow_pickle=False))
-    mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+    mapped: Array = np.load(file, mmap_mode=None if 0 in shape else "r", allow_pickle=False)
     return mapped
 
 
@@ -110,7 +99,8 @@ class _Member:
         self._stored, self._name = stored, f"{key}.npy"
         self._size = _size(stored.getinfo(self._name))
         with stored.open(self._name) as stream:
-            self.shape, self.fortran, self.dtype = _header(stream, self._size)
+            self.shape, fortran, self.dtype = _header(stream, self._size)
+        self.by_columns = fortran and len(self.shape) > 1
 
     def whole(self) -> Array:
         """Return all of it."""
@@ -120,22 +110,16 @@ class _Member:
     @property
     def plain(self) -> bool:
         """Return whether it is as rows are used: 64-bit floats, row after row."""
-        return self.dtype == np.float64 and not self._by_columns
-
-    @property
-    def _by_columns(self) -> bool:
-        return self.fortran and len(self.shape) > 1
+        return self.dtype == np.float64 and not self.by_columns
 
     def parts(self, step: int, scratch: Path | None = None) -> Iterator[Array]:
         """Give `step` entries of the first axis at a time; where columns lie together, by way of a file in `scratch`."""
-        if self._by_columns:  # a row lies all over the member, which can be read from its beginning to its end only
+        if self.by_columns:  # a row lies all over the member, which can be read from its beginning to its end only
             yield from self._parts_by_columns(step, scratch)
             return
-        row = int(np.prod(self.shape[1:], dtype=np.int64))
+        row = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
         counts = [min(step, self.shape[0] - start) for start in range(0, self.shape[0], step)]
-        for count, data in zip(
-            counts, self._bytes([count * row * self.dtype.itemsize for count in counts]), strict=True
-        ):
+        for count, data in zip(counts, self._bytes([count * row for count in counts]), strict=True):
             yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
     def _parts_by_columns(self, step: int, scratch: Path | None) -> Iterator[Array]:
@@ -169,8 +153,7 @@ def _size(member: zipfile.ZipInfo) -> int:
 def _header(stream: IO[bytes] | zipfile.ZipExtFile, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read an array's shape, whether its columns lie together, and its dtype, from a stream of so many bytes.
 
-    Raises:
-        ValueError: it holds objects, or claims to be larger than the stream, which nobody should make room for.
+    ValueError where it holds objects, or claims to be larger than the stream, which nobody should make room for.
     """
     start = stream.read(8)
     version = np.lib.format.read_magic(io.BytesIO(start))
@@ -185,21 +168,18 @@ def _header(stream: IO[bytes] | zipfile.ZipExtFile, size: int) -> tuple[tuple[in
     if dtype.hasobject:
         raise ValueError("objects")
     maximum = size - len(start) - len(field) - length
+    claimed = math.prod(shape) * dtype.itemsize
     # Where there is no entry, or none has a size, the shape alone can claim anything.
-    fits = (
-        math.prod(shape) * dtype.itemsize <= maximum
-        if math.prod(shape) and dtype.itemsize
-        else max(shape) <= _MOST_OF_NOTHING
-    )
+    fits = claimed <= maximum if claimed else max(shape) <= _MOST_OF_NOTHING
     if min(shape, default=0) < 0 or not fits:
         raise ValueError("shape")
     return shape, fortran, dtype
 
 
-def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Source:
+def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> formats.Source:
     keys = [name.removesuffix(".npy") for name in stored.namelist()]
     rows = _npz_rows(stored, keys, id_name, place)
-    names: Names | None = None
+    names: formats.Names | None = None
     if "columns" in keys:
         labels = _Member(stored, "columns")
         if len(rows.shape) != 2 or labels.dtype.kind != "U" or labels.shape != rows.shape[1:]:
@@ -213,11 +193,11 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
     ids, own = _ids_of(stored, keys, names, rows, id_name, place)
     others = None if names is None else [j for j in range(len(names)) if j != own]
 
-    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
+    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[formats.Piece]:
         taken = others if positions is None else [(others or [])[j] for j in positions]
         every = names is None or taken == list(range(len(names)))
         if len(rows.shape) != 2:  # of the right shape and without memory, for the checks to refuse
-            yield Piece(np.broadcast_to(np.zeros((), rows.dtype), rows.shape))
+            yield formats.Piece(np.broadcast_to(np.zeros((), rows.dtype), rows.shape))
             return
         n, d = rows.shape
         whole = n == 0 or store.takes(n, d, 1 if rows.plain and every else 2)
@@ -227,20 +207,20 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
             found = X[:, own] if own is not None else None
             if texts is not None:
                 found = ids.whole() if ids is not None and len(X) == n else next(texts)
-            yield Piece(X if every else X[:, taken], found)
+            yield formats.Piece(X if every else X[:, taken], found)
 
     n, width = rows.shape if len(rows.shape) == 2 else (None, None)
     chosen = None if names is None else tuple(names[j] for j in others or [])
-    return Source(chosen, read, n=n, width=width, repeats=_repeats(stored, keys, place))
+    return formats.Source(chosen, read, n=n, width=width, repeats=_repeats(stored, keys, place))
 
 
 def _repeats(stored: zipfile.ZipFile, keys: list[str], place: str) -> int:
     """Return what an npz file states about how often the same row may be there; 1 where it says nothing."""
-    if REPEATS not in keys:
+    if formats.REPEATS not in keys:
         return 1
-    stated = _Member(stored, REPEATS)
+    stated = _Member(stored, formats.REPEATS)
     if stated.shape != () or stated.dtype.kind != "i" or (repeats := int(stated.whole())) < 1:
-        raise UserError(f"{place}: `{REPEATS}` must be one integer, 1 or more")
+        raise UserError(f"{place}: `{formats.REPEATS}` must be one integer, 1 or more")
     return repeats
 
 
@@ -249,12 +229,19 @@ def _npz_rows(stored: zipfile.ZipFile, keys: list[str], id_name: str | None, pla
         return _Member(stored, "X")
     flat = [member for key in keys if key != id_name and len((member := _Member(stored, key)).shape) == 2]
     if len(flat) != 1:
-        raise UserError(f"{place}: expected an array `X` or exactly one 2-D array, got {listed(keys)}; name one `X`")
+        raise UserError(
+            f"{place}: expected an array `X` or exactly one 2-D array, got {formats.listed(keys)}; name one `X`"
+        )
     return flat[0]
 
 
 def _ids_of(
-    stored: zipfile.ZipFile, keys: list[str], names: Names | None, rows: _Member, id_name: str | None, place: str
+    stored: zipfile.ZipFile,
+    keys: list[str],
+    names: formats.Names | None,
+    rows: _Member,
+    id_name: str | None,
+    place: str,
 ) -> tuple[_Member | None, int | None]:
     """Return the array of the ids, or which column they are."""
     if id_name is None:
@@ -265,5 +252,5 @@ def _ids_of(
             raise UserError(f"{place}: the array of the ids must have one entry per row of X")
         return ids, None
     if names is None or id_name not in names:
-        raise no_id(place)
+        raise formats.no_id(place)
     return None, names.index(id_name)

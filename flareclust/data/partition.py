@@ -31,9 +31,7 @@ def partition(
 def rows_by_site(site: IntArray, m: int) -> tuple[IntArray, IntArray]:
     """Return the rows of m sites, one after the other, and where each site's begin and the last one's end (m + 1,).
 
-    Args:
-        site: of each row (n,), from 0 to m - 1, or -1 for none.
-        m: number of sites.
+    The site of each row (n,) is from 0 to m - 1, or -1 for none.
     """
     order = np.argsort(site, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(site + 1, minlength=m + 1))])
@@ -61,10 +59,10 @@ def site_of_rows(
     - `power:A`: rows at random, sizes proportional to i^-A but at least one row.
     - `beta:B`: each site has a location, uniform in the bounding box of X, and draws a row at Euclidean distance r with
       probability 1 - exp(-B / r) (Garst, Reinders 2024, arXiv 2310.01195, eq. 2); a row drawn by several sites goes to
-      one of them at random. The paper does not say where a row goes that nobody  Here it goes to the
+      one of them at random. The paper does not say where a row goes that nobody draws. Here it goes to the
       nearest location, as in the data sets that the authors published (docs/adr/0005-beta-partition.md); with
       `beta:B,redraw` it is drawn again until somebody does, computed without a loop
-      (`partition_draw_until_drawn`), which is far less local. B is a length in the unit of X: far below the
+      (`_draw_until_drawn`), which is far less local. B is a length in the unit of X: far below the
       distances, nearest splits by distance alone and redrawing by inverse distance, whatever B. Sites may come out
       empty.
     - `owners`: a site per owner, in the order of the owners' numbers, so that m is as many as there are and the
@@ -74,10 +72,10 @@ def site_of_rows(
     Args:
         spec: one of `SPECS`, or what `parse` returned.
         X: (n, d) rows.
-        y: (n,) class of each row, for the specifications that need it; else None.
+        y: (n,) class of each row, for the specifications that need it.
         m: number of sites, 1 to n.
-        rng: the generator that draws the split.
-        owners: (n,) whose each row is, for `owners`; else not looked at.
+        rng: draws the split.
+        owners: (n,) whose each row is, for `owners`.
 
     Returns:
         The site of each row (n,), from 0, or -1 for none; and the number of sites.
@@ -123,11 +121,7 @@ def site_of_rows(
 
 
 def check_sites(m: object, n: int) -> None:
-    """Refuse a number of sites that is not whole and between 1 and n, the number of rows.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Raise UserError for a number of sites that is not whole and between 1 and n, the number of rows."""
     if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
         raise UserError(f"the number of sites must be an integer of at least 1, got {m!r}")
     if m > n:
@@ -135,36 +129,29 @@ def check_sites(m: object, n: int) -> None:
 
 
 def check_labels(spec: Spec, y: ArrayLike | None, n: int) -> Array:
-    """Return the n rows' classes (n,) as they are.
-
-    Raises:
-        UserError: there are none, or not one per row.
-    """
-    if y is None:
-        raise UserError(
-            f"partition '{spec}' needs a class label for every row, and the data have none; {_undemanding()} work without"
-        )
-    labels = np.asarray(y)
-    if labels.shape != (n,):
-        raise UserError(f"expected one label per row, shape ({n},), got shape {labels.shape}")
-    return labels
+    """Return the n rows' classes (n,) as they are; UserError where there are none, or not one per row."""
+    need = "a class label for every row, and the data have none"
+    return _one_per_row(spec, y, n, "label", need)
 
 
 def check_owners(spec: Spec, owners: ArrayLike | None, n: int) -> Array:
-    """Return the n rows' owners (n,) as they are.
+    """Return the n rows' owners (n,) as they are; UserError where there are none, or not one per row."""
+    need = "to know whose each row is, which is known of the data sets garst_grid, femnist, qmnist and har only"
+    return _one_per_row(spec, owners, n, "owner", need)
 
-    Raises:
-        UserError: there are none, or not one per row.
-    """
-    if owners is None:
-        raise UserError(
-            f"partition '{spec}' needs to know whose each row is, which is known of the data sets garst_grid, femnist, "
-            f"qmnist and har only; {_undemanding()} work without"
+
+def _one_per_row(spec: Spec, values: ArrayLike | None, n: int, what: str, need: str) -> Array:
+    if values is None:
+        undemanding = usages(
+            name
+            for name, form in SPECS.items()
+            if not (form.needs_labels or form.needs_owners or form.splits_columns) and name != "none"
         )
-    owner = np.asarray(owners)
-    if owner.shape != (n,):
-        raise UserError(f"expected one owner per row, shape ({n},), got shape {owner.shape}")
-    return owner
+        raise UserError(f"partition '{spec}' needs {need}; {undemanding} work without")
+    found = np.asarray(values)
+    if found.shape != (n,):
+        raise UserError(f"expected one {what} per row, shape ({n},), got shape {found.shape}")
+    return found
 
 
 def _classes(spec: Spec, y: ArrayLike | None, n: int) -> IntArray:
@@ -181,18 +168,6 @@ def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> tuple[IntArray, i
     if m > len(numbers):
         raise UserError(f"partition '{spec}' asks for {m} owners, but there are only {len(numbers)}; write 'owners'")
     return np.where(site < m, site, -1), m
-
-
-def _undemanding() -> str:
-    """Return how to write the splits that need neither labels nor owners."""
-    return usages(
-        name
-        for name, form in SPECS.items()
-        if not (form.needs_labels or form.needs_owners or form.splits_columns) and name != "none"
-    )
-
-
-# Sizes
 
 
 def equal_sizes(n: int, m: int) -> IntArray:
@@ -221,24 +196,18 @@ def assigned(sizes: IntArray, rng: np.random.Generator) -> IntArray:
     return rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
 
 
-# Splits by class
-
-
 def _log_dirichlet(a: float, k: int, rng: np.random.Generator) -> FloatArray:
     """Return the logarithms of k proportions ~ Dir(a, ..., a), up to a constant.
 
-    Gamma(a) = Gamma(a + 1) U^(1/a): in logarithms no proportion underflows, so a mix can be renormalised over any
-    classes.
+    Gamma(a) = Gamma(a + 1) U^(1/a): in logarithms no proportion underflows, so a mix can be renormalised over any classes.
     """
     a = max(a, 1e-300)
-    log_gamma: FloatArray = np.log(rng.standard_gamma(a + 1, k)) - rng.standard_exponential(k) / a
-    return log_gamma
+    return np.asarray(np.log(rng.standard_gamma(a + 1, k)) - rng.standard_exponential(k) / a)
 
 
 def _shares(log_mix: FloatArray) -> FloatArray:
     weights = np.exp(log_mix - log_mix.max())
-    shares: FloatArray = weights / weights.sum()
-    return shares
+    return np.asarray(weights / weights.sum())
 
 
 def _pools(classes: IntArray, rng: np.random.Generator) -> list[IntArray]:
@@ -275,11 +244,7 @@ def _dirichlet_by_class(classes: IntArray, m: int, a: float, rng: np.random.Gene
 
 
 def _clusters(classes: IntArray, m: int, c: int, rng: np.random.Generator) -> IntArray:
-    """Give each site c classes and split each class evenly over its holders.
-
-    Raises:
-        UserError: there are fewer than c classes, or the m sites have no room for all of them.
-    """
+    """Give each site c classes and split each class evenly over its holders; UserError where the classes do not go into that."""
     pools = _pools(classes, rng)
     k = len(pools)
     if c > k:
@@ -305,9 +270,6 @@ def _clusters(classes: IntArray, m: int, c: int, rng: np.random.Generator) -> In
         for i, rows in zip(holders, np.array_split(pool, len(holders)), strict=True):
             owner[rows] = i
     return owner
-
-
-# Split by place
 
 
 def _beta(X: FloatArray, m: int, b: float, nearest: bool, rng: np.random.Generator) -> IntArray:
@@ -345,5 +307,4 @@ def _draw_until_drawn(rates: FloatArray, rng: np.random.Generator) -> BoolArray:
     first = np.minimum((cumulated <= first_at[:, None]).sum(axis=1), m - 1)[:, None]
     site = np.arange(m)
     after = rng.random((n, m)) < -np.expm1(-rates)
-    drawn: BoolArray = (site == first) | ((site > first) & after)
-    return drawn
+    return np.asarray((site == first) | ((site > first) & after))

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
+from flareclust.data.cells import is_number
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,8 @@ class Form:
         usage: how it is written.
         text: what it does.
         value: what follows the colon; a share lies between 0 and 1.
-        needs_labels: whether it needs the class of every row.
+        needs_labels, needs_owners: whether it needs the class of every row, and to know whose each row is.
         value_may_lack: whether it may be written without its value.
-        needs_owners: whether it needs to know whose each row is.
         fixes_sites: whether the number of sites follows from the data or the set-up, whatever is asked for.
         splits_columns: whether it assigns the columns, too.
     """
@@ -35,86 +34,74 @@ class Form:
     splits_columns: bool = False
 
 
-_VALUES: Mapping[str, str] = MappingProxyType(
-    {
-        "positive": "a positive number",
-        "whole": "an integer of at least 1",
-        "share": "a number between 0 and 1",
-    }
-)
-
+#: What must follow the colon, in words.
+_VALUES = {"positive": "a positive number", "whole": "an integer of at least 1", "share": "a number between 0 and 1"}
 
 #: What may be written after the value; the first is meant where nothing is.
-OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({"beta": ("nearest", "redraw")})
+OPTIONS: Mapping[str, tuple[str, ...]] = {"beta": ("nearest", "redraw")}
 
 #: The set-ups of a paper on sites with different columns.
-_BENCHMARKS: Mapping[str, str] = MappingProxyType(
-    {
-        "har-a1": "data set har: walking and sitting at 30 sites at random, 30 % of a site's columns at the next one, too",
-        "har-a2": "data set har: walking and sitting, a site per person, 10 % of the columns at every site",
-        "qmnist-a1": "data set qmnist: digits 0, 3, 7 at 10 sites at random, 30 % of a site's columns at the next one, too",
-        "qmnist-a2": "data set qmnist: digits 0, 3, 7 of ten writers, a site each, 10 % of the columns at every site",
-        "dim-a1": "a dim data set: 10 sites with 7 to 15 of the 16 clusters each, two for each of five sets of columns; "
-        "30 % of a set in the next one, too",
-        "dim-a2": "as dim-a1, but 10 % of the columns at every site, and each cluster cut along its first column",
-    }
-)
+_BENCHMARKS = {
+    "har-a1": "data set har: walking and sitting at 30 sites at random, 30 % of a site's columns at the next one, too",
+    "har-a2": "data set har: walking and sitting, a site per person, 10 % of the columns at every site",
+    "qmnist-a1": "data set qmnist: digits 0, 3, 7 at 10 sites at random, 30 % of a site's columns at the next one, too",
+    "qmnist-a2": "data set qmnist: digits 0, 3, 7 of ten writers, a site each, 10 % of the columns at every site",
+    "dim-a1": "a dim data set: 10 sites with 7 to 15 of the 16 clusters each, two for each of five sets of columns; "
+    "30 % of a set in the next one, too",
+    "dim-a2": "as dim-a1, but 10 % of the columns at every site, and each cluster cut along its first column",
+}
 
-SPECS: Mapping[str, Form] = MappingProxyType(
-    {
-        "iid": Form("iid", "rows at random, sites of equal size"),
-        "dirichlet": Form(
-            "dirichlet:A",
-            "sites of equal size, each with a class mix drawn from Dir(A); small A: few classes",
-            "positive",
-            True,
-        ),
-        "dirichlet-class": Form(
-            "dirichlet-class:A", "each class spread over the sites by shares drawn from Dir(A)", "positive", True
-        ),
-        "clusters": Form("clusters:C", "each site holds rows of C classes only", "whole", True),
-        "power": Form("power:A", "rows at random, site i has a size proportional to i^-A", "positive"),
-        "beta": Form(
-            "beta:B[,redraw]",
-            "sites have random locations and draw the rows near them; small B: more local",
-            "positive",
-        ),
-        "owners": Form(
-            "owners[:N]",
-            "a site per owner that the data name, such as a writer; with N, the first N owners and their rows only",
-            "whole",
-            value_may_lack=True,
-            needs_owners=True,
+SPECS: Mapping[str, Form] = {
+    "iid": Form("iid", "rows at random, sites of equal size"),
+    "dirichlet": Form(
+        "dirichlet:A",
+        "sites of equal size, each with a class mix drawn from Dir(A); small A: few classes",
+        "positive",
+        True,
+    ),
+    "dirichlet-class": Form(
+        "dirichlet-class:A", "each class spread over the sites by shares drawn from Dir(A)", "positive", True
+    ),
+    "clusters": Form("clusters:C", "each site holds rows of C classes only", "whole", True),
+    "power": Form("power:A", "rows at random, site i has a size proportional to i^-A", "positive"),
+    "beta": Form(
+        "beta:B[,redraw]", "sites have random locations and draw the rows near them; small B: more local", "positive"
+    ),
+    "owners": Form(
+        "owners[:N]",
+        "a site per owner that the data name, such as a writer; with N, the first N owners and their rows only",
+        "whole",
+        value_may_lack=True,
+        needs_owners=True,
+        fixes_sites=True,
+    ),
+    "none": Form("none", "no split: the sites own their files", fixes_sites=True),
+    "features-overlap": Form(
+        "features-overlap:S",
+        "rows at random, sites of equal size; every site has some columns only, a share S of them in common with the "
+        "next site: the columns that separate the classes best, where there are labels",
+        "share",
+        splits_columns=True,
+    ),
+    "features-shared": Form(
+        "features-shared:S",
+        "rows at random, sites of equal size; a share S of the columns at every site, those that separate the classes "
+        "best where there are labels, and each of the others at one site",
+        "share",
+        splits_columns=True,
+    ),
+    **{
+        name: Form(
+            name,
+            text,
+            needs_labels=True,
+            needs_owners=name in ("har-a2", "qmnist-a2"),
             fixes_sites=True,
-        ),
-        "none": Form("none", "no split: the sites own their files", fixes_sites=True),
-        "features-overlap": Form(
-            "features-overlap:S",
-            "rows at random, sites of equal size; every site has some columns only, a share S of them in common with the "
-            "next site: the columns that separate the classes best, where there are labels",
-            "share",
             splits_columns=True,
-        ),
-        "features-shared": Form(
-            "features-shared:S",
-            "rows at random, sites of equal size; a share S of the columns at every site, those that separate the classes "
-            "best where there are labels, and each of the others at one site",
-            "share",
-            splits_columns=True,
-        ),
-        **{
-            name: Form(
-                name,
-                text,
-                needs_labels=True,
-                needs_owners=name in ("har-a2", "qmnist-a2"),
-                fixes_sites=True,
-                splits_columns=True,
-            )
-            for name, text in _BENCHMARKS.items()
-        },
-    }
-)
+        )
+        for name, text in _BENCHMARKS.items()
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -136,11 +123,7 @@ class Spec:
 
 
 def parse(spec: str | Spec) -> Spec:
-    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,redraw".
-
-    Raises:
-        UserError: the name is unknown, or the value is missing, superfluous or out of range.
-    """
+    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,redraw"; UserError where name or value are none."""
     name, colon, rest = str(spec).strip().partition(":")
     if (form := SPECS.get(name)) is None:
         raise UserError(f"unknown partition {name!r}{did_you_mean(name, SPECS)}; choose one of {usages()}")
@@ -159,10 +142,7 @@ def parse(spec: str | Spec) -> Spec:
 
 
 def _value(name: str, form: Form, number: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
+    value = float(number) if is_number(number) else math.nan
     less_than = 1 if form.value == "share" else math.inf
     if not 0 < value < less_than or (form.value == "whole" and value != int(value)):
         raise UserError(f"partition {name!r} needs {_VALUES[form.value]}, got {number!r}; write {form.usage!r}")

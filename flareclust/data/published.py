@@ -7,12 +7,11 @@ import gzip
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -70,8 +69,7 @@ def _idx_array(packed: bytes) -> Array:
         raise ValueError("not an idx file of bytes or 32-bit integers")
     axes = data[3]
     shape = np.frombuffer(data, dtype=">u4", count=axes, offset=4).astype(np.int64)
-    array: Array = np.frombuffer(data, dtype=stored, offset=4 + 4 * axes).reshape(shape).astype(native)
-    return array
+    return np.asarray(np.frombuffer(data, dtype=stored, offset=4 + 4 * axes).reshape(shape).astype(native))
 
 
 def _s_set(name: str, files: _Files) -> _Arrays:
@@ -102,26 +100,15 @@ def _dim_set(name: str, files: _Files) -> _Arrays:
     return _labelled(X, y, np.array([X[y == c].mean(axis=0) for c in range(y.max() + 1)]))
 
 
-def _mnist(files: _Files) -> _Arrays:
-    """Convert the training images and labels of MNIST."""
-    images, labels = (files[f"train-{part}-ubyte.gz"] for part in ("images-idx3", "labels-idx1"))
-    return {"X_train": _idx_array(images.read_bytes()), "y_train": _idx_array(labels.read_bytes())}
-
-
-def _qmnist(files: _Files) -> _Arrays:
-    """Convert the extended labels of QMNIST's training digits, (60000, 8)."""
-    return {"train": _idx_array(files["qmnist-train-labels-idx2-int.gz"].read_bytes())}
+def _idx_set(keys: Sequence[str], files: _Files) -> _Arrays:
+    """Convert MNIST's images and labels, or QMNIST's extended labels (60000, 8): an array per file."""
+    return {key: _idx_array(file.read_bytes()) for key, file in zip(keys, files.values(), strict=True)}
 
 
 def _labelled(X: IntArray, y: IntArray, centroids: Array) -> _Arrays:
     if len(y) != len(X) or y.max() >= len(centroids):
         raise ValueError(f"{len(y)} labels up to {y.max() + 1} for {len(X)} rows and {len(centroids)} centroids")
     return {"X": X.astype(np.int32), "y": y.astype(np.uint8), "centroids": centroids}
-
-
-_SIPU = "http://cs.uef.fi/sipu/datasets/"
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-_QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
 
 
 @dataclass(frozen=True)
@@ -149,104 +136,99 @@ class _Official:
     sha256: str = ""
 
 
-def _sipu(name: str, text: str, content: str) -> _Official:
-    family = name.rstrip("0123456789")
-    convert = {"s": _s_set, "birch": _birch_set, "dim": _dim_set}[family]
-    truth = {"s": "s-originals.zip", "birch": f"b{name[-1]}-gt.txt", "dim": f"{name}.pa"}[family]
+#: What the data sets of these families are, how they are converted, and the second file that they come in.
+_S = "5000 rows, 2 columns, 15 Gaussian clusters, {} overlap (Fränti and Virmajoki 2006)", _s_set, "s-originals.zip"
+_BIRCH = "100000 rows, 2 columns, 100 clusters {} (Zhang and others 1997)", _birch_set, "b{}-gt.txt"
+_DIM = "1024 rows, {} columns, 16 well separated Gaussian clusters (Fränti and others 2006)", _dim_set, "{}.pa"
+
+
+def _sipu(
+    name: str, family: tuple[str, Callable[[str, _Files], _Arrays], str], kind: object, content: str
+) -> _Official:
+    text, convert, truth = family
+    truth = truth.format(name[-1] if family is _BIRCH else name)
     return _Official(
-        text=text,
+        text=text.format(kind),
         file=f"{name}/{name}.npz",
         keys=("X", "y", "centroids"),
-        address=_SIPU,
+        address="http://cs.uef.fi/sipu/datasets/",
         convert=partial(convert, name),
         downloads=((f"{name}.txt", None), (truth, None)),
         content=content,
     )
 
 
-_S = "5000 rows, 2 columns, 15 Gaussian clusters, {} overlap (Fränti and Virmajoki 2006)"
-_BIRCH = "100000 rows, 2 columns, 100 clusters {} (Zhang and others 1997)"
-_DIM = "1024 rows, {} columns, 16 well separated Gaussian clusters (Fränti and others 2006)"
-
-OFFICIAL: Mapping[str, _Official] = MappingProxyType(
-    {
-        "s1": _sipu("s1", _S.format("hardly any"), "76b25b4c285079d9333dbb278c496507b78df92df8d33e262e60829cf2529e11"),
-        "s2": _sipu("s2", _S.format("little"), "861c2ccd02774108529e688b5338a511c93c365184fd6260399212ab3569e1fe"),
-        "s3": _sipu("s3", _S.format("moderate"), "42ea1fc724ce03de1dcb347ec8ccd5ddfd9240c94da2bd07ca6f14e792e791e0"),
-        "s4": _sipu("s4", _S.format("strong"), "a29443b3fe49af4513c8fa36790ff3cd30c04f1b09b45b635a6074c67627bac1"),
-        "birch1": _sipu(
-            "birch1",
-            _BIRCH.format("on a regular grid"),
-            "4f65f470924a4506dbcb56c257c46ea5ac0459cffffd321b4c9025ea501a6886",
-        ),
-        "birch2": _sipu(
-            "birch2",
-            _BIRCH.format("along a sine curve"),
-            "a7a8bb72b9b9bf4276758125c662eb6bf8214dd45d8faf70ba1dd0d8c8bb4976",
-        ),
-        "dim032": _sipu("dim032", _DIM.format(32), "fb7cb087cc79d05f1a38718c94ef1e9423c6f0020885999cfc42619d00e7d829"),
-        "dim128": _sipu("dim128", _DIM.format(128), "45693f967c35fd550493b9584b6872cbd98ebc454338361269fe4e74d3b3c2ad"),
-        "dim512": _sipu("dim512", _DIM.format(512), "55def496d0e389324f4634069d45fe50decb92ea03be9932d8c5394ddbfa06d2"),
-        "dim1024": _sipu(
-            "dim1024", _DIM.format(1024), "b86f5c8b079a22c209ae75fa351c2e3aeede978fe68e90451c936a3ede911ad5"
-        ),
-        "mnist": _Official(
-            text="60000 training images of handwritten digits, 784 columns, 10 classes",
-            file="mnist/mnist.npz",
-            keys=("X_train", "y_train"),
-            address=_MNIST,
-            convert=_mnist,
-            downloads=(
-                (
-                    "train-images-idx3-ubyte.gz",
-                    "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                ),
-                (
-                    "train-labels-idx1-ubyte.gz",
-                    "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                ),
+OFFICIAL: Mapping[str, _Official] = {
+    "s1": _sipu("s1", _S, "hardly any", "76b25b4c285079d9333dbb278c496507b78df92df8d33e262e60829cf2529e11"),
+    "s2": _sipu("s2", _S, "little", "861c2ccd02774108529e688b5338a511c93c365184fd6260399212ab3569e1fe"),
+    "s3": _sipu("s3", _S, "moderate", "42ea1fc724ce03de1dcb347ec8ccd5ddfd9240c94da2bd07ca6f14e792e791e0"),
+    "s4": _sipu("s4", _S, "strong", "a29443b3fe49af4513c8fa36790ff3cd30c04f1b09b45b635a6074c67627bac1"),
+    "birch1": _sipu(
+        "birch1", _BIRCH, "on a regular grid", "4f65f470924a4506dbcb56c257c46ea5ac0459cffffd321b4c9025ea501a6886"
+    ),
+    "birch2": _sipu(
+        "birch2", _BIRCH, "along a sine curve", "a7a8bb72b9b9bf4276758125c662eb6bf8214dd45d8faf70ba1dd0d8c8bb4976"
+    ),
+    "dim032": _sipu("dim032", _DIM, 32, "fb7cb087cc79d05f1a38718c94ef1e9423c6f0020885999cfc42619d00e7d829"),
+    "dim128": _sipu("dim128", _DIM, 128, "45693f967c35fd550493b9584b6872cbd98ebc454338361269fe4e74d3b3c2ad"),
+    "dim512": _sipu("dim512", _DIM, 512, "55def496d0e389324f4634069d45fe50decb92ea03be9932d8c5394ddbfa06d2"),
+    "dim1024": _sipu("dim1024", _DIM, 1024, "b86f5c8b079a22c209ae75fa351c2e3aeede978fe68e90451c936a3ede911ad5"),
+    "mnist": _Official(
+        text="60000 training images of handwritten digits, 784 columns, 10 classes",
+        file="mnist/mnist.npz",
+        keys=("X_train", "y_train"),
+        address="https://ossci-datasets.s3.amazonaws.com/mnist/",
+        convert=partial(_idx_set, ("X_train", "y_train")),
+        downloads=(
+            (
+                "train-images-idx3-ubyte.gz",
+                "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
             ),
-            content="7a2ea3c22dbe8343b2b97f4f534b0fca77ac0c9aa48fc4f6ed1faefc819f1cd7",
+            (
+                "train-labels-idx1-ubyte.gz",
+                "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
         ),
-        "qmnist": _Official(
-            text="mnist with the writer of each digit from QMNIST as the row's owner, 539 writers",
-            file="qmnist/qmnist_labels.npz",
-            keys=("train",),
-            address=_QMNIST,
-            convert=_qmnist,
-            downloads=(("qmnist-train-labels-idx2-int.gz", "md5:0058f8dd561b90ffdd0f734c6a30e5e4"),),
-            content="417cd1f6e2143de81d319ba0d373457f4edc1b3cb9222e5795ad6b452680220f",
-        ),
-        "har": _Official(
-            text="10299 windows of smartphone sensors, 561 features (recomputed), 6 activities, 30 subjects as owners",
-            file="har/har561_rebuilt.npz",
-            keys=("X", "y", "subject", "feature_names"),
-            sha256="2dccadeca39fe26acd385b07f1286233b6587a291e51525bd894524336380481",
-            address="https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
-        ),
-        "femnist": _Official(
-            text="30653 digits of 250 writers as owners, 784 columns, no classes (Garst and Reinders 2024)",
-            file="femnist_garst/femnist_garst.npz",
-            keys=("X", "client"),
-            sha256="7a2d9dd2c2b61b714933da879686016bd60c9c289b039f5642b0e07881e5a2f2",
-            address="https://github.com/swiergarst/fedKMeans",
-        ),
-        "garst_grid": _Official(
-            text="grid16 as published with its 5 clients as owners; garst_grid:beta1_ppc200_noise1.3 picks a setting",
-            file="garst_grid/garst_grid.npz",
-            keys=(),
-            sha256="b73fa7fdf8659f18e82441d82f74004fc43060c964ffbdf8936996571485c054",
-            address="https://github.com/swiergarst/fedKMeans",
-        ),
-        "cifar10_subset": _Official(
-            text="5000 test images of CIFAR-10, 3072 columns, 10 classes",
-            file="cifar10_subset/cifar10_subset.npz",
-            keys=("X", "y"),
-            sha256="6e30e679cd972064999ea1b31400895b24595380b2f6680b5b79f67279ae9787",
-            address="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        ),
-    }
-)
+        content="7a2ea3c22dbe8343b2b97f4f534b0fca77ac0c9aa48fc4f6ed1faefc819f1cd7",
+    ),
+    "qmnist": _Official(
+        text="mnist with the writer of each digit from QMNIST as the row's owner, 539 writers",
+        file="qmnist/qmnist_labels.npz",
+        keys=("train",),
+        address="https://raw.githubusercontent.com/facebookresearch/qmnist/master/",
+        convert=partial(_idx_set, ("train",)),
+        downloads=(("qmnist-train-labels-idx2-int.gz", "md5:0058f8dd561b90ffdd0f734c6a30e5e4"),),
+        content="417cd1f6e2143de81d319ba0d373457f4edc1b3cb9222e5795ad6b452680220f",
+    ),
+    "har": _Official(
+        text="10299 windows of smartphone sensors, 561 features (recomputed), 6 activities, 30 subjects as owners",
+        file="har/har561_rebuilt.npz",
+        keys=("X", "y", "subject", "feature_names"),
+        sha256="2dccadeca39fe26acd385b07f1286233b6587a291e51525bd894524336380481",
+        address="https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
+    ),
+    "femnist": _Official(
+        text="30653 digits of 250 writers as owners, 784 columns, no classes (Garst and Reinders 2024)",
+        file="femnist_garst/femnist_garst.npz",
+        keys=("X", "client"),
+        sha256="7a2d9dd2c2b61b714933da879686016bd60c9c289b039f5642b0e07881e5a2f2",
+        address="https://github.com/swiergarst/fedKMeans",
+    ),
+    "garst_grid": _Official(
+        text="grid16 as published with its 5 clients as owners; garst_grid:beta1_ppc200_noise1.3 picks a setting",
+        file="garst_grid/garst_grid.npz",
+        keys=(),
+        sha256="b73fa7fdf8659f18e82441d82f74004fc43060c964ffbdf8936996571485c054",
+        address="https://github.com/swiergarst/fedKMeans",
+    ),
+    "cifar10_subset": _Official(
+        text="5000 test images of CIFAR-10, 3072 columns, 10 classes",
+        file="cifar10_subset/cifar10_subset.npz",
+        keys=("X", "y"),
+        sha256="6e30e679cd972064999ea1b31400895b24595380b2f6680b5b79f67279ae9787",
+        address="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    ),
+}
 
 
 def data_folder() -> Path:
@@ -259,11 +241,7 @@ def data_folder() -> Path:
 
 
 def read(name: str, folder: Path, keys: tuple[str, ...]) -> dict[str, Array]:
-    """Return the arrays `keys` of a data set, fetching it where it is not in the folder.
-
-    Raises:
-        UserError: it cannot be fetched, or the file lacks an array.
-    """
+    """Return the arrays `keys` of a data set, fetched where it is not in the folder; UserError where it cannot be, or lacks one."""
     path = folder / OFFICIAL[name].file
     if not path.is_file():
         fetch(name, folder)
@@ -274,12 +252,9 @@ def read(name: str, folder: Path, keys: tuple[str, ...]) -> dict[str, Array]:
 
 
 def fetch(name: str, folder: Path) -> Path:
-    """Download the official files into `folder`, prove them right, and write the npz file.
+    """Download those official files that are not in `folder`, prove all right, and write the npz file.
 
-    Official files that lie there already are used as they are.
-
-    Raises:
-        UserError: no network, no way to convert the files, or they are not the published ones.
+    UserError where there is no network or no way to convert the files, or they are not the published ones.
     """
     import pooch
 
@@ -330,11 +305,7 @@ def verify(name: str, path: Path) -> None:
 
 
 def write(target: Path, arrays: Mapping[str, Array]) -> Path:
-    """Write an npz file, in such a way that nobody ever sees half of it.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
+    """Write an npz file, in such a way that nobody ever sees half of it; UserError where the folder cannot be written."""
     part = target.with_name(f"{target.stem}.{os.getpid()}.part.npz")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,16 +31,14 @@ from flareclust.data.npy_files import open_numpy
 _Opener = Callable[[Path, str, Selection], AbstractContextManager[Source]]
 
 #: The formats that `read_table` knows.
-FORMATS = MappingProxyType[str, _Opener](
-    {
-        "npy": open_numpy,
-        "npz": open_numpy,
-        "csv": open_csv,
-        "parquet": open_parquet,
-        "arrow": open_arrow,
-        "feather": open_arrow,
-    }
-)
+FORMATS: Mapping[str, _Opener] = {
+    "npy": open_numpy,
+    "npz": open_numpy,
+    "csv": open_csv,
+    "parquet": open_parquet,
+    "arrow": open_arrow,
+    "feather": open_arrow,
+}
 
 #: The formats whose columns have names and any type, as tables with a schema need them.
 COLUMN_FORMATS = ("csv", "parquet", "arrow", "feather")
@@ -159,11 +156,7 @@ class Reader(ABC):
         """Return the table, None for one without rows; UserError where something was wrong."""
 
     def read(self, files: Sequence[File], store: RowStore | None = None) -> Table:
-        """Return the table in at least one file.
-
-        Args:
-            files: of the table.
-            store: takes the rows, and is closed then; None for one in memory without limit.
+        """Return the table in at least one file, by way of a store that is closed then; None for one in memory without limit.
 
         Raises:
             UserError: a file is not there, is damaged, is in no known format, or has other columns than the first one or other
@@ -267,10 +260,7 @@ class Numbers(Reader):
         self._may_lack, self._id_name, self.gaps = may_lack, id_name, gaps
 
     def columns_of(self, file: File) -> Names | None:
-        """Return the names of a file's columns without that of the ids, None where it has none; no rows are read.
-
-        Where columns are asked for, the first row of a csv file is its header, also where it consists of numbers.
-        """
+        """Return the names of a file's columns without that of the ids, None where it has none; no rows are read."""
         with self._opened(file) as source:
             return source.names
 
@@ -333,14 +323,9 @@ def read_table(
 
 
 def open_columns(file: File, encoding: str) -> AbstractContextManager[Source]:
-    """Open a table whose columns have names and any type.
+    """Open a table whose columns have names and any type: csv in this encoding, of texts only, parquet, arrow or feather.
 
-    Args:
-        file: csv, parquet, arrow or feather.
-        encoding: of a csv file, whose cells are all texts.
-
-    Raises:
-        UserError: it is of another format, is not there, is damaged, or is no text in this encoding; also from reading.
+    UserError, also from reading, where it is of another format, is not there, is damaged, or is no such text.
     """
     return _open(file, Selection(encoding=encoding))
 

@@ -11,17 +11,7 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
 from flareclust.data.cells import iso_date
-from flareclust.evaluation.units import (
-    ELSEWHERE,
-    FAR_CELLS,
-    ODDITIES,
-    Cells,
-    Odd,
-    Varying,
-    may_be_mixed,
-    oddity,
-    says_smaller,
-)
+from flareclust.evaluation import units
 
 #: So many columns are named in a sentence.
 _SHOWN = 8
@@ -55,16 +45,14 @@ def unit_warnings(
 
     Args:
         sites: their names (m,); with fewer than two there is nothing to compare.
-        cells: known cells of their columns (m, d).
-        means: of these (m, d).
-        deviations: of these (m, d).
+        cells, means, deviations: of their columns, of known cells, each (m, d).
         names: of the columns (d,).
         dates: the columns of days since 1970-01-01.
     """
     found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for j, name in enumerate(names):
         known = np.flatnonzero(~np.isnan(means[:, j]) & (deviations[:, j] > 0))  # equal cells say nothing of a unit
-        columns = [Cells(*(float(values[i, j]) for values in (cells, means, deviations))) for i in known]
+        columns = [units.Cells(*(float(values[i, j]) for values in (cells, means, deviations))) for i in known]
         for i, (odd, others) in _odd_sites(columns).items():
             said = f"column {name!r} {_with_numbers(odd, columns[i], others, date=name in dates)}"
             found.setdefault((int(known[i]), odd.code), []).append((name, said))
@@ -87,9 +75,9 @@ def unlike_columns(
         values = X[:, j][~np.isnan(X[:, j])]
         if not len(values) or not known[0][j]:
             continue
-        own = Cells(len(values), float(values.mean()), float(values.std()))
-        others = Cells(*(float(numbers[j]) for numbers in known))
-        odd = oddity(own, others)
+        own = units.Cells(len(values), float(values.mean()), float(values.std()))
+        others = units.Cells(*(float(numbers[j]) for numbers in known))
+        odd = units.oddity(own, others)
         if odd is not None:
             said = _with_numbers(odd, own, others, date=name in dates)
             for theirs, words in _OF_A_RUN:
@@ -98,35 +86,35 @@ def unlike_columns(
     return [said for odd_ones in found.values() for said in _together(odd_ones)]
 
 
-def _odd_sites(columns: Sequence[Cells]) -> dict[int, tuple[Odd, Cells]]:
+def _odd_sites(columns: Sequence[units.Cells]) -> dict[int, tuple[units.Odd, units.Cells]]:
     """Return what is odd about one column by the place of a site, and what it was compared with."""
     if len(columns) < 2:
         return {}
     if len(columns) == 2:  # nobody can say which of the two has another unit, but who has far cells
-        first, second = oddity(columns[0], columns[1]), oddity(columns[1], columns[0])
+        first, second = units.oddity(columns[0], columns[1]), units.oddity(columns[1], columns[0])
         if first is not None:
             return {0: (first, columns[1])}
-        return {1: (second, columns[0])} if second is not None and second.code == FAR_CELLS else {}
-    usual, varying = Cells(*np.median(columns, axis=0).tolist()), _varying(columns)
-    odd_ones = [(i, oddity(own, usual, varying)) for i, own in enumerate(columns)]
+        return {1: (second, columns[0])} if second is not None and second.code == units.FAR_CELLS else {}
+    usual, varying = units.Cells(*np.median(columns, axis=0).tolist()), _varying(columns)
+    odd_ones = [(i, units.oddity(own, usual, varying)) for i, own in enumerate(columns)]
     return {i: (odd, usual) for i, odd in odd_ones if odd is not None}
 
 
-def _varying(columns: Sequence[Cells]) -> Varying:
+def _varying(columns: Sequence[units.Cells]) -> units.Varying:
     """Return how much sites vary: median absolute deviations, so that those in another unit count little."""
     if len(columns) < _KNOWN_TO_VARY:
-        return Varying()
+        return units.Varying()
     table = np.array(columns)
     values = table[:, 1], np.log(table[:, 2])
-    return Varying(*(1.4826 * float(np.median(np.abs(x - np.median(x)))) for x in values))
+    return units.Varying(*(1.4826 * float(np.median(np.abs(x - np.median(x)))) for x in values))
 
 
-def _with_numbers(odd: Odd, own: Cells, others: Cells, *, date: bool) -> str:
+def _with_numbers(odd: units.Odd, own: units.Cells, others: units.Cells, *, date: bool) -> str:
     """Return what is said of an oddity, with the numbers that show it where a ratio does not."""
-    if odd.code == ELSEWHERE:
+    if odd.code == units.ELSEWHERE:
         mean, usual = (iso_date(x) if date else f"{x:.4g}" for x in (own.mean, others.mean))
         where = f"mean {mean}, elsewhere {usual}"
-    elif odd.code == FAR_CELLS:
+    elif odd.code == units.FAR_CELLS:
         where = f"standard deviation {own.deviation:.4g}, elsewhere {others.deviation:.4g}"
     else:
         return odd.said
@@ -146,20 +134,17 @@ def _together(said: Sequence[tuple[str, str]]) -> list[str]:
     ]
 
 
-def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> list[Odd | None]:
-    """Return what is odd about a site's columns beside those of the other sites together, d of them; None for nothing.
+def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> list[units.Odd | None]:
+    """Return what is odd about a site's columns (d,) beside those of the other sites together; None for nothing.
 
-    Args:
-        pooled: the columns over all sites.
-        own: those of the site, as they are part of that.
-        minimum: smallest number of cells, here and elsewhere, that are compared.
+    The site's own columns are part of those over all sites. Fewer cells than `minimum`, here or elsewhere, are not compared.
     """
     others = without(pooled, own)
-    found: list[Odd | None] = [None] * len(own.mean)
+    found: list[units.Odd | None] = [None] * len(own.mean)
     for j in np.flatnonzero(np.minimum(own.counts, others.counts) >= max(minimum, 1)):
-        here, there = (Cells(*(float(values[j]) for values in part)) for part in (own, others))
-        odd = oddity(here, there)
-        if odd is not None and not (says_smaller(odd) and may_be_mixed(here, there)):
+        here, there = (units.Cells(*(float(values[j]) for values in part)) for part in (own, others))
+        odd = units.oddity(here, there)
+        if odd is not None and not (units.says_smaller(odd) and units.may_be_mixed(here, there)):
             found[j] = odd
     return found
 
@@ -167,15 +152,13 @@ def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> list[Od
 def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
     """Return a sentence for each column and oddity, where it is known at how many sites it is and not at which.
 
-    Args:
-        numbers: of sites by column and oddity (d, u).
-        names: of the columns (d,).
+    `numbers` (d, u) are of sites by column and oddity.
     """
     found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for j, odd in zip(*np.nonzero(numbers), strict=True):
-        n, said = int(numbers[j, odd]), ODDITIES[odd]
+        n, said = int(numbers[j, odd]), units.ODDITIES[odd]
         who, whose = (
-            ("1 site has", "The log of that site names it") if n == 1 else (f"{n} sites have", "Their logs name them")
+            (f"{n} sites have", "Their logs name them") if n > 1 else ("1 site has", "The log of that site names it")
         )
         text = f"{who} a column {names[j]!r} that {said}{'' if said.endswith('?') else '.'} {whose}"
         found.setdefault((int(odd), n), []).append((names[j], text))
@@ -183,13 +166,9 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
 
 
 def missing_cells(names: Sequence[str], missing: IntArray, rows: IntArray, *, left_open: bool = False) -> str:
-    """Return a sentence with the number of missing cells of each column, the most first; empty where there are none.
+    """Return a sentence with the number of missing cells of each column (d,), the most first; empty where there are none.
 
-    Args:
-        names: of the columns (d,).
-        missing: their missing cells at all sites together (d,).
-        rows: of all sites (), or of those that have the column (d,).
-        left_open: whether they count nowhere; else they were filled.
+    The rows are those of all sites (), or of those that have the column (d,). Cells that are not left open were filled.
     """
     order = [j for j in np.argsort(-missing, kind="stable") if missing[j]]
     if not order:

@@ -33,12 +33,7 @@ _FACTORS = sorted({*UNITS, *(1 / factor for factor in UNITS)}, key=lambda factor
 def misfits(X: FloatArray, low: FloatArray, high: FloatArray, names: Sequence[str], what: str) -> list[str]:
     """Return a sentence for each column that piles up at its bounds, or fills a small part of them as one in another unit does.
 
-    Args:
-        X: the rows (n, d), NaN where a cell is missing.
-        low: of the columns (d,), NaN where nothing was agreed.
-        high: likewise.
-        names: of the columns (d,).
-        what: was agreed, such as "bounds".
+    Rows (n, d) have NaN where a cell is missing, low and high (d,) where nothing was agreed. `what` was agreed, such as "bounds".
     """
     rows = X[:: -(-len(X) // _LOOKED_AT) or 1]
     found = []
@@ -66,11 +61,8 @@ def _misfit(values: FloatArray, low: float, high: float) -> str | None:
     if beyond >= _BEYOND:
         shares = [_beyond(factor * values, low, high) for factor in _FACTORS]
         best = int(np.argmin(shares))
-        unit = (
-            f"; is it in another unit? {_FACTORS[best]:.4g} times its values would fit"
-            if shares[best] <= _FEWER * beyond
-            else ""
-        )
+        would_fit = f"; is it in another unit? {_FACTORS[best]:.4g} times its values would fit"
+        unit = would_fit if shares[best] <= _FEWER * beyond else ""
         return f"has {beyond:.0%} of its values beyond the {{what}}{unit}"
     first, last = np.quantile(values, _ENDS)
     filled = (last - first) / (high - low)

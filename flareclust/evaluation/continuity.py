@@ -15,13 +15,17 @@ split; a merge is the same with old and new exchanged.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from flareclust._foundation.display import all_of
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.evaluation.metrics._arrays import ratios
 from flareclust.evaluation.profile_words import percent
+
+#: The old cluster that each new one continues.
+_Pairs: TypeAlias = dict[int, int]
 
 #: Fields that are by number of a cluster.
 _BY_NUMBER = ("parts", "joined")
@@ -142,7 +146,7 @@ def compare(old: Clusters, new: Clusters) -> Continuity:
     Where there are fewer clusters than before, the numbers end earlier, and clusters with higher ones get free ones, too.
     """
     limits, distances = reach(old), _distances(new.centroids, old.centroids)
-    moved = _in_reaches(distances, limits)
+    moved = ratios(distances, limits)
     pairs = _pairs(moved)
     parts = _splits(old, new, pairs, limits)
     taken = {b for own in parts.values() for b in own}
@@ -170,25 +174,16 @@ def reach(old: Clusters) -> FloatArray:
     apart = _distances(old.centroids, old.centroids)
     np.fill_diagonal(apart, np.inf)
     half = apart.min(axis=1) / 2
-    found: FloatArray = half if old.spread is None else np.minimum(half, old.spread)
-    return found
+    return np.asarray(half if old.spread is None else np.minimum(half, old.spread))
 
 
 def _distances(A: FloatArray, B: FloatArray) -> FloatArray:
     from scipy.spatial.distance import cdist
 
-    found: FloatArray = cdist(A, B)
-    return found
+    return np.asarray(cdist(A, B))
 
 
-def _in_reaches(distances: FloatArray, limits: FloatArray) -> FloatArray:
-    """Return distances (k', k) as parts of the reaches (k,) of the old clusters."""
-    found = np.where(distances > 0, np.inf, 0.0)
-    np.divide(distances, limits, out=found, where=(limits > 0) & (distances > 0))
-    return found
-
-
-def _pairs(moved: FloatArray) -> dict[int, int]:
+def _pairs(moved: FloatArray) -> _Pairs:
     """Return the old cluster that each new one continues, by how far centroids moved (k', k)."""
     from scipy.optimize import linear_sum_assignment
 
@@ -198,7 +193,7 @@ def _pairs(moved: FloatArray) -> dict[int, int]:
     return {int(b): int(a) for b, a in zip(rows, columns, strict=True) if within[b, a]}
 
 
-def _splits(old: Clusters, new: Clusters, pairs: dict[int, int], limits: FloatArray) -> dict[int, list[int]]:
+def _splits(old: Clusters, new: Clusters, pairs: _Pairs, limits: FloatArray) -> dict[int, list[int]]:
     """Return the parts, as numbered before, of each old cluster that was split."""
     shares, before = new.shares, old.shares
     if shares is None or before is None:
@@ -212,9 +207,7 @@ def _splits(old: Clusters, new: Clusters, pairs: dict[int, int], limits: FloatAr
     return found
 
 
-def _merges(
-    old: Clusters, new: Clusters, pairs: dict[int, int], taken: set[int], split: set[int]
-) -> dict[int, list[int]]:
+def _merges(old: Clusters, new: Clusters, pairs: _Pairs, taken: set[int], split: set[int]) -> dict[int, list[int]]:
     """Return the old clusters that were merged into new ones, these as numbered before and none of those `taken`."""
     shares, before = new.shares, old.shares
     if shares is None or before is None:
@@ -259,7 +252,7 @@ def _reach_together(old: Clusters, own: Sequence[int], shares: FloatArray) -> fl
 
 
 def _wanted(
-    pairs: dict[int, int],
+    pairs: _Pairs,
     parts: dict[int, list[int]],
     joined: dict[int, list[int]],
     distances: FloatArray,
@@ -282,9 +275,7 @@ def _numbers(before: int, k: int, wanted: dict[int, int]) -> list[int]:
     return [kept[b] if b in kept else next(free) for b in range(k)]
 
 
-def _moved(
-    old: Clusters, new: Clusters, pairs: dict[int, int], moved: FloatArray, limits: FloatArray
-) -> dict[str, float]:
+def _moved(old: Clusters, new: Clusters, pairs: _Pairs, moved: FloatArray, limits: FloatArray) -> dict[str, float]:
     """Return how far the centroid moved that moved farthest, and how far that is by chance."""
     if not pairs:
         return {}
@@ -296,7 +287,7 @@ def _moved(
     return found
 
 
-def _shifted(old: Clusters, new: Clusters, pairs: dict[int, int]) -> dict[str, float]:
+def _shifted(old: Clusters, new: Clusters, pairs: _Pairs) -> dict[str, float]:
     """Return the total variation distance of the shares, and its mean for two samples of such sizes."""
     p, q = old.shares, new.shares
     if p is None or q is None or old.rows is None or new.rows is None:

@@ -17,7 +17,6 @@ above the sum of squares about the mean of the rows by n times the squared dista
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,15 +26,13 @@ from flareclust.evaluation.scores import scores, separation_ratios, unstack
 from flareclust.protocol.task import StepName
 
 #: The step in which the sites are asked for what a rule needs.
-STEP_OF: Mapping[str, str] = MappingProxyType(
-    {
-        "calinski-harabasz": StepName.SCORE_INERTIA,
-        "silhouette": StepName.SCORE_SILHOUETTE,
-        "davies-bouldin": StepName.SCORE,
-        "elbow": StepName.SCORE_INERTIA,
-        "separation": StepName.SCORE,
-    }
-)
+STEP_OF: Mapping[str, str] = {
+    "calinski-harabasz": StepName.SCORE_INERTIA,
+    "silhouette": StepName.SCORE_SILHOUETTE,
+    "davies-bouldin": StepName.SCORE,
+    "elbow": StepName.SCORE_INERTIA,
+    "separation": StepName.SCORE,
+}
 
 RULES = tuple(STEP_OF)
 
@@ -89,12 +86,9 @@ def scores_mean(rule: str) -> bool:
 
 
 def score_candidates(task: Message, total: Message, *, mean: bool = False) -> KSelection:
-    """Return the judgement of the solutions in `task` (see `scores.stack`) from the total of all sites' score sums.
+    """Return the judgement of the solutions in `task` (see `scores.stack`) from the total of all sites' score sums of one step.
 
-    Args:
-        task: what the sites were sent.
-        total: the sums of one of the steps.
-        mean: whether the first candidate is the overall mean, which is no solution.
+    With `mean` the first candidate is the overall mean, which is no solution.
     """
     metrics, solutions = scores(task, total)[mean:], unstack(task)[mean:]
     k = np.array([len(centroids) for centroids in solutions])
@@ -133,10 +127,15 @@ def goodness(selection: KSelection, rule: str) -> FloatArray:
     }[rule]
 
 
+def _preference(selection: KSelection, rule: str) -> FloatArray:
+    """Return `goodness` with the least value for what is not known."""
+    found = goodness(selection, rule)
+    return np.where(np.isnan(found), -np.inf, found)
+
+
 def choose(selection: KSelection, rule: str) -> int:
     """Return which solution a rule of `RULES` prefers."""
-    found = goodness(selection, rule)
-    return int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
+    return int(np.argmax(_preference(selection, rule)))
 
 
 def decides(selection: KSelection, rule: str) -> bool:
@@ -150,15 +149,13 @@ def decides(selection: KSelection, rule: str) -> bool:
 
 def tied(selection: KSelection, rule: str) -> list[int]:
     """Return the numbers of centroids of the solutions that a rule prefers to all others, several where it likes them equally."""
-    found = goodness(selection, rule)
-    known = np.where(np.isnan(found), -np.inf, found)
+    known = _preference(selection, rule)
     return [int(k) for k in selection.k[known == known.max()]]
 
 
 def nearly_tied(selection: KSelection, rule: str) -> list[int]:
     """Return the numbers of centroids of the other solutions whose value is within 1 % of the best, ties not counted."""
-    found = goodness(selection, rule)
-    known = np.where(np.isnan(found), -np.inf, found)
+    known = _preference(selection, rule)
     best = float(known.max())
     if not np.isfinite(best):
         return []
@@ -171,18 +168,10 @@ def measured(selection: KSelection) -> list[str]:
 
 
 def _variance_ratios(k: IntArray, inertia: FloatArray, around: float, n: float) -> FloatArray:
-    """Return the index of Caliński and Harabasz (c,) of solutions with k (c,) centroids.
+    """Return the index of Caliński and Harabasz (c,) of solutions with k (c,) centroids of n rows.
 
-    An inertia that is 0 to rounding counts as the least that is not, so that of perfect solutions the smallest is preferred.
-
-    Args:
-        k: number of centroids.
-        inertia: of each (c,).
-        around: sum of squares about the overall mean; NaN where it is not known.
-        n: number of rows.
-
-    Returns:
-        NaN for fewer than two clusters, as many as rows, or rows that do not differ.
+    An inertia (c,) that is 0 to rounding counts as the least that is not, so that of perfect solutions the smallest is preferred.
+    `around` is that about the overall mean. NaN where it is, for fewer than two clusters, as many as rows, or rows that do not differ.
     """
     within = np.maximum(inertia, np.finfo(np.float64).eps * around)
     defined = (k > 1) & (k < n) & (within > 0)
@@ -198,5 +187,4 @@ def _elbow_depths(k: IntArray, inertia: FloatArray) -> FloatArray:
         return np.zeros(len(k))
     x = (k - k[0]) / (k[-1] - k[0])
     y = (inertia - inertia[-1]) / (inertia[0] - inertia[-1])
-    depths: FloatArray = 1 - x - y
-    return depths
+    return np.asarray(1 - x - y)

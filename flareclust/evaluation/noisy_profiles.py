@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.display import all_of, some
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.protocol import cluster_arrays
+from flareclust.evaluation.profiles import categories_among
+from flareclust.protocol.cluster_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL, UNITS, unit_of
 
 #: What a reader of such profiles must know.
 FREE = (
@@ -50,19 +51,17 @@ class NoisyProfiles:
 
     columns: tuple[str, ...]
     mean: FloatArray
-    arrays: Mapping[str, Any]
+    arrays: Mapping[str, Array]
 
     @property
     def rows(self) -> IntArray:
         """Return the noisy numbers of rows (k,)."""
-        rows: IntArray = self.arrays[cluster_arrays.COUNTS][: len(self.mean)]
-        return rows
+        return self.arrays[COUNTS][: len(self.mean)]
 
     @property
     def signal(self) -> FloatArray:
         """Return the radius of each cluster over the distance by which noise moves its centroid (k,)."""
-        signal: FloatArray = self.arrays[cluster_arrays.SIGNAL][: len(self.mean)]
-        return signal
+        return self.arrays[SIGNAL][: len(self.mean)]
 
     @property
     def clear(self) -> BoolArray:
@@ -72,15 +71,13 @@ class NoisyProfiles:
     @property
     def center(self) -> FloatArray:
         """Return the mean of the centroids (d,), by their noisy numbers of rows; of all alike where these are 0."""
-        center: FloatArray = np.average(self.mean, axis=0, weights=self._weights)
-        return center
+        return np.asarray(np.average(self.mean, axis=0, weights=self._weights))
 
     @property
     def _weights(self) -> FloatArray:
         """Return what part of all rows each cluster has (k,)."""
         rows = np.asarray(self.rows if self.rows.any() else np.ones(len(self.mean)), dtype=np.float64)
-        weights: FloatArray = rows / rows.sum()
-        return weights
+        return np.asarray(rows / rows.sum())
 
     @property
     def noise(self) -> FloatArray:
@@ -90,9 +87,8 @@ class NoisyProfiles:
         What few rounds, or cells of a grid, get wrong is not in it, so it is no error of a mean.
         """
         radii, d = dp_steps.half_way(self.mean, Box.of(self.arrays)), self.mean.shape[1]
-        found = np.full(len(self.mean), np.inf)
-        np.divide(radii / np.sqrt(d), self.signal, out=found, where=self.signal > 0)
-        return found
+        unknown = np.full(len(self.mean), np.inf)
+        return np.asarray(np.divide(radii / np.sqrt(d), self.signal, out=unknown, where=self.signal > 0))
 
     @property
     def in_noise(self) -> BoolArray:
@@ -108,16 +104,12 @@ class NoisyProfiles:
     @property
     def _range(self) -> FloatArray:
         """Return the width of each column's declared range (d,)."""
-        width: FloatArray = self.arrays[cluster_arrays.HIGH] - self.arrays[cluster_arrays.LOW]
-        return width
+        return np.asarray(self.arrays[HIGH] - self.arrays[LOW])
 
     @property
     def of_range(self) -> FloatArray:
         """Return how far each mean is from that of all clusters, in parts of its column's declared range (k, d)."""
-        found: FloatArray = (self.mean - self.center) / self._range
-        return found
-
-    # ---- what `flareclust.evaluation.profile_words` reads ----
+        return np.asarray((self.mean - self.center) / self._range)
 
     @cached_property
     def apart(self) -> FloatArray:
@@ -135,20 +127,17 @@ class NoisyProfiles:
     @property
     def categories(self) -> dict[str, list[int]]:
         """Return the places of the columns that are the categories of one, such as `sex=f` and `sex=m`, by its name."""
-        found: dict[str, list[int]] = {}
-        for j in np.flatnonzero(self.shares):
-            found.setdefault(self.columns[j].split("=", 1)[0], []).append(int(j))
-        return found
+        return categories_among(self.columns, np.flatnonzero(self.shares).tolist())
 
     @property
     def shares(self) -> BoolArray:
         """Return which columns' means are shares of rows (d,): categories between 0 and 1."""
         named = np.array(["=" in name for name in self.columns])
-        return np.asarray(named & (self.arrays[cluster_arrays.LOW] == 0) & (self.arrays[cluster_arrays.HIGH] == 1))
+        return np.asarray(named & (self.arrays[LOW] == 0) & (self.arrays[HIGH] == 1))
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
-        return cluster_arrays.unit_of(self.arrays, j)
+        return unit_of(self.arrays, j)
 
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""
@@ -168,7 +157,7 @@ class NoisyProfiles:
             "share": np.repeat(self.rows / max(int(self.rows.sum()), 1), d).tolist(),
             "signal_to_noise": np.repeat(self.signal, d).tolist(),
             "column": list(self.columns) * k,
-            **({"unit": self.arrays[cluster_arrays.UNITS].tolist() * k} if cluster_arrays.UNITS in self.arrays else {}),
+            **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
             "mean": self.mean.ravel().tolist(),
             "of_range": self.of_range.ravel().tolist(),
         }
@@ -191,24 +180,12 @@ class NoisyProfiles:
 
 
 def noisy_profiles_of(
-    arrays: Mapping[str, Any], centroids: FloatArray, columns: Sequence[str] | None
+    arrays: Mapping[str, Array], centroids: FloatArray, columns: Sequence[str] | None
 ) -> NoisyProfiles | None:
     """Return the profiles of a result under differential privacy; None of another one, or of an older version.
 
-    Args:
-        arrays: of the result.
-        centroids: of the result (k, d).
-        columns: their names (d,); None for numbers.
+    Columns (d,) without names are called by their numbers.
     """
-    if (
-        not {
-            cluster_arrays.COUNTS,
-            cluster_arrays.SIGNAL,
-            cluster_arrays.REACH,
-            cluster_arrays.LOW,
-            cluster_arrays.HIGH,
-        }
-        <= arrays.keys()
-    ):
+    if not {COUNTS, SIGNAL, REACH, LOW, HIGH} <= arrays.keys():
         return None
     return NoisyProfiles(tuple(columns or (f"column {j + 1}" for j in range(centroids.shape[1]))), centroids, arrays)

@@ -58,9 +58,8 @@ class NullTest:
     @property
     def sentence(self) -> str:
         """Return the answer in words."""
-        tried = (
-            f"k={self.k_range[0]}" if self.k_range[0] == self.k_range[1] else f"k={self.k_range[0]}..{self.k_range[1]}"
-        )
+        first, last = self.k_range
+        tried = f"k={first}" if first == last else f"k={first}..{last}"
         answer = "evidence of clusters" if self.evidence else "no evidence of clusters"
         rows = "rows from a uniform box" if self.reference == "box" else "rows with permuted columns"
         as_good = int((self.null >= self.observed).sum())
@@ -68,15 +67,9 @@ class NullTest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values."""
-        return {
-            "criterion": self.criterion,
-            "reference": self.reference,
-            "k_range": list(self.k_range),
-            "observed": self.observed,
-            "null": [value if np.isfinite(value) else None for value in self.null.tolist()],
-            "p": self.p,
-            "evidence": self.evidence,
-        }
+        null = [value if np.isfinite(value) else None for value in self.null.tolist()]
+        own = {"criterion": self.criterion, "reference": self.reference, "k_range": list(self.k_range)}
+        return {**own, "observed": self.observed, "null": null, "p": self.p, "evidence": self.evidence}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "NullTest":
@@ -88,13 +81,9 @@ class NullTest:
 
 
 def reference_rows(sites: Mapping[str, FloatArray], kind: str, rng: np.random.Generator) -> dict[str, FloatArray]:
-    """Return rows (n_i, d) without clusters, as many as each site has.
+    """Return rows (n_i, d) without clusters, as many as each site has real ones, which have no missing cells.
 
-    Args:
-        sites: the real rows (n_i, d), without missing cells.
-        kind: "box", uniform over a box with the mean and the covariance of all sites' rows, or "permuted", each column of each
-            site in another order.
-        rng: of the draws.
+    A "box" is uniform with the mean and the covariance of all sites' rows; "permuted" has each site's columns in another order.
     """
     if kind == "permuted":
         return {site: rng.permuted(X, axis=0) for site, X in sites.items()}

@@ -1,8 +1,7 @@
 """Profiles in words: the columns that tell most about a cluster, and the branches of the tree."""
 
-from dataclasses import dataclass
 from math import floor, log10
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,8 +33,7 @@ _SHOWN = 0.1
 _Described: TypeAlias = Profiles | NoisyProfiles
 
 
-@dataclass(frozen=True)
-class _Telling:
+class _Telling(NamedTuple):
     """One column that tells about a cluster.
 
     Attributes:
@@ -47,8 +45,7 @@ class _Telling:
     z: float
 
 
-@dataclass(frozen=True)
-class _Branch:
+class _Branch(NamedTuple):
     """One leaf of the tree.
 
     Attributes:
@@ -158,23 +155,20 @@ def branches(profiles: Profiles) -> list[_Branch]:
 
 def rule_of(profiles: Profiles, cluster: int) -> _Branch | None:
     """Return the leaf that finds most of a cluster; None where none is mostly of it, or the tree has no split."""
-    own = [
-        one for one in branches(profiles) if one.cluster == cluster and one.purity >= _PURE and one.text != _ALL_ROWS
-    ]
-    return own[0] if own else None
+    own = (one for one in branches(profiles) if one.cluster == cluster and one.text != _ALL_ROWS)
+    return next((one for one in own if one.purity >= _PURE), None)
 
 
 def tree_table(profiles: Profiles) -> dict[str, list[Any]]:
     """Return a line per leaf of the tree."""
     leaves = branches(profiles)
-    names = {
-        "cluster": "cluster",
-        "conditions": "text",
-        "rows": "rows",
-        "purity": "purity",
-        "share_of_cluster": "found",
+    return {
+        "cluster": [one.cluster for one in leaves],
+        "conditions": [one.text for one in leaves],
+        "rows": [one.rows for one in leaves],
+        "purity": [one.purity for one in leaves],
+        "share_of_cluster": [one.found for one in leaves],
     }
-    return {name: [getattr(one, field) for one in leaves] for name, field in names.items()}
 
 
 def _conditions(profiles: Profiles, leaf: int) -> str:

@@ -1,22 +1,32 @@
 """What a result says about its clusters: tables of moments, quantiles and association, from the arrays of its profile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.profiles import are_shares, is_binary, quantiles
 from flareclust.core.shallow_tree import SPLITS, Tree
-from flareclust.protocol import cluster_arrays
+from flareclust.protocol import cluster_arrays as keys
 
 #: The quantiles that tables have.
 _QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
 #: So many deviations of a cluster around its mean are where the outer bins end, which are open.
 _ENDS = 2.0
+
+
+def categories_among(columns: Sequence[str], places: Iterable[int]) -> dict[str, list[int]]:
+    """Return which of these places of columns are the categories of one, such as `sex=f` and `sex=m`, by its name."""
+    found: dict[str, list[int]] = {}
+    for j in places:
+        name, equals, _ = columns[j].partition("=")
+        if equals:
+            found.setdefault(name, []).append(j)
+    return found
 
 
 @dataclass(frozen=True)
@@ -29,54 +39,47 @@ class Profiles:
     """
 
     columns: tuple[str, ...]
-    arrays: Mapping[str, Any]
+    arrays: Mapping[str, Array]
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
-        return cluster_arrays.unit_of(self.arrays, j)
+        return keys.unit_of(self.arrays, j)
 
     @property
     def rows(self) -> IntArray:
         """Return how many rows of each cluster are described (k,); 0 for clusters with too few."""
-        rows: IntArray = self.arrays[cluster_arrays.ROWS]
-        return rows
+        return self.arrays[keys.ROWS]
 
     @cached_property
     def cells(self) -> IntArray:
         """Return how many known cells of each cluster and column are described (k, d): of all rows, where no cell is missing."""
-        cells: IntArray = self.arrays.get(
-            cluster_arrays.CELLS, np.broadcast_to(self.rows[:, None], self.arrays[cluster_arrays.MEANS].shape)
-        )
-        return cells
+        return self.arrays.get(keys.CELLS, np.broadcast_to(self.rows[:, None], self.arrays[keys.MEANS].shape))
 
     @property
     def mean(self) -> FloatArray:
         """Return the means (k, d); NaN for clusters that are not described."""
-        return np.where(self.cells > 0, self.arrays[cluster_arrays.MEANS], np.nan)
+        return np.where(self.cells > 0, self.arrays[keys.MEANS], np.nan)
 
     @cached_property
     def sd(self) -> FloatArray:
         """Return the sample standard deviations (k, d)."""
-        found: FloatArray = np.sqrt(self.arrays[cluster_arrays.SQUARES] / np.maximum(self.cells - 1, 1))
+        found: FloatArray = np.sqrt(self.arrays[keys.SQUARES] / np.maximum(self.cells - 1, 1))
         return np.where(self.cells > 1, found, np.nan)
 
     @cached_property
     def overall(self) -> tuple[FloatArray, FloatArray]:
         """Return mean and sample standard deviation of each column over all described rows, each (d,); NaN where none knows it."""
         n, total = self.cells.astype(np.float64), self.cells.sum(axis=0)
-        center = np.where(total > 0, (n * self.arrays[cluster_arrays.MEANS]).sum(axis=0) / np.maximum(total, 1), np.nan)
-        squares = self.arrays[cluster_arrays.SQUARES].sum(axis=0) + (
-            n * (self.arrays[cluster_arrays.MEANS] - center) ** 2
-        ).sum(axis=0)
+        means = self.arrays[keys.MEANS]
+        center = np.where(total > 0, (n * means).sum(axis=0) / np.maximum(total, 1), np.nan)
+        squares = self.arrays[keys.SQUARES].sum(axis=0) + (n * (means - center) ** 2).sum(axis=0)
         return center, np.sqrt(squares / np.maximum(total - 1, 1))
 
     @cached_property
     def z(self) -> FloatArray:
         """Return how many standard deviations of all rows each cluster's mean is from that of all rows (k, d)."""
         center, deviation = self.overall
-        found = np.zeros(self.mean.shape)
-        np.divide(self.mean - center, deviation, out=found, where=deviation > 0)
-        return found
+        return np.divide(self.mean - center, deviation, out=np.zeros(self.mean.shape), where=deviation > 0)
 
     @property
     def apart(self) -> FloatArray:
@@ -85,11 +88,8 @@ class Profiles:
 
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""
-        return "" if self.rows[cluster] else f"too few rows {self._where} to be described"
-
-    @property
-    def _where(self) -> str:
-        return "at every site" if cluster_arrays.SITE_ROWS in self.arrays else "in all"
+        where = "at every site" if keys.SITE_ROWS in self.arrays else "in all"
+        return "" if self.rows[cluster] else f"too few rows {where} to be described"
 
     @property
     def alike(self) -> str:
@@ -99,27 +99,21 @@ class Profiles:
     @cached_property
     def eta_squared(self) -> FloatArray:
         """Return the share of each column's variation that is between the clusters (d,); NaN for constant columns."""
-        within = self.arrays[cluster_arrays.SQUARES].sum(axis=0)
-        between = (self.cells * (self.arrays[cluster_arrays.MEANS] - self.overall[0]) ** 2).sum(axis=0)
+        within = self.arrays[keys.SQUARES].sum(axis=0)
+        between = (self.cells * (self.arrays[keys.MEANS] - self.overall[0]) ** 2).sum(axis=0)
         total = within + between
-        found = np.full(len(total), np.nan)
-        np.divide(between, total, out=found, where=total > 0)
-        return found
+        return np.asarray(np.divide(between, total, out=np.full(len(total), np.nan), where=total > 0))
 
     @cached_property
     def categories(self) -> dict[str, list[int]]:
         """Return the places of the columns that are the categories of one, such as `sex=f` and `sex=m`, by its name."""
-        inside = are_shares(self.arrays[cluster_arrays.MEANS])
-        found: dict[str, list[int]] = {}
-        for j, name in enumerate(self.columns):
-            if "=" in name and inside[j]:
-                found.setdefault(name.split("=", 1)[0], []).append(j)
-        return found
+        inside = are_shares(self.arrays[keys.MEANS])
+        return categories_among(self.columns, (j for j in range(len(self.columns)) if inside[j]))
 
     @cached_property
     def shares(self) -> BoolArray:
         """Return which columns' means are shares of rows (d,): those of 0 and 1, and categories."""
-        found = is_binary(self.cells, self.arrays[cluster_arrays.MEANS], self.arrays[cluster_arrays.SQUARES])
+        found = is_binary(self.cells, self.arrays[keys.MEANS], self.arrays[keys.SQUARES])
         for places in self.categories.values():
             found[places] = True
         return found
@@ -132,18 +126,12 @@ class Profiles:
     @cached_property
     def quantiles(self) -> Mapping[str, FloatArray]:
         """Return the quantiles (k, d) by their names, read off counts in bins; NaN for shares, and without counts."""
-        if cluster_arrays.BIN_COUNTS not in self.arrays:
+        if keys.BIN_COUNTS not in self.arrays:
             return {name: np.full(self.mean.shape, np.nan) for name in _QUANTILES}
-        deviation = np.sqrt(self.arrays[cluster_arrays.SQUARES] / np.maximum(self.cells, 1))
-        ends = (
-            self.arrays[cluster_arrays.MEANS] - _ENDS * deviation,
-            self.arrays[cluster_arrays.MEANS] + _ENDS * deviation,
-        )
+        means, width = self.arrays[keys.MEANS], _ENDS * np.sqrt(self.arrays[keys.SQUARES] / np.maximum(self.cells, 1))
+        shares = np.array(list(_QUANTILES.values()))
         found = quantiles(
-            self.arrays[cluster_arrays.BIN_COUNTS],
-            self.arrays[cluster_arrays.BIN_EDGES],
-            ends,
-            np.array(list(_QUANTILES.values())),
+            self.arrays[keys.BIN_COUNTS], self.arrays[keys.BIN_EDGES], (means - width, means + width), shares
         )
         found[:, :, self.shares] = np.nan
         return dict(zip(_QUANTILES, found, strict=True))
@@ -151,26 +139,21 @@ class Profiles:
     @property
     def site_rows(self) -> dict[str, IntArray] | None:
         """Return the described rows of each site in the clusters (k,), by site; None with secure sums."""
-        if cluster_arrays.SITE_ROWS not in self.arrays:
+        if keys.SITE_ROWS not in self.arrays:
             return None
-        return dict(zip(self.arrays[cluster_arrays.SITES].tolist(), self.arrays[cluster_arrays.SITE_ROWS], strict=True))
+        return dict(zip(self.arrays[keys.SITES].tolist(), self.arrays[keys.SITE_ROWS], strict=True))
 
     @cached_property
     def tree(self) -> Tree | None:
         """Return the tree that tells the clusters apart; None where there is none. Its edges are values, in `edges`."""
-        if cluster_arrays.TREE_COLUMN not in self.arrays:
+        if keys.TREE_COLUMN not in self.arrays:
             return None
-        return Tree(
-            self.arrays[cluster_arrays.TREE_COLUMN],
-            np.zeros(SPLITS, dtype=np.int64),
-            self.arrays[cluster_arrays.TREE_ROWS],
-        )
+        return Tree(self.arrays[keys.TREE_COLUMN], np.zeros(SPLITS, dtype=np.int64), self.arrays[keys.TREE_ROWS])
 
     @property
     def edges(self) -> FloatArray:
         """Return the values at which the nodes of the tree are split (15,)."""
-        edges: FloatArray = self.arrays[cluster_arrays.TREE_EDGE]
-        return edges
+        return self.arrays[keys.TREE_EDGE]
 
     def table(self) -> dict[str, list[Any]]:
         """Return a line per cluster and column: size, moments, quantiles, and how far the clusters differ in the column."""
@@ -184,8 +167,8 @@ class Profiles:
             "rows": np.repeat(self.rows, d).tolist(),
             "share": np.repeat(share, d).tolist(),
             "column": list(self.columns) * k,
-            **({"cells": self.cells.ravel().tolist()} if cluster_arrays.CELLS in self.arrays else {}),
-            **({"unit": self.arrays[cluster_arrays.UNITS].tolist() * k} if cluster_arrays.UNITS in self.arrays else {}),
+            **({"cells": self.cells.ravel().tolist()} if keys.CELLS in self.arrays else {}),
+            **({"unit": self.arrays[keys.UNITS].tolist() * k} if keys.UNITS in self.arrays else {}),
             **{name: values.ravel().tolist() for name, values in (("mean", self.mean), ("sd", self.sd), ("z", self.z))},
             **{name: values.ravel().tolist() for name, values in self.quantiles.items()},
             "eta_squared": np.tile(self.eta_squared, k).tolist(),
@@ -209,7 +192,7 @@ class Profiles:
     def _cramers_v(self, places: Sequence[int]) -> float:
         known = self.cells[:, places].min(axis=1)
         used = known > 0
-        counts = known[used, None] * self.arrays[cluster_arrays.MEANS][used][:, places]
+        counts = known[used, None] * self.arrays[keys.MEANS][used][:, places]
         rest = np.maximum(known[used] - counts.sum(axis=1), 0)  # of a category without a column
         table = np.column_stack([counts, rest]) if (rest > 1e-6 * known[used]).any() else counts
         table = table[:, table.sum(axis=0) > 0]
@@ -220,14 +203,9 @@ class Profiles:
         return float(np.sqrt((((table - expected) ** 2) / expected).sum() / (table.sum() * least)))
 
 
-def profiles_of(arrays: Mapping[str, Any], columns: Sequence[str] | None) -> Profiles | None:
-    """Return the profiles of a result; None where it has none.
-
-    Args:
-        arrays: of the result.
-        columns: their names (d,); None for numbers.
-    """
-    if cluster_arrays.ROWS not in arrays:
+def profiles_of(arrays: Mapping[str, Array], columns: Sequence[str] | None) -> Profiles | None:
+    """Return the profiles of a result, None where it has none; columns (d,) without names are called by their numbers."""
+    if keys.ROWS not in arrays:
         return None
-    d = arrays[cluster_arrays.MEANS].shape[1]
+    d = arrays[keys.MEANS].shape[1]
     return Profiles(tuple(columns or (f"column {j + 1}" for j in range(d))), arrays)

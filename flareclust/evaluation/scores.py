@@ -105,7 +105,7 @@ def score_sums(
 
     Raises:
         BadMessage: the task is not what `stack` returns.
-        Aborted: when `aborted` says so; it is asked before each candidate.
+        Aborted: when `aborted` says so.
     """
     check_candidates(task)
     keys = list(names)
@@ -166,34 +166,29 @@ def scores(task: Message, total: Message) -> list[dict[str, float | None]]:
     metrics = []
     for c, centroids in enumerate(unstack(task)):
         found: dict[str, float | None] = {"inertia": float(total["sse"][c])}
-        silhouette = "silhouette" in total and len(centroids) > 1
-        found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"]) if silhouette else None
-        own = task["candidate"] == c
-        cells = "scatter" in total
-        found["davies_bouldin"] = (
-            assessment.cells_index(centroids, total["counts"][own], total["scatter"][own]) if cells else None
-        )
+        found |= {"simplified_silhouette": None, "davies_bouldin": None}
+        if "silhouette" in total and len(centroids) > 1:
+            found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"])
+        if "scatter" in total:
+            own = task["candidate"] == c
+            found["davies_bouldin"] = assessment.cells_index(centroids, total["counts"][own], total["scatter"][own])
         metrics.append(found)
     return metrics
 
 
 def separation_ratios(centroids: FloatArray, rows: IntArray, spread: float) -> FloatArray:
-    """Return c_rs for every pair of clusters r < s: how far apart they are against what k-FED's theorem asks for.
+    """Return c_rs for every pair of k >= 2 clusters r < s: how far apart they are against what k-FED's theorem asks for.
 
     c_rs = |mu_r - mu_s| / (sqrt(m0) (Delta_r + Delta_s)) with Delta_r = k' |A - C| / sqrt(n_r) (Dennis et al. 2021,
     equation 4 and Appendix B.2; the 2 of Definition 3.5 is not in it). Here k' = sqrt(k), as in Corollary 1.1, and m0 = 1.
 
-    Args:
-        centroids: (k, d), k >= 2.
-        rows: of each cluster (k,), positive.
-        spread: squared spectral norm of the residuals, or an upper bound of it such as the sum of all sites' own.
+    The spread is the squared spectral norm of the residuals, or an upper bound of it such as the sum of all sites' own.
     """
     k = len(centroids)
     delta = np.sqrt(k * spread / rows)
     r, s = np.triu_indices(k, 1)
     apart = np.sqrt(((centroids[r] - centroids[s]) ** 2).sum(axis=1))
-    ratios: FloatArray = apart / np.maximum(delta[r] + delta[s], 1e-150)  # finite for whatever a message may hold
-    return ratios
+    return np.asarray(apart / np.maximum(delta[r] + delta[s], 1e-150))  # finite for whatever a message may hold
 
 
 def _spread(residuals: FloatArray) -> float:

@@ -15,17 +15,7 @@ import numpy as np
 from flareclust._foundation.display import all_of
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
-from flareclust.evaluation.criteria import (
-    NEAR,
-    STEP_OF,
-    KSelection,
-    choose,
-    decides,
-    measured,
-    nearly_tied,
-    scores_mean,
-    tied,
-)
+from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import SCORES_OF, values_needed_for
 from flareclust.protocol.outcome import Outcome
 
@@ -33,12 +23,17 @@ CHOOSER = "pooled"
 
 _PREFIX = "choice_"
 
+#: Settings of an algorithm that the job that chooses has, too.
+_SHARED = (
+    *("min_count", "small_clusters", "local_kmeans", "scale", "metric", "missing"),
+    *("compare", "table_ranges", "categories"),
+)
+
 
 def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
     """Return (k, None) for a number, (None, (minimum, maximum)) for a range such as "5..25", (5, 25) or range(5, 26); None stays None.
 
-    Raises:
-        UserError: it is neither, or the range is reversed or starts below 2.
+    UserError where it is neither, or the range is reversed or starts below 2.
     """
     if k is None or (isinstance(k, int) and not isinstance(k, bool)):
         return k, None
@@ -65,21 +60,7 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
 
 def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the job that chooses, for an algorithm with these `params`."""
-    own = {
-        name: params[name]
-        for name in (
-            "min_count",
-            "small_clusters",
-            "local_kmeans",
-            "scale",
-            "metric",
-            "missing",
-            "compare",
-            "table_ranges",
-            "categories",
-        )
-        if name in params
-    }
+    own = {name: params[name] for name in _SHARED if name in params}
     return {**own, "k_min": k_range[0], "criterion": criterion}
 
 
@@ -87,11 +68,11 @@ def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple
     """Raise UserError where no site, (rows, columns) each and without a policy, has enough rows to score the solutions."""
     values, d = max(((n * d, d) for n, d in shapes), default=(0, 0))
     first, last = k_range
-    mean = int(scores_mean(criterion))
+    mean, asked = int(criteria.scores_mean(criterion)), SCORES_OF[criteria.STEP_OF[criterion]]
 
     def needed(maximum: int) -> int:
         c = maximum - first + 1
-        return values_needed_for(mean + c, mean + c * (first + maximum) // 2, maximum, SCORES_OF[STEP_OF[criterion]], d)
+        return values_needed_for(mean + c, mean + c * (first + maximum) // 2, maximum, asked, d)
 
     if values >= needed(last):
         return
@@ -125,12 +106,12 @@ def joined(choosing: Outcome, run: Outcome) -> Outcome:
     )
 
 
-def selection_of(arrays: Mapping[str, Array]) -> KSelection | None:
+def selection_of(arrays: Mapping[str, Array]) -> criteria.KSelection | None:
     """Return what is known of every k that was tried, from a result's arrays; None where there was no choice."""
     if f"{_PREFIX}k" not in arrays:
         return None
     unknown = np.full(len(arrays[f"{_PREFIX}k"]), np.nan)  # of criteria that came after the result
-    return KSelection(*(arrays.get(_PREFIX + name, unknown) for name in KSelection._fields))
+    return criteria.KSelection(*(arrays.get(_PREFIX + name, unknown) for name in criteria.KSelection._fields))
 
 
 def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
@@ -145,10 +126,11 @@ def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
         "separated": known.separated,
     }
     values = {name: [None if np.isnan(v) else float(v) for v in column] for name, column in scores.items()}
+    deciding = [rule for rule in criteria.measured(known) if criteria.decides(known, rule)]
     return {
         "k": known.k.tolist(),
         **values,
-        "rules": {rule: int(known.k[choose(known, rule)]) for rule in measured(known) if decides(known, rule)},
+        "rules": {rule: int(known.k[criteria.choose(known, rule)]) for rule in deciding},
     }
 
 
@@ -156,12 +138,12 @@ def tie(arrays: Mapping[str, Array], rule: str) -> str:
     """Return a sentence about numbers of clusters that a rule likes as much as the one it chose, or nearly; empty where there are none."""
     if (known := selection_of(arrays)) is None:
         return ""
-    same, near = tied(known, rule), nearly_tied(known, rule)
+    same, near = criteria.tied(known, rule), criteria.nearly_tied(known, rule)
     if len(same) > 1:
         return f"{rule} likes k={all_of(same)} equally, and the smallest was taken; look at the other rules"
     if near:
         return (
-            f"{rule} hardly prefers k={same[0]} to k={all_of(near)}, within {NEAR:.0%} of it: either may be right; look at the "
+            f"{rule} hardly prefers k={same[0]} to k={all_of(near)}, within {criteria.NEAR:.0%} of it: either may be right; look at the "
             "other rules, and compare the clusters of each"
         )
     return ""
@@ -171,7 +153,7 @@ def at_end(arrays: Mapping[str, Array], rule: str) -> str:
     """Return a sentence where the k that a rule chose is an end of the range, beyond which another may be better; else empty."""
     if (known := selection_of(arrays)) is None or len(known.k) < 2:
         return ""
-    k, first, last = int(known.k[choose(known, rule)]), int(known.k.min()), int(known.k.max())
+    k, first, last = int(known.k[criteria.choose(known, rule)]), int(known.k.min()), int(known.k.max())
     if k == last or (k == first and k > 2):
         end, other = ("largest", "larger") if k == last else ("smallest", "smaller")
         return f"k={k} is the {end} of the range {first}..{last}, and {rule} may prefer a {other} one; widen the range"

@@ -11,7 +11,6 @@ Readings and deviations:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray
 
 #: What is changed in a repeat, and what tables call it.
-KINDS: Mapping[str, str] = MappingProxyType(
-    {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
-)
+KINDS: Mapping[str, str] = {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
 
 #: Mean Jaccard indices from which a cluster is stable, and from which it is uncertain.
 STABLE, UNCERTAIN = 0.85, 0.6
@@ -68,15 +65,9 @@ def repeats_text(repeats: Mapping[str, int]) -> str:
 
 
 def jaccard(reference: IntArray, other: IntArray, k: int) -> FloatArray:
-    """Return for each cluster of a reference (k,) the largest Jaccard index with a cluster of another run.
+    """Return for each cluster of a reference (k,) the largest Jaccard index with a cluster of another run; NaN without rows.
 
-    Args:
-        reference: label of each row (n,); rows with -1 are in no cluster.
-        other: labels of the same rows (n,) in the other run; -1 as well.
-        k: number of clusters of the reference.
-
-    Returns:
-        NaN for a cluster without rows.
+    Both are labels of the same rows (n,), -1 for those in no cluster.
     """
     other_k = int(other.max(initial=0)) + 1
     table = np.zeros((k + 1, other_k + 1))  # the last row and column are of -1

@@ -107,14 +107,12 @@ def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
         return None
     apart = _apart(own, others)
     if apart or _beyond_chance(own, others, varying):
-        named = _known(own, others)
-        if named is not None:
+        if (named := _known(own, others)) is not None:
             return Odd(named, ODDITIES[named])
-        ratio = _same_ratio(own, others)
-        if ratio is not None:
-            larger = ratio > 1
-            shown, how = (f"about {_digits(max(ratio, 1 / ratio))}", "larger" if larger else "smaller")
-            return Odd(_SEVERAL + (not larger), _RATIO.format(shown, how))
+        if (ratio := _same_ratio(own, others)) is not None:
+            smaller = ratio <= 1
+            digits = float(f"{max(ratio, 1 / ratio):.2g}")
+            return Odd(_SEVERAL + smaller, _RATIO.format(f"about {digits:,.10g}", "smaller" if smaller else "larger"))
     if _has_far_cells(own, others) and _deviates(own, others, varying):
         return Odd(FAR_CELLS, ODDITIES[FAR_CELLS])
     return Odd(ELSEWHERE, ODDITIES[ELSEWHERE]) if apart else None
@@ -147,9 +145,8 @@ def _known(own: Cells, others: Cells) -> int | None:
     spread = _log(own.deviation, others.deviation)
     if _flat(own, others):  # one number is left, so it must be a large factor
         found = min(range(2 * len(UNITS)), key=lambda i: abs(spread - _factor(i)))
-        return (
-            found if abs(spread - _factor(found)) < _NEAR_DEVIATION and abs(_factor(found)) >= np.log(_LARGE) else None
-        )
+        factor = _factor(found)
+        return found if abs(spread - factor) < _NEAR_DEVIATION and abs(factor) >= np.log(_LARGE) else None
     center = _log(own.mean, others.mean)
     off = {i: max(abs(spread - _factor(i)), abs(center - _factor(i))) for i in range(_SEVERAL)}
     off[_FAHRENHEIT] = min(_from_fahrenheit(own, others), _from_fahrenheit(others, own))
@@ -197,7 +194,7 @@ def _beyond_chance(own: Cells, others: Cells, varying: Varying) -> bool:
         return False
     if _flat(own, others):
         return True
-    relative = max(_relative(own), _relative(others))
+    relative = max(cells.deviation / abs(cells.mean) if cells.mean else np.inf for cells in (own, others))
     parts = 1 / own.number + 1 / others.number
     of_mean = relative * (_ERRORS * np.sqrt(parts) + _ROUNDED * parts)
     different = abs(_log(own.mean, others.mean)) > of_mean
@@ -210,11 +207,6 @@ def _deviates(own: Cells, others: Cells, varying: Varying) -> bool:
     kurtosis = max(_KURTOSIS, _OF_RARE * _rarity(own, others) ** 2)
     error = np.hypot(np.sqrt((kurtosis - 1) / 4 * parts), varying.deviation)
     return bool(abs(_log(own.deviation, others.deviation)) > _ERRORS * error + _ROUNDED * parts)
-
-
-def _relative(cells: Cells) -> float:
-    """Return the deviation over the mean; infinite where that is 0."""
-    return cells.deviation / abs(cells.mean) if cells.mean else np.inf
 
 
 def _rarity(own: Cells, others: Cells) -> float:
@@ -251,8 +243,3 @@ def _flat(own: Cells, others: Cells) -> bool:
 def _log(value: float, expected: float) -> float:
     """Return the logarithm of a ratio; infinite where it is none of two numbers of one sign."""
     return float(np.log(value / expected)) if value * expected > 0 else np.inf
-
-
-def _digits(ratio: float) -> str:
-    """Return a ratio with two digits."""
-    return f"{float(f'{ratio:.2g}'):,.10g}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.plotting.style import INK, caption, headline, page
+from flareclust.plotting.style import INK, caption, headline, open_frame, page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,10 +49,7 @@ def contact_sheet(
         labels: site name -> (n_i,) cluster of each row; -1 for none.
         shape: height, width and channels.
         k: number of clusters; the first 60 are shown.
-        title: printed above, as it is (no mathematical notation).
-
-    Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
+        title: printed above.
     """
     chosen = _chosen(sites, labels, shape, min(k, CLUSTERS))
     canvas = _canvas(chosen, *_tile(shape))
@@ -63,13 +60,13 @@ def contact_sheet(
     axes.imshow(canvas, interpolation="nearest", gid="images")
     axes.set_xticks([])
     step = height / len(chosen)
-    axes.set_yticks([step * (row + 0.5) for row in range(len(chosen))])
-    axes.set_yticklabels([_words(number, cluster.size) for number, cluster in enumerate(chosen)], fontsize=8, color=INK)
+    words = [f"cluster {i}\n{one.size:,} image{'s' * (one.size != 1)}" for i, one in enumerate(chosen)]
+    axes.set_yticks([step * (row + 0.5) for row in range(len(chosen))], words, fontsize=8, color=INK)
     axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    open_frame(axes, axes.spines)
     headline(axes, title)
-    caption(figure, _caption(k, len(chosen)))
+    of_all = "" if len(chosen) == k else f"; the first {len(chosen)} of {k} clusters"
+    caption(figure, f"Up to {IMAGES} images of each cluster, drawn at random from all sites{of_all}")
     return figure
 
 
@@ -124,12 +121,3 @@ def _canvas(clusters: list[_Cluster], height: int, width: int) -> FloatArray:
             top, left = row * (height + gap) + gap // 2, column * (width + gap) + gap // 2
             sheet[top : top + height, left : left + width] = image.repeat(times, axis=0).repeat(times, axis=1)
     return sheet
-
-
-def _words(number: int, size: int) -> str:
-    return f"cluster {number}\n{size:,} image{'s' * (size != 1)}"
-
-
-def _caption(k: int, shown: int) -> str:
-    words = f"Up to {IMAGES} images of each cluster, drawn at random from all sites"
-    return words if shown == k else f"{words}; the first {shown} of {k} clusters"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.plotting.style import INK, PALETTE, SOFT, caption, headline, page, shortened
+from flareclust.plotting.style import INK, PALETTE, SOFT, caption, headline, open_frame, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,19 +48,18 @@ def coverage_picture(
         sites: names of the m sites.
         masks: (m, D), true where the site has the column.
         centroids: (k, D), NaN where unknown.
-        title: printed above, as it is (no mathematical notation).
-
-    Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
+        title: printed above.
     """
+    from matplotlib.colors import ListedColormap
+
     table = _table(names, sites, masks, centroids)
-    m, k, D = len(table.sites), len(table.centroids), len(table.names)
-    heights = [_height(m), _height(k)]
+    D, heights = len(table.names), [_height(len(table.sites)), _height(len(table.centroids))]
     width = float(np.clip(3.6 + (1.0 if D <= _PRINTED else 0.24) * D, 7.0, 12.0))
     less_than = 0.075 * max(map(len, table.names)) if D <= NAMED else 0.3
     figure = page(width, sum(heights) + less_than + 1.5)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
-    _draw_masks(upper, table)
+    _draw_cells(upper, table.masks.astype(np.float64), ListedColormap([_LACKED, _HELD]), "masks")
+    _name_lines(upper, table.sites, "sites")
     _draw_centroids(lower, table)
     _name_columns(lower, table)
     headline(upper, title)
@@ -71,13 +70,6 @@ def coverage_picture(
 def _height(lines: int) -> float:
     """Return the inches that so many lines of a table take."""
     return float(np.clip(0.24 * lines, 0.5, max(4.5, 0.11 * min(lines, NAMED))))
-
-
-def _draw_masks(axes: "Axes", table: _Table) -> None:
-    from matplotlib.colors import ListedColormap
-
-    _draw_cells(axes, table.masks.astype(np.float64), ListedColormap([_LACKED, _HELD]), "masks")
-    _name_lines(axes, table.sites, "sites")
 
 
 def _draw_centroids(axes: "Axes", table: _Table) -> None:
@@ -110,16 +102,15 @@ def _draw_cells(axes: "Axes", values: FloatArray, colours: Any, gid: str) -> Any
     cells = axes.pcolormesh(values, cmap=colours, vmin=0, vmax=1, gid=gid, **edges)
     axes.set_ylim(lines, 0)
     axes.set_xlim(0, columns)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    open_frame(axes, axes.spines)
     axes.tick_params(length=0, labelsize=8, colors=INK, labelbottom=False)
     return cells
 
 
 def _name_lines(axes: "Axes", labels: list[str], what: str) -> None:
     if len(labels) <= NAMED:
-        axes.set_yticks(np.arange(len(labels)) + 0.5)
-        axes.set_yticklabels(labels, parse_math=False, fontsize=8 if len(labels) <= 20 else 6.5)
+        size = 8 if len(labels) <= 20 else 6.5
+        axes.set_yticks(np.arange(len(labels)) + 0.5, labels, parse_math=False, fontsize=size)
     else:
         axes.set_yticks([])
         axes.set_ylabel(f"{len(labels)} {what}", fontsize=9, color=INK)
@@ -132,9 +123,9 @@ def _name_columns(axes: "Axes", table: _Table) -> None:
         axes.set_xticks([])
         axes.set_xlabel(f"{D:,} columns, sorted by who has them", fontsize=9, color=INK)
         return
-    axes.set_xticks(np.arange(D) + 0.5)
-    flat = D <= _PRINTED and max(map(len, table.names)) <= 12
-    axes.set_xticklabels(table.names, parse_math=False, rotation=0 if flat else 90, fontsize=8 if D <= 40 else 7)
+    rotation = 0 if D <= _PRINTED and max(map(len, table.names)) <= 12 else 90
+    size = 8 if D <= 40 else 7
+    axes.set_xticks(np.arange(D) + 0.5, table.names, parse_math=False, rotation=rotation, fontsize=size)
 
 
 def _caption(table: _Table) -> str:

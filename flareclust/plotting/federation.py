@@ -13,17 +13,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import assign
-from flareclust.plotting.style import (
-    INK,
-    SOFT,
-    caption,
-    cluster_colour,
-    headline,
-    ink_on,
-    open_frame,
-    page,
-    shortened,
-)
+from flareclust.plotting.style import INK, SOFT, caption, cluster_colour, headline, ink_on, open_frame, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -85,10 +75,7 @@ def federation_picture(
         true_centroids: (k*, d) true centroids, if known.
         radii: (k,) radii around the recovered centroids, >= 0.
         columns: names of the features (d,); None for "feature 1", ...
-        title: printed above, as it is (no mathematical notation).
-
-    Returns:
-        A figure of 6 inches width at 150 dots per inch, for `flareclust.plotting.style.save`.
+        title: printed above.
     """
     d = centroids.shape[1]
     rows, owner, cluster = _sample(list(sites.values()), [labels.get(name) for name in sites])
@@ -105,9 +92,9 @@ def federation_picture(
         [len(X) for X in sites.values()],
         tuple(columns) if columns is not None and len(columns) == d else (),
     )
-    draw = _strips if d == 1 else _maps
-    figure, handles = draw(scene)
-    _draw_legend(figure, handles)
+    figure, marks = _strips(scene) if d == 1 else _maps(scene)
+    how: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "ncols": 3, "columnspacing": 1.0}
+    figure.legend(list(marks.values()), list(marks), markerscale=0.75, fontsize=_SMALL, **how)
     headline(figure.axes[0], "\n".join(wrap(title, 52)))
     caption(figure, _words_below(scene), 9.5)
     return figure
@@ -236,7 +223,6 @@ def _draw_circles(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
 def _strips(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     """Draw one feature: a strip of rows per site, and the centroids in a strip of their own above them."""
     m = len(scene.names)
-    named = m <= MOST_PANELS
     figure = page(_WIDTH, max(_MAP, 2.0 + _STRIP * min(m, MOST_PANELS)))
     axes = figure.add_subplot(facecolor="white")
     height = m - 1 - scene.owner + np.random.default_rng(0).uniform(-0.32, 0.32, len(scene.owner))
@@ -248,21 +234,14 @@ def _strips(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     handles = _draw_markers(axes, *on_lane)
     for x, radius in zip(scene.centroids[:, 0], scene.radii, strict=False):
         handles["radius"] = axes.plot([x - radius, x + radius], [lane, lane], "--", color=INK, gid="radius")[0]
-    axes.set_yticks([lane, *(range(m - 1, -1, -1) if named else [])])
-    axes.set_yticklabels(["centroids", *(_site_labels(scene) if named else [])], parse_math=False)
+    sites = dict(zip(range(m - 1, -1, -1), _site_labels(scene), strict=True)) if m <= MOST_PANELS else {}
+    axes.set_yticks([lane, *sites], ["centroids", *sites.values()], parse_math=False)
     axes.set_ylim(-0.6, lane + 0.6)
     axes.tick_params(labelsize=_SMALL, colors=SOFT)
-    axes.set_xlabel(
-        shortened(scene.axes[0]) if scene.axes else "feature 1", color=INK, fontsize=_TYPE, parse_math=False
-    )
+    title = shortened(scene.axes[0]) if scene.axes else "feature 1"
+    axes.set_xlabel(title, color=INK, fontsize=_TYPE, parse_math=False)
     open_frame(axes)
     return figure, handles
-
-
-def _draw_legend(figure: "Figure", markers: Mapping[str, "Artist"]) -> None:
-    """Print what the marks are, above the map."""
-    how: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "ncols": 3, "columnspacing": 1.0}
-    figure.legend(list(markers.values()), list(markers), markerscale=0.75, fontsize=_SMALL, **how)
 
 
 def _words_below(scene: _Scene) -> str:
@@ -281,10 +260,9 @@ def _words_below(scene: _Scene) -> str:
 
 
 def _principal_plane(rows: FloatArray, d: int) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """Find the plane of largest variance.
+    """Find the plane of largest variance: mean (d,), directions (2, d) whose largest entry is positive, and shares of the variance (2,).
 
-    Returns:
-        mean (d,), directions (2, d) whose largest entry is positive, and their shares (2,) of the variance (None where there is no variance).
+    Where there is no variance, there are no shares.
     """
     # A random part is enough for a picture, and the decomposition costs n d^2: 2,000 x 3,072 takes about two seconds.
     part = rows[: max(2_000, 4_000_000 // d)]

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 def curve(accuracy: FloatArray, method: str) -> "Figure":
     """Draw the mean accuracy over the devices, and the band in which the middle half of the devices lies.
 
-    Args:
-        accuracy: (rounds, m), from 0 to 1; NaN where a device was not tested.
-        method: printed above.
-
-    Returns:
-        A figure of 7 x 4 inches at 150 dots per inch, for `flareclust.plotting.style.save`.
+    Accuracies (rounds, m) are from 0 to 1; NaN where a device was not tested.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 

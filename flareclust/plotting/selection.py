@@ -28,8 +28,6 @@ def choice_picture(selection: criteria.KSelection) -> "Figure":
     Without c_rs the measures take the whole width. The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
     the lower to the upper quartile, with whiskers from the 5th to the 95th percentile, and a line at c0.
 
-    Returns:
-        A figure of 10 x 6 inches at 150 dots per inch, for `flareclust.plotting.style.save`.
     """
     from matplotlib.ticker import MaxNLocator
 

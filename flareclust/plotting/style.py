@@ -5,7 +5,7 @@ Figures are made without pyplot, so nothing global is touched and threads may dr
 
 import colorsys
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Ten colours that stay apart under the common colour-vision deficiencies (M. Petroff, arXiv:2107.02270).
-PALETTE = (
-    "#3f90da",
-    "#ffa90e",
-    "#bd1f01",
-    "#94a4a2",
-    "#832db6",
-    "#a96b59",
-    "#e76300",
-    "#b9ac70",
-    "#717581",
-    "#92dadd",
-)
+PALETTE = ("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd")
 #: Of words and lines, and of those that matter less.
 INK, SOFT = "#1a1a1a", "#555555"
 
@@ -60,10 +49,9 @@ def png(figure: "Figure", dpi: int = 80) -> bytes:
     return file.getvalue()
 
 
-def open_frame(axes: "Axes", sides: Sequence[str] = ("top", "right")) -> None:
+def open_frame(axes: "Axes", sides: Iterable[str] = ("top", "right")) -> None:
     """Leave out these sides of the frame."""
-    for side in sides:
-        axes.spines[side].set_visible(False)
+    axes.spines[list(sides)].set_visible(False)
 
 
 def headline(axes: "Axes", title: str, **how: Any) -> None:
@@ -108,11 +96,7 @@ def shortened(name: str, width: int = 24) -> str:
 
 
 def save(figure: "Figure", path: str | Path) -> Path:
-    """Write a PNG without time stamp or program version: the same figure gives the same bytes.
-
-    Raises:
-        UserError: the path does not end in .png.
-    """
+    """Write a PNG without time stamp or program version: the same figure gives the same bytes; UserError for another suffix."""
     target = Path(path)
     if target.suffix.lower() != ".png":
         raise UserError(f"path: expected a file name that ends in .png; got {target.name!r}.")

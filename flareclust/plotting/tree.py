@@ -53,11 +53,8 @@ def tree_picture(
         group: (c,) the final cluster of each local cluster, -1 for none.
         sites: (c,) the site of each local cluster.
         k: number of final clusters.
-        title: printed above, as it is (no mathematical notation).
+        title: printed above.
         w: exponent of the force.
-
-    Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
     """
     tree = _tree(left, right, force, group, sites, w)
     c = len(tree.labels)
@@ -102,15 +99,14 @@ def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, of_groups: list[s
     c = len(tree.labels)
     shade = np.asarray(of_groups)[tree.group[:c]]
     area = 26.0 if c <= NAMED else 5.0
-    axes.scatter(
-        np.full(c, tree.base), place[:c], s=area, c=list(shade), zorder=3, clip_on=False, linewidths=0, gid="leaves"
-    )
-    axes.set_yticks(place[:c] if c <= NAMED else [])
+    x = np.full(c, tree.base)
+    axes.scatter(x, place[:c], s=area, c=list(shade), zorder=3, clip_on=False, linewidths=0, gid="leaves")
     axes.tick_params(axis="y", length=0, pad=5)
     if c > NAMED:
+        axes.set_yticks([])
         axes.set_ylabel(f"{c:,} local clusters", fontsize=9, color=INK, labelpad=8)
-        return
-    axes.set_yticklabels(tree.labels, parse_math=False, fontsize=8, color=INK)
+    else:
+        axes.set_yticks(place[:c], tree.labels, parse_math=False, fontsize=8, color=INK)
 
 
 def _draw_cut(axes: "Axes", tree: _Tree, k: int) -> None:

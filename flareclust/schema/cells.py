@@ -30,7 +30,10 @@ _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMA = _NUMBER.replace(r"\.", ",")
 
 #: Factors between units that sites mix up: powers of ten, inches, pounds, degrees Fahrenheit, days and years.
-_UNIT_FACTORS = (*(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)), 25.4, 2.54, 1 / 25.4, 1 / 2.54, 0.45359237, 1 / 0.45359237, 5 / 9, 1.8, 365.25, 1 / 365.25)  # fmt: skip
+_UNIT_FACTORS = (
+    *(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)),
+    *(25.4, 2.54, 1 / 25.4, 1 / 2.54, 0.45359237, 1 / 0.45359237, 5 / 9, 1.8, 365.25, 1 / 365.25),
+)
 
 #: Another unit is named where at least so many cells are implausible, and it leaves at most this share of them.
 _ENOUGH, _FEWER = 3, 0.25
@@ -41,6 +44,15 @@ _FEW = 0.2
 
 #: What stands for a cell that is no text.
 _NO_TEXT = "\0"
+
+#: What is wrong with faulty cells, in the words of a message.
+_FAULTS = {
+    "number": "no number",
+    "whole": "no integer",
+    "date": "no date",
+    "category": "none of the schema's values",
+    "ordered": "none of the schema's values",
+}
 
 
 class _Reader:
@@ -59,7 +71,8 @@ class _Reader:
     def faults(self) -> list[str]:
         """Return what was wrong, a clause each."""
         return [
-            f"{self._said(kind, count)}, first in row {self._first[kind]}{self._hint(kind)}"
+            f"{self.name}: {'1 cell is' if count == 1 else f'{count} cells are'} {self._said(kind)}, "
+            f"first in row {self._first[kind]}{self._hint(kind)}"
             for kind, count in self._counts.items()
         ]
 
@@ -68,8 +81,8 @@ class _Reader:
             self._counts[kind] += number
             self._first.setdefault(kind, before + int(where.argmax()) + 1)
 
-    def _said(self, kind: str, count: int) -> str:
-        return f"{self.name}: {_cells(count)} {kind}"
+    def _said(self, kind: str) -> str:
+        return _FAULTS.get(kind, kind)
 
     def _hint(self, kind: str) -> str:
         """Return advice in brackets, where the faulty cells show what it may be."""
@@ -90,15 +103,9 @@ class TextReader(_Reader):
 
 
 class ColumnReader(_Reader):
-    """Reads one column that is a feature.
+    """Reads one column that is a feature, by what the schema and the site's mapping say of it.
 
-    Args:
-        name: in the schema.
-        column: what the schema says of it.
-        own: what the site's mapping says of it.
-        missing: what a missing cell means.
-        decimal: the mark before a number's fraction.
-        spellings: of missing cells.
+    `decimal` is the mark before a number's fraction, `spellings` are those of missing cells.
     """
 
     def __init__(
@@ -137,13 +144,12 @@ class ColumnReader(_Reader):
         if self.column.type == "number":
             missing, faulty, numbers = self._numbers(cells)
             numbers = np.where(missing | faulty, 0.0, numbers * self._own.factor + self._own.offset)
-            return missing, faulty, numbers[:, None]
-        if self.column.type == "date":
+        elif self.column.type == "date":
             missing, faulty, numbers = self._looked_up(cells, self._day)
-            return missing, faulty, numbers[:, None]
-        places = {value: float(j) for j, value in enumerate(self.column.values or ())}
-        missing, faulty, numbers = self._looked_up(cells, lambda text: places.get(self._own.values.get(text, text)))
-        if self.column.type == "ordered":
+        else:
+            places = {value: float(j) for j, value in enumerate(self.column.values or ())}
+            missing, faulty, numbers = self._looked_up(cells, lambda text: places.get(self._own.values.get(text, text)))
+        if self.column.type != "category":
             return missing, faulty, numbers[:, None]
         found = np.zeros((len(numbers), self.width))
         known = ~missing & ~faulty
@@ -157,9 +163,8 @@ class ColumnReader(_Reader):
         from pyarrow import compute as pc
 
         if not _is_text(cells.type):
-            if not (
-                pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type)
-            ):
+            of = pa.types
+            if not any(is_of(cells.type) for is_of in (of.is_integer, of.is_floating, of.is_decimal)):
                 return ~_valid(cells), _valid(cells), np.zeros(len(cells))
             numbers = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
             return np.isnan(numbers), np.isinf(numbers), numbers
@@ -180,7 +185,7 @@ class ColumnReader(_Reader):
         """Return as `_of_type` does what a function makes of each different text; None is a fault."""
         coded = texts_of(cells, self._spellings).dictionary_encode()
         texts = coded.dictionary.to_pylist()
-        found = [value(text) for text in texts]
+        found = list(map(value, texts))
         known = np.array([np.nan if one is None else one for one in found] or [np.nan])
         codes = coded.indices.to_numpy(zero_copy_only=False)
         missing = ~_valid(coded)
@@ -188,9 +193,8 @@ class ColumnReader(_Reader):
         faulty = ~missing & np.isnan(numbers)
         if self.column.values is not None and faulty.any():
             folded = {value.casefold() for value in (*self.column.values, *self._own.values)}
-            self._lower_case += sum(
-                one is None and text.casefold() in folded for text, one in zip(texts, found, strict=True)
-            )
+            odd = [text for text, one in zip(texts, found, strict=True) if one is None]
+            self._lower_case += sum(text.casefold() in folded for text in odd)
         return missing, faulty, np.where(missing | faulty, 0.0, numbers)
 
     def _day(self, text: str) -> float | None:
@@ -211,44 +215,35 @@ class ColumnReader(_Reader):
                 self._outside[factor] += int((known & ((scaled < low) | (scaled > high))).sum())
         return outside
 
-    def _said(self, kind: str, count: int) -> str:
-        if kind == "range":
-            unit = f" {self.column.unit}" if self.column.unit else ""
-            low, high = self.column.range or ("", "")
-            return super()._said(f"outside {_short(low)} to {_short(high)}{unit}", count)
-        what = {
-            "missing": "missing",
-            "number": "no number",
-            "whole": "no integer",
-            "date": "no date",
-            "category": "none of the schema's values",
-            "ordered": "none of the schema's values",
-        }[kind]
-        return super()._said(what, count)
+    def _said(self, kind: str) -> str:
+        if kind != "range":
+            return super()._said(kind)
+        unit = f" {self.column.unit}" if self.column.unit else ""
+        low, high = (one if isinstance(one, str) else f"{one:g}" for one in self.column.range or ("", ""))
+        return f"outside {low} to {high}{unit}"
 
     def _hint(self, kind: str) -> str:
-        spelling = (
-            "; missing cells with a spelling such as k.A.? missing: in the mapping"
-            if self._counts[kind] <= _FEW * self._cells
-            else ""
-        )
-        if kind == "missing":
-            return " (missing: in the schema, such as drop-rows or mean)"
-        if kind == "number" and self._commas:
-            return ' (with a decimal comma? decimal: "," in the mapping)'
-        if kind == "number" and spelling:
-            return f" ({spelling.removeprefix('; ')})"
-        if kind == "date":
-            return f" (read as {self._own.date}; date: in the mapping says another form{spelling})"
-        if kind in ("category", "ordered"):
-            case = "upper or lower case? " if self._lower_case else ""
-            return f" ({case}values: in the mapping{spelling})"
-        if kind == "range" and self._outside and self._counts["range"] >= _ENOUGH:
-            fewest = min(self._outside[factor] for factor in _UNIT_FACTORS)
-            if fewest <= _FEWER * self._counts["range"]:
-                best = [factor for factor in _UNIT_FACTORS if self._outside[factor] == fewest]
-                return f" (another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest})"
-        return ""
+        few = self._counts[kind] <= _FEW * self._cells
+        spelling = "; missing cells with a spelling such as k.A.? missing: in the mapping" if few else ""
+        case = "upper or lower case? " if self._lower_case else ""
+        comma = 'with a decimal comma? decimal: "," in the mapping'
+        hint = {
+            "missing": "missing: in the schema, such as drop-rows or mean",
+            "number": comma if self._commas else spelling.removeprefix("; "),
+            "date": f"read as {self._own.date}; date: in the mapping says another form{spelling}",
+            "category": f"{case}values: in the mapping{spelling}",
+            "ordered": f"{case}values: in the mapping{spelling}",
+            "range": self._other_unit(),
+        }.get(kind, "")
+        return f" ({hint})" if hint else ""
+
+    def _other_unit(self) -> str:
+        """Return which factor would leave few cells outside the range; "" where none would."""
+        fewest = min(self._outside[factor] for factor in _UNIT_FACTORS)
+        if not self._outside or not self._counts["range"] >= _ENOUGH or fewest > _FEWER * self._counts["range"]:
+            return ""
+        best = [factor for factor in _UNIT_FACTORS if self._outside[factor] == fewest]
+        return f"another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest}"
 
 
 class WeightReader(ColumnReader):
@@ -298,14 +293,6 @@ def _text_of(value: object) -> str | None:
     return text.strip() if isinstance(text, str) else None if text is None else _NO_TEXT
 
 
-def _cells(count: int) -> str:
-    return "1 cell is" if count == 1 else f"{count} cells are"
-
-
-def _short(bound: float | str) -> str:
-    return bound if isinstance(bound, str) else f"{bound:g}"
-
-
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -315,5 +302,4 @@ def _is_text(kind: Any) -> bool:
 
 
 def _valid(cells: Any) -> BoolArray:
-    found: BoolArray = cells.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    return np.asarray(cells.is_valid().to_numpy(zero_copy_only=False))

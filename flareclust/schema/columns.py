@@ -29,6 +29,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -46,8 +47,6 @@ Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
 #: Missing cells that stay in the rows, as NaN, since a job fills them or leaves them open.
 LEFT_TO_JOBS: tuple[Missing, ...] = ("mean", "partial")
 
-#: The types whose columns have a list of values, and those with a range.
-_LISTED, _RANGED = ("category", "ordered"), ("number", "date")
 
 #: Most values of a category, and most rows that a row counts as.
 _MOST_VALUES = MOST_WEIGHT = 1000
@@ -117,20 +116,17 @@ class ColumnSchema(Settings):
     def _as_dates(cls, bounds: Any) -> Any:
         if not isinstance(bounds, list | tuple):
             return bounds
-        return tuple(
-            bound.isoformat()[:10] if isinstance(bound, datetime.date) else _number(bound) for bound in bounds
-        )  # fmt: skip
+        return tuple(one.isoformat()[:10] if isinstance(one, datetime.date) else _number(one) for one in bounds)
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> "ColumnSchema":
-        if (self.values is None) == (self.type in _LISTED):
-            raise ValueError(
-                f"a column of type {self.type} {'needs a list of values' if self.values is None else 'has no values'}"
-            )
-        if self.range is not None and self.type not in _RANGED:
-            raise ValueError(f"a column of type {self.type} has no range")
+        of_type = f"a column of type {self.type}"
+        if (self.values is None) == (self.type in ("category", "ordered")):
+            raise ValueError(f"{of_type} {'needs a list of values' if self.values is None else 'has no values'}")
+        if self.range is not None and self.type not in ("number", "date"):
+            raise ValueError(f"{of_type} has no range")
         if self.unit is not None and self.type != "number":
-            raise ValueError(f"a column of type {self.type} has no unit")
+            raise ValueError(f"{of_type} has no unit")
         if self.missing == "as-category" and self.type != "category":
             raise ValueError("missing: as-category is for columns of type category")
         if self.range is not None:
@@ -210,13 +206,9 @@ class TableSchema(Settings):
     @property
     def categories(self) -> list[list[int]]:
         """Return the features of each category, as their places among all features."""
-        groups, at = [], 0
-        for name, column in self.used.items():
-            width = len(features_of(name, column))
-            if column.type == "category":
-                groups.append(list(range(at, at + width)))
-            at += width
-        return groups
+        places = count()
+        groups = [(one, [next(places) for _ in features_of(name, one)]) for name, one in self.used.items()]
+        return [group for column, group in groups if column.type == "category"]
 
     @property
     def units_differ(self) -> bool:
@@ -262,10 +254,8 @@ class TableSchema(Settings):
     @property
     def fingerprint(self) -> str:
         """Return a hash of all that decides what features mean: equal at sites with the same schema, in any layout."""
-        described: dict[str, Any] = {
-            "missing": self.missing,
-            "columns": [[name, one.model_dump(mode="json")] for name, one in self.used.items()],
-        }
+        columns = [[name, one.model_dump(mode="json")] for name, one in self.used.items()]
+        described: dict[str, Any] = {"missing": self.missing, "columns": columns}
         described |= {} if self.weight is None else {"weight": self.weight}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -287,11 +277,7 @@ def _days(text: str) -> float:
 
 
 def read_schema(path: str | Path) -> TableSchema:
-    """Return the schema of a YAML file.
-
-    Raises:
-        UserError: the file cannot be read, or is no schema; the text says which column is wrong.
-    """
+    """Return the schema of a YAML file; UserError where it cannot be read, or is none, with the column that is wrong."""
     return _read(path, TableSchema)
 
 
@@ -334,10 +320,7 @@ class ColumnMapping(Settings):
             return values
         return {_word(own): _word(agreed) for own, agreed in values.items()}
 
-    @field_validator("factor", "offset", mode="before")
-    @classmethod
-    def _as_number(cls, value: Any) -> Any:
-        return _number(value)
+    _as_number = field_validator("factor", "offset", mode="before")(_number)
 
     @model_validator(mode="after")
     def _invertible(self) -> "ColumnMapping":
@@ -394,8 +377,7 @@ class TableMapping(Settings):
     def check(self, schema: TableSchema) -> None:
         """Raise UserError where this does not go with the schema."""
         for name in self.lacks:
-            if name not in schema.columns:
-                raise UserError(f"mapping: the schema has no column {name!r}{did_you_mean(name, schema.columns)}")
+            _check_known(name, schema)
             if name not in schema.used or name in self.columns:
                 raise UserError(
                     f"mapping: lacks names column {name!r}, which is no feature or is mapped; leave it out there"
@@ -403,20 +385,25 @@ class TableMapping(Settings):
         if schema.used and set(schema.used) <= set(self.lacks):
             raise UserError("mapping: lacks names all features of the schema; a site needs one of them")
         for name, column in self.columns.items():
-            if name not in schema.columns:
-                raise UserError(f"mapping: the schema has no column {name!r}{did_you_mean(name, schema.columns)}")
+            _check_known(name, schema)
             known = schema.columns[name]
+            of_type = f"mapping: column {name!r} is of type {known.type}"
             if (column.factor, column.offset) != (1.0, 0.0) and known.type not in ("number", "weight"):
-                raise UserError(f"mapping: column {name!r} is of type {known.type}, which has no factor and no offset")
+                raise UserError(f"{of_type}, which has no factor and no offset")
             if column.date != ISO_DATE and known.type != "date":
-                raise UserError(f"mapping: column {name!r} is of type {known.type} and has no form of dates")
+                raise UserError(f"{of_type} and has no form of dates")
             if column.values and known.values is None:
-                raise UserError(f"mapping: column {name!r} is of type {known.type} and has no values")
+                raise UserError(f"{of_type} and has no values")
             if odd := sorted(set(column.values.values()) - set(known.values or ())):
                 raise UserError(
                     f"mapping: column {name!r} maps to {odd[0]!r}, which is none of the schema's values"
                     f"{did_you_mean(odd[0], known.values or ())}"
                 )
+
+
+def _check_known(name: str, schema: TableSchema) -> None:
+    if name not in schema.columns:
+        raise UserError(f"mapping: the schema has no column {name!r}{did_you_mean(name, schema.columns)}")
 
 
 def read_mapping(path: str | Path) -> TableMapping:

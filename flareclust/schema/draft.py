@@ -40,26 +40,17 @@ _UNIT = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]\s*$|_(mm|cm|m|kg|g|mg|ml|l|years
 
 
 class _Draft(NamedTuple):
-    """A drafted schema.
-
-    Attributes:
-        text: YAML, with a comment behind what needs a look.
-        rows: how many were looked at.
-    """
+    """A drafted schema: YAML with a comment behind what needs a look, and how many rows were looked at."""
 
     text: str
     rows: int
 
 
 def draft(path: str | Path, mapping: TableMapping | None = None) -> _Draft:
-    """Return the draft of a schema for a file's columns.
+    """Return the draft of a schema for the columns of a csv, parquet, arrow or feather file.
 
-    Args:
-        path: a csv, parquet, arrow or feather file.
-        mapping: encoding, decimal mark and spellings of missing cells; None for utf-8, a point and the usual ones.
-
-    Raises:
-        UserError: the file cannot be read, or none of its columns can be a feature.
+    The mapping says encoding, decimal mark and spellings of missing cells. UserError where the file cannot be read, or none of
+    its columns can be a feature.
     """
     file, own = File(Path(path), str(path)), mapping or TableMapping()
     with open_columns(file, own.encoding) as source:
@@ -101,7 +92,7 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     if numbers is None and (why := _nearly_numbers(different)):
         return {"type": "ignore"}, why
     if unique and (numbers is None or _counts_rows(name, numbers)) and _date_form(different) is None:
-        return ({"type": "id"}, "all different") if may_be_id else ({"type": "ignore"}, "all different")
+        return {"type": "id" if may_be_id else "ignore"}, "all different"
     if numbers is not None:
         settings: dict[str, object] = {"type": "number"}
         if unit := _UNIT.search(name):
@@ -134,17 +125,14 @@ def _numbers(different: Counter[str], decimal: str) -> FloatArray | None:
 
 def _nearly_numbers(different: Counter[str]) -> str:
     """Return what keeps a column from being one of numbers, where most of its cells are; "" for other columns."""
-    numbers, cells = (
-        Counter({text: times for text, times in different.items() if _NUMBER.fullmatch(text)}),
-        different.total(),
-    )
+    numbers = Counter({text: times for text, times in different.items() if _NUMBER.fullmatch(text)})
+    cells = different.total()
     if numbers.total() < _MOSTLY * cells:
         return ""
     why = [_COMMAS] if any("," in text for text in numbers) else []
     if odd := cells - numbers.total():
-        why.append(
-            f"{_percent(odd / cells)} of the cells are no number; list spellings such as k.A. under missing: in the mapping"
-        )
+        share = _percent(odd / cells)
+        why.append(f"{share} of the cells are no number; list spellings such as k.A. under missing: in the mapping")
     return "; ".join(why)
 
 

@@ -18,7 +18,7 @@ from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import File, Reader, Table, open_columns
 from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
-from flareclust.schema.columns import ColumnMapping, ColumnSchema, TableMapping, TableSchema
+from flareclust.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
 
 #: How the feature of a category ends that says that its cell is missing.
 _MISSING = "=missing"
@@ -89,9 +89,8 @@ class Typed(Reader):
         if faults:
             raise TableFaults({place: faults})
         if table is None:
-            why = (
-                "" if not self._rows else f": all {self._rows} have a missing cell in a column with missing: drop-rows"
-            )
+            dropped = f": all {self._rows} have a missing cell in a column with missing: drop-rows"
+            why = dropped if self._rows else ""
             raise UserError(f"{place} has no rows{why}; a table needs at least one")
         return replace(
             table,
@@ -184,9 +183,8 @@ def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str
         else:
             own.sort(key=lambda j: columns[j].endswith(_MISSING))
             values = tuple(columns[j].partition("=")[2] for j in own if not columns[j].endswith(_MISSING))
-            read_as = ColumnSchema(
-                type="category", values=values, missing="as-category" if len(values) < len(own) else None
-            )
+            missing: Missing | None = "as-category" if len(values) < len(own) else None
+            read_as = ColumnSchema(type="category", values=values, missing=missing)
         parts.append((own, _features(frame, name, read_as)))
     X = np.empty((len(parts[0][1]), len(columns)))
     for own, part in parts:
@@ -226,18 +224,12 @@ def without(schema: TableSchema, column: str | None) -> TableSchema:
     """Return a schema where a column is no feature; as it is for None, or a column that it does not have."""
     if column is None or column not in (*schema.used, schema.weight):
         return schema
-    return TableSchema(
-        missing=schema.missing, columns={name: one for name, one in schema.columns.items() if name != column}
-    )
+    columns = {name: one for name, one in schema.columns.items() if name != column}
+    return TableSchema(missing=schema.missing, columns=columns)
 
 
 def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:
-    """Raise UserError where tables were read by another schema than that of their run.
-
-    Args:
-        schemas: fingerprint of the schema by which each table was read, "" for none.
-        wanted: that of the run.
-    """
+    """Raise UserError where tables were read by a schema with another fingerprint, "" for none, than that of their run."""
     if other := [name for name, schema in schemas.items() if schema != wanted]:
         raise UserError(
             f"{', '.join(other)}: read by another schema than that of the run, or by none; read it with "

@@ -28,17 +28,9 @@ class ClusteringEvaluator(ModelEvaluator):
         return model_type == _MODEL_TYPE
 
     def evaluate(self, *, dataset: Any, run_id: str, model: Any = None, predictions: Any = None, **kwargs: Any) -> Any:
-        """Measure the clusters of the data, and log the measures to the run.
+        """Measure the clusters that a model predicts, or that come with the data, and log the measures to the run.
 
-        Args:
-            dataset: MLflow's evaluation data: features, maybe targets, maybe predictions.
-            run_id: gets the metrics.
-            model: predicts the clusters; None where the data have predictions.
-            predictions: the model's predictions, where MLflow has made them already.
-            kwargs: what else MLflow passes on.
-
-        Raises:
-            UserError: there is neither a model nor a prediction, or a prediction is no number of a cluster.
+        UserError where there is neither a model nor a prediction, or a prediction is no number of a cluster.
         """
         from mlflow import MlflowClient
         from mlflow.entities import Metric
@@ -50,19 +42,16 @@ class ClusteringEvaluator(ModelEvaluator):
         if found is None:
             raise UserError("give mlflow.models.evaluate a model, or data with a column of predictions")
         y = np.asarray(dataset.labels_data) if dataset.has_targets else None
-        values = clustering_metrics(_numeric(features), _labels(found), y)
+        values = _clustering_metrics(_numeric(features), _labels(found), y)
         now = time.time_ns() // 1_000_000
         MlflowClient().log_batch(run_id, [Metric(name, value, now, 0) for name, value in values.items()])
         return EvaluationResult(metrics=values, artifacts={}, run_id=run_id)
 
 
-def clustering_metrics(X: FloatArray, labels: IntArray, y: Any = None) -> dict[str, float]:
-    """Return measures of a clustering; rows with a label below 0 are in no cluster, and only counted.
+def _clustering_metrics(X: FloatArray, labels: IntArray, y: Any = None) -> dict[str, float]:
+    """Return measures of a clustering of rows (n, d) with labels and maybe true classes (n,).
 
-    Args:
-        X: (n, d) rows.
-        labels: (n,) cluster of each row.
-        y: (n,) true classes; None where they are not known.
+    Rows with a label below 0 are in no cluster, and only counted.
 
     Returns:
         `rows`, `rows_without_cluster`, `clusters`; with two clusters or more scikit-learn's `silhouette` (of at most 2000 rows),
@@ -75,11 +64,7 @@ def clustering_metrics(X: FloatArray, labels: IntArray, y: Any = None) -> dict[s
     placed = labels >= 0
     X, labels, rows = X[placed], labels[placed], len(labels)
     clusters = len(np.unique(labels))
-    values = {
-        "rows": float(rows),
-        "rows_without_cluster": float(rows - len(labels)),
-        "clusters": float(clusters),
-    }
+    values = {"rows": float(rows), "rows_without_cluster": float(rows - len(labels)), "clusters": float(clusters)}
     if 2 <= clusters < len(labels):
         drawn = np.random.default_rng(_SEED).permutation(len(labels))[:_SAMPLE]
         if 2 <= len(np.unique(labels[drawn])) < len(drawn):

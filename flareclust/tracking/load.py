@@ -1,8 +1,9 @@
 """Earlier results, from a folder or from MLflow: `flareclust.load_result`, and those under whose numbers a run gives its clusters."""
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
@@ -44,15 +45,8 @@ def load_result(source: str | Path, *, tracking_uri: str | None = None) -> Resul
     return replace(result, run_id=run_id, centroids_file=None)
 
 
-@dataclass(frozen=True)
-class Reference:
-    """An earlier result.
-
-    Attributes:
-        name: for texts.
-        result: None where it cannot be read.
-        problem: why it cannot.
-    """
+class Reference(NamedTuple):
+    """An earlier result and its name in texts; None where it cannot be read, and why."""
 
     name: str
     result: Result | None
@@ -60,11 +54,7 @@ class Reference:
 
 
 def reference_of(experiment: Experiment) -> Reference | None:
-    """Return the result that `match_to` names; None where it names none.
-
-    Raises:
-        UserError: there is no such result.
-    """
+    """Return the result that `match_to` names, None where it names none; UserError where there is no such result."""
     source = experiment.match_to
     if source is None:
         return None
@@ -82,11 +72,7 @@ def reference_of(experiment: Experiment) -> Reference | None:
 
 
 def champion_of(experiment: Experiment, alias: str) -> Reference | None:
-    """Return the result of the version of the experiment's model that has the alias; None where no version has it.
-
-    Raises:
-        NoAnswer: the store does not answer.
-    """
+    """Return the result of the version of the experiment's model that has the alias; None where no version has it."""
     name, uri = experiment.register_as, resolve_uri(experiment.tracking_uri)
     if name is None:
         return None

@@ -51,9 +51,9 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
         self.gaps: dict[str, Any] | None = settings.get("gaps")
         known = {**settings, **(self.gaps or {})}
+        given = [known.get(name) for name in ("scaling", "filling", "thresholds")]
         self.scaling, self.filling, self.thresholds = (
-            None if known.get(name) is None else np.array(known[name], dtype=np.float64)
-            for name in ("scaling", "filling", "thresholds")
+            None if values is None else np.array(values, dtype=np.float64) for values in given
         )
         self.columns: list[str] = settings.get("columns") or []
         self.words: dict[str, dict[str, Any]] = settings.get("words") or {}
@@ -76,15 +76,14 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 or details are asked of a model of sites with different columns.
         """
         details = bool((params or {}).get("details"))
-        if not self.gaps:
-            return self._details(model_input) if details else self._complete(model_input)
-        if details:
+        if self.gaps and details:
             raise ValueError(
                 "this model is of sites with different columns, and has no details; leave out the parameter"
             )
-        return self._with_gaps(model_input, self.gaps)
-
-    def _complete(self, model_input: pd.DataFrame) -> _Labels:
+        if self.gaps:
+            return self._with_gaps(model_input, self.gaps)
+        if details:
+            return self._details(model_input)
         distances, lengths = self._squared(model_input)
         labels: _Labels = np.argmin(distances, axis=1).astype(np.int64)
         return np.where(lengths == 0, -1, labels) if self.directions else labels
@@ -211,14 +210,13 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         for number, has in enumerate(patterns):
             rows = pattern.reshape(-1) == number
             distance[rows] = _distances(X[np.ix_(rows, has)], centroids[:, has], gaps["phi"])
-        labels: _Labels = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1)).astype(np.int64)
-        return labels
+        return np.asarray(np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1)), dtype=np.int64)
 
 
 def _distances(X: _Floats, centroids: _Floats, phi: str) -> _Floats:
     """Return the distances (n, k) of complete rows (n, c) to centroids (k, c); infinite where nothing is in common."""
     distance = np.full((len(X), len(centroids)), np.inf)
-    high, low = _extreme(np.fmax, centroids), _extreme(np.fmin, centroids)
+    high, low = np.fmax.reduce(centroids, axis=0), np.fmin.reduce(centroids, axis=0)
     known = ~np.isnan(centroids)
     several = known.sum(axis=0) > 1  # an entry that one centroid alone knows does not count,
     counted = several | known[~(known & several).any(axis=1)].any(axis=0)  # unless that one knows no other
@@ -237,11 +235,6 @@ def _scaled(X: _Floats, centroid: _Floats, high: _Floats, low: _Floats, phi: str
     widest = max(float(np.linalg.norm(high - low)), _FLOOR * float(np.linalg.norm(np.fmax(abs(high), abs(low)))))
     distance = np.linalg.norm(X - centroid, axis=1)
     return np.asarray(np.where(distance > 0, distance / (widest or 1.0), 0.0))
-
-
-def _extreme(choose: np.ufunc, points: _Floats) -> _Floats:
-    extreme: _Floats = choose.reduce(points, axis=0)
-    return extreme
 
 
 def _one_minus_cosine(A: _Floats, b: _Floats) -> _Floats:

@@ -11,17 +11,14 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.cells import takes_numbers
+from flareclust.evaluation.profiles import categories_among
 from flareclust.features.scaling import Scaling
 
 MODEL_NAME = "model"
 
 
 def column_names(centroids: FloatArray, columns: Sequence[str] | None) -> list[str]:
-    """Return the names of the columns of centroids (k, d); x0, x1, ... without any.
-
-    Raises:
-        UserError: the names do not fit, or there are no centroids.
-    """
+    """Return the names of the columns of centroids (k, d), x0, x1, ... without any; UserError where they do not fit."""
     if centroids.ndim != 2 or not centroids.size:
         raise UserError(f"expected centroids of shape (k, d), got {centroids.shape}")
     d = centroids.shape[1]
@@ -48,11 +45,7 @@ def save_model(
     """Write the model of a run to `folder`.
 
     Args:
-        folder: a new one.
-        centroids: (k, d).
         columns: names that the model picks its columns by; None for arrays of exactly d columns.
-        run_id: of the run.
-        model_id: of the logged model.
         gaps: for centroids with unknown entries and rows that may lack columns, how distances are computed: see
             `flareclust.features.result.model_settings`; else None.
         scaling: of the columns, where the federation scaled them.
@@ -75,7 +68,7 @@ def save_model(
     if gaps is None and not np.isfinite(centroids).all():
         raise UserError("expected finite centroids, got missing or infinite values; fill them before log_model")
     plain = gaps is None and names is not None
-    raw = _raw_names(names) if plain and names is not None else {}
+    raw = _raw_names(names or []) if plain else {}
     read = {name: {"values": values, "numbers": takes_numbers(values)} for name, values in (words or {}).items()}
     settings = {
         "gaps": gaps,
@@ -115,10 +108,6 @@ def save_model(
 
 
 def _raw_names(columns: Sequence[str]) -> dict[str, list[str]]:
-    """Return the columns of each category, such as `sex=f` and `sex=m` of `sex`, by the name of the category."""
-    found: dict[str, list[str]] = {}
-    for column in columns:
-        name, equals, _ = column.partition("=")
-        if equals and name and name not in columns:
-            found.setdefault(name, []).append(column)
-    return found
+    """Return the columns of each category that is no column itself, by its name."""
+    categories = categories_among(columns, range(len(columns)))
+    return {name: [columns[j] for j in own] for name, own in categories.items() if name and name not in columns}

@@ -62,12 +62,7 @@ def describe_study(found: StudySummary) -> str:
 
 
 def in_units(values: Mapping[str, float | None], arrays: Mapping[str, Array]) -> dict[str, float | None]:
-    """Return numbers under names that each have one unit: `inertia_scaled` where columns were scaled.
-
-    Args:
-        values: by name.
-        arrays: of the result.
-    """
+    """Return numbers under names that each have one unit: `inertia_scaled` where a result's arrays say that columns were scaled."""
     scaled = scaling_of(arrays) is not None or bool(arrays.get("standardized", False))
     return {f"{name}_scaled" if scaled and name.startswith(_LENGTHS) else name: v for name, v in values.items()}
 
@@ -80,9 +75,8 @@ def escape(text: str) -> str:
 def _title(result: Result, experiment: Experiment) -> str:
     """Return what ran and the main numbers in a sentence: MLflow folds a description after a few lines."""
     found = f"{result.centroids_found} of {result.k} centroids from {escape(result.took_part)}"
-    main = [
-        f"{name.replace('_', ' ')} {value:.3f}" for name in _MAIN if (value := result.metrics.get(name)) is not None
-    ]
+    known = {name: value for name in _MAIN if (value := result.metrics.get(name)) is not None}
+    main = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items()]
     return f"**{escape(result.algorithm)}** on {escape(data_name(experiment.data))}: {', '.join([found, *main])}"
 
 

@@ -45,9 +45,6 @@ def data_input(experiment: Experiment, prepared: Prepared) -> Any:
     The name is that of the data set, or of the file or folder, which is the source then; the digest is of the rows as they were
     assigned to sites; the profile has the partition and, where they are known here, the numbers of rows, columns and sites.
 
-    Args:
-        experiment: what was asked.
-        prepared: what it runs on.
     """
     settle_mlflow()
     from mlflow.entities import Dataset, DatasetInput, InputTag

@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from flareclust._foundation.errors import UserError
-from flareclust.tracking.store import connect, store_errors
+from flareclust.tracking.store import apart_from, connect, store_errors
 
 #: Metrics that versions can be compared by, and the sign that makes the better value the larger one. Not inertia: it
 #: grows with the number of rows, so a site with more patients than last night would look worse.
@@ -37,14 +37,7 @@ ALIAS = "champion"
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a registered model.
-
-    Attributes:
-        number: as MLflow counts them.
-        metrics: of its run, by their names in MLflow; finite, since MLflow gets no others.
-        algorithm: of its run; None where the run does not say, or is gone.
-        k: number of clusters that its run was to find; None likewise.
-    """
+    """A version of a registered model, and what its run says: metrics by their names in MLflow, and the algorithm and k, if it does."""
 
     number: int
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -52,8 +45,7 @@ class Version:
     k: int | None = None
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether the new version takes the alias over, and why, in words that follow its name."""
 
     takes_over: bool
@@ -69,15 +61,8 @@ def decide(new: Version, holder: Version | None, metric: str = METRIC) -> Decisi
       neither has it, the alias stays, since nothing speaks for a change.
     - And, whatever the metric says, only if at least as many sites took part as for the one that has it.
 
-    What a version does not say, as one whose run is gone, is not held against the other.
-
-    Args:
-        new: the version that was just registered.
-        holder: the version that has the alias, None if there is none.
-        metric: one of `METRICS`.
-
-    Raises:
-        UserError: versions cannot be compared by this metric.
+    What a version does not say, as one whose run is gone, is not held against the other. UserError for a metric that is none
+    of `METRICS`.
     """
     check_metric(metric)
     if holder is None:
@@ -121,9 +106,8 @@ def _fewer_sites(new: Version, holder: Version) -> str:
     mine, theirs = new.metrics.get(SITES), holder.metrics.get(SITES)
     if theirs is None or (mine is not None and mine >= theirs):
         return ""
-    return (
-        f"comes from {'an unknown number of' if mine is None else format(mine, '.0f')} sites and that from {theirs:.0f}"
-    )
+    number = "an unknown number of" if mine is None else f"{mine:.0f}"
+    return f"comes from {number} sites and that from {theirs:.0f}"
 
 
 def check_metric(metric: str) -> str:
@@ -142,26 +126,12 @@ def check_alias(alias: str) -> str:
     return alias
 
 
-# --- in MLflow's registry ---
-
-
 def register(client: Any, run_id: str, model: Any, model_name: str) -> int:
-    """Enter a run's logged model in the registry and return its version; a second call returns the same version.
-
-    Args:
-        client: MlflowClient.
-        run_id: the run.
-        model: its LoggedModel.
-        model_name: name in the registry, created when absent.
-    """
-    from mlflow.exceptions import MlflowException
+    """Enter a run's LoggedModel in the registry under a name, and return its version; a second call returns the same one."""
     from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
-    try:
+    with apart_from("RESOURCE_ALREADY_EXISTS"):
         client.create_registered_model(model_name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
     known = client.search_model_versions(f"name = '{model_name}' and run_id = '{run_id}'")
     if known:
         return int(known[0].version)
@@ -176,22 +146,12 @@ def register(client: Any, run_id: str, model: Any, model_name: str) -> int:
 
 def _known(call: Callable[..., Any], *names: str) -> Any:
     """Return what MLflow answers; None where there is no such thing."""
-    from mlflow.exceptions import MlflowException
-
-    try:
+    with apart_from("RESOURCE_DOES_NOT_EXIST"):
         return call(*names)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return None
 
 
 def version(client: Any, model_name: str, number: int) -> Version:
-    """Return a version with what its run says of it; with nothing where the run is gone.
-
-    Raises:
-        UserError: there is no such version.
-    """
+    """Return a version with what its run says of it, nothing where the run is gone; UserError where there is no such version."""
     entry = _version_entry(client, model_name, number)
     run = _known(client.get_run, entry.run_id) if entry.run_id else None
     if run is None:
@@ -217,23 +177,14 @@ def holder(client: Any, model_name: str, alias: str) -> Version | None:
 
 
 def run_of(uri: str, name: str) -> str:
-    """Return the id of the run of a model's version.
-
-    Args:
-        uri: address of the store.
-        name: "<model>@<alias>" or "<model>/<version>".
-
-    Raises:
-        UserError: there is no such version, or it has no run.
-    """
+    """Return the id of the run of "<model>@<alias>" or "<model>/<version>"; UserError where there is none."""
     model, at, which = name.rpartition("@") if "@" in name else name.rpartition("/")
     if not model or not at or (at == "/" and not which.isdecimal()):
         raise UserError(f"expected models:/<name>@<alias> or models:/<name>/<version>, got {'models:/' + name!r}")
     with store_errors(uri):
         client = connect(uri)
         if at == "@":
-            found = holder(client, model, which)
-            if found is None:
+            if (found := holder(client, model, which)) is None:
                 raise UserError(f"MLflow has no version of the model {model!r} with the alias {which!r}")
             which = str(found.number)
         entry = _version_entry(client, model, int(which))

@@ -11,12 +11,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flareclust._foundation.errors import FlareclustError, UserError
-from flareclust._foundation.typing import Array
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.profiles import profiles_of
@@ -62,8 +61,7 @@ class NotLogged(FlareclustError):
     """A result that is in its folder could not be logged to MLflow, or only in part."""
 
 
-@dataclass(frozen=True)
-class _Logged:
+class _Logged(NamedTuple):
     """What logging a folder came to.
 
     Attributes:
@@ -85,32 +83,24 @@ def _opened(experiment: Experiment) -> Iterator[Tracker]:
         yield Tracker(uri, experiment.mlflow_experiment)
 
 
-# --- a run, while it is run ---
-
-
 def start_run(
     experiment: Experiment, run_key: str, tags: Mapping[str, object], prepared: Prepared | None = None
 ) -> str:
     """Find or create the MLflow run of this experiment, whose k must be known; return its id.
 
-    Args:
-        experiment: what is run.
-        run_key: by which the run is found when it is tried again.
-        tags: of the run.
-        prepared: what it runs on, for MLflow's column Dataset; None where it is not here.
+    By the key the run is found when it is tried again; what it runs on, if that is here, is for MLflow's column Dataset.
     """
-    params = run_params(experiment)
     data = None if prepared is None else data_input(experiment, prepared)
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
     with _opened(experiment) as tracker:
-        run_id = tracker.start(run_key, experiment.name, params, {**own, **tags})
+        run_id = tracker.start(run_key, experiment.name, _run_params(experiment), {**own, **tags})
         if data is not None:
             tracker.log_data(run_id, data)
         return run_id
 
 
-def run_params(experiment: Experiment) -> dict[str, Any]:
+def _run_params(experiment: Experiment) -> dict[str, Any]:
     """Return what MLflow shows as parameters: what decides the run, options that were set, settings that have a value."""
     fields = Experiment.model_fields
     values = experiment.model_dump(mode="json", exclude=set(_KEPT))
@@ -123,17 +113,10 @@ def run_params(experiment: Experiment) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-def log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
+def _log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
     """Log a saved result to its MLflow run; return it with `run_id` set. What the run has already stays as it is.
 
-    Args:
-        result: a saved one.
-        experiment: what was asked, with k.
-        run_id: its MLflow run.
-        started: when it began, seconds since 1970.
-
-    Raises:
-        NotLogged: the store failed; the text says what is missing.
+    It `started` so many seconds since 1970. NotLogged where the store failed; the text says what is missing.
     """
     if result.centroids_file is None or result.outcome is None:
         raise UserError("save the result before logging it")
@@ -163,10 +146,7 @@ def log_run(result: Result, experiment: Experiment, run_id: str, started: float)
 def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Experiment) -> None:
     refused = {} if result.outcome is None else result.outcome.refused
     folder = Path(result.centroids_file or "").parent
-    counts = {
-        "centroids_found": float(result.centroids_found),
-        "sites_took_part": float(result.n_sites - len(refused)),
-    }
+    counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(result.n_sites - len(refused))}
     if experiment.k_range is not None:
         counts["chosen_k"] = float(result.k)
     cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
@@ -180,25 +160,18 @@ def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Expe
 
 
 def _rounds(result: Result) -> list[dict[str, float | None]]:
+    """Return the numbers of each round for MLflow: the counts of sites in place of their names."""
     records = [] if result.outcome is None else [one for one in result.outcome.rounds if is_round(one)]
-    return [_round_numbers(record, result.arrays, len(records)) for record in records]
-
-
-def _round_numbers(record: Mapping[str, object], arrays: Mapping[str, Array], rounds: int) -> dict[str, float | None]:
-    """Return a round's numbers for MLflow: the counts of sites in place of their names.
-
-    Args:
-        record: of the round.
-        arrays: of the result.
-        rounds: how many rounds the run has; with one, `cost/*` has its traffic.
-    """
-    sites, refused = numbers_of_sites(record)
-    diagnostics = record["diagnostics"]
-    assert isinstance(diagnostics, dict)
-    own = {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
-    if rounds == 1:
-        own = {name: value for name, value in own.items() if name not in _COST}
-    return {**in_units(diagnostics, arrays), **own, "sites": float(sites), "refused": float(refused)}
+    left_out = _COST if len(records) == 1 else ()
+    found = []
+    for record in records:
+        sites, refused = numbers_of_sites(record)
+        diagnostics = record["diagnostics"]
+        assert isinstance(diagnostics, dict)
+        own = {name: value for name, value in record.items() if isinstance(value, int | float) and name not in left_out}
+        numbers = {**in_units(diagnostics, result.arrays), **own, "sites": sites, "refused": refused}
+        found.append({name: None if value is None else float(value) for name, value in numbers.items()})
+    return found
 
 
 def _log_model(tracker: Tracker, run_id: str, result: Result) -> None:
@@ -217,14 +190,12 @@ def _log_model(tracker: Tracker, run_id: str, result: Result) -> None:
 
 
 def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: float, options: str = "") -> Result:
-    """Log a saved result as `log_run` does; where that fails, return it with a warning that says how to log it later.
+    """Log a saved result as `_log_run` does; where that fails, return it with a warning that says how to log it later.
 
-    Args:
-        result, experiment, run_id, started: as of `log_run`.
-        options: of the command that logs it later.
+    That command has the options, too.
     """
     try:
-        return log_run(result, experiment, run_id, started)
+        return _log_run(result, experiment, run_id, started)
     except NotLogged as error:
         folder = Path(result.centroids_file or "").parent
         job = f" of the NVFlare job {result.job}" if result.job else ""
@@ -237,9 +208,8 @@ def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: fl
 def log_command(folder: Path, uri: str | None) -> str:
     """Return the command that logs a folder to this store; an address with a password is left to the environment."""
     store = resolve_uri(uri)
-    return f"flareclust log {shlex.quote(str(folder.absolute()))}" + (
-        "" if "@" in store else f" --uri {shlex.quote(store)}"
-    )
+    option = "" if "@" in store else f" --uri {shlex.quote(store)}"
+    return f"flareclust log {shlex.quote(str(folder.absolute()))}{option}"
 
 
 def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = METRIC) -> str:
@@ -278,40 +248,25 @@ def was_stopped(error: BaseException) -> bool:
     return not isinstance(error, Exception)
 
 
-# --- a folder, at any time ---
-
-
 def log_folder(
     folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None
 ) -> dict[Path, _Logged]:
     """Log a saved result, or the studies of a sweep's folder, as their own runs would have done; return what came of it.
 
-    Args:
-        folder: of a result, or with files of trials.
-        uri, alias, metric: as of `log_result`.
-
-    Raises:
-        UserError: the folder holds neither.
-        NotLogged: the store failed.
+    UserError where the folder holds neither, NotLogged where the store failed; other arguments are as of `_log_result`.
     """
     files = [] if (folder / SUMMARY).exists() else sorted(folder.glob("trials*.jsonl"))
     if not files:
-        return {folder: log_result(folder, uri, alias, metric)}
+        return {folder: _log_result(folder, uri, alias, metric)}
     if alias is not None or metric is not None:
         raise UserError(f"{folder} is of a sweep, which registers no model; leave out --alias and --metric")
     return {file: _log_trials(file, uri) for file in files}
 
 
-def _log_trials(file: Path, uri: str | None = None) -> _Logged:
-    """Log the study whose trials a file holds; a run that MLflow has is left alone.
+def _log_trials(file: Path, uri: str | None) -> _Logged:
+    """Log the study whose trials a file of `flareclust.experiment.sweeps.folder` holds; a run that MLflow has is left alone.
 
-    Args:
-        file: see `flareclust.experiment.sweeps.folder`.
-        uri: address of the store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
-
-    Raises:
-        UserError: the file does not hold a whole study.
-        NotLogged: the store failed.
+    UserError where the file does not hold a whole study, NotLogged where the store failed.
     """
     about, done = study_files.all_trials(file)
     store, failed = resolve_uri(uri), sum(one.measured is None for one in done)
@@ -331,14 +286,10 @@ def _log_trials(file: Path, uri: str | None = None) -> _Logged:
     return _Logged(tracker.parent, known=False)
 
 
-def log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> _Logged:
-    """Log a saved result to MLflow, as its own run would have done.
+def _log_result(folder: Path, uri: str | None = None, alias: str | None = None, metric: str | None = None) -> _Logged:
+    """Log a saved result to MLflow, as its own run would have done, and offer its model's version the alias, if any.
 
-    Args:
-        folder: with the result.
-        uri: address of the store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
-        alias: of the registered model, to be offered to the version; None for none.
-        metric: by which that is decided; None for simplified silhouette.
+    That is decided by the metric, None for simplified silhouette.
 
     Raises:
         UserError: the folder holds no complete result, or an alias is asked for a model that is not registered.
@@ -360,7 +311,7 @@ def log_result(folder: Path, uri: str | None = None, alias: str | None = None, m
         run_id = str(run.info.run_id)
     else:
         run_id = start_run(experiment, tracking["key"], tracking["tags"])
-        log_run(result, experiment, run_id, tracking["started"])
+        _log_run(result, experiment, run_id, tracking["started"])
     decision = "" if alias is None else offer_alias(experiment, run_id, alias, metric)
     return _Logged(run_id, known, decision)
 
@@ -383,15 +334,9 @@ def _tracking(result: Result, folder: Path) -> Mapping[str, Any]:
     return {"key": key, "tags": {}, "started": summary.stat().st_mtime - result.seconds.get("total", 0.0)}
 
 
-# --- personalised models ---
-
-
-def log_personal(result: PersonalResult, name: str, uri: str | None = None) -> PersonalResult:
-    """Log settings, rounds, cost and files of a saved result as a finished run.
-
-    Return it with `run_id`, or with a warning where the store failed.
-    """
-    store = resolve_uri(uri)
+def log_personal(result: PersonalResult, name: str) -> PersonalResult:
+    """Log a saved result as a finished run; return it with `run_id`, or with a warning where the store failed."""
+    store = resolve_uri()
     tags = {"kind": "personal", "method": result.settings["method"], "flareclust.version": __version__}
     cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()} | {"seconds": result.seconds}
     try:

@@ -26,10 +26,10 @@ from flareclust.tracking import promotion
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
 from flareclust.tracking.note import NOTE_TAG, describe_failure
 from flareclust.tracking.promotion import METRIC, Decision
-from flareclust.tracking.store import KIND, KIND_TAG, connect, resolve_uri, run_page, runs_page, sqlite_file
+from flareclust.tracking.store import KIND, KIND_TAG, apart_from, connect, resolve_uri, run_page, runs_page, sqlite_file
 
 # MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
-_PARAM_LENGTH, TAG_LENGTH = 6000, 8000
+_PARAM_LENGTH, _TAG_LENGTH = 6000, 8000
 
 RUN_KEY_TAG = "flareclust.run_key"
 ERROR_TAG = "flareclust.error"
@@ -46,12 +46,7 @@ class Tracker:
     A SQLite store is created when absent, whole or not at all, and brought to the installed MLflow's schema; its
     files lie in the folder `mlruns` beside the database.
 
-    Args:
-        uri: Address of the store; None means MLFLOW_TRACKING_URI, else `_DEFAULT_URI`.
-        experiment: Name of the experiment, created when absent.
-
-    Raises:
-        UserError: The store cannot be opened, or the experiment was deleted.
+    The experiment is created when absent. UserError where the store cannot be opened, or the experiment was deleted.
     """
 
     def __init__(self, uri: str | None = None, experiment: str = "flareclust") -> None:
@@ -67,11 +62,7 @@ class Tracker:
         A run that is found is set to RUNNING again and loses the error of its earlier attempt. Finding and creating
         are two steps in MLflow, so one key must not be started in two places at the same moment.
 
-        Args:
-            run_key: What makes this federation the same one when it is tried again.
-            name: Shown in MLflow's lists.
-            params: Logged as text, cut at MLflow's 6000 characters; those that are None are left out.
-            tags: Logged as text, cut at MLflow's 8000 characters.
+        Params that are None are left out; texts are cut at MLflow's limits.
 
         Raises:
             UserError: The run has another value for one of the params, or the key holds a quote.
@@ -88,7 +79,7 @@ class Tracker:
 
     def create(self, run_key: str, name: str, tags: Mapping[str, object] = _NOTHING) -> Any:
         """Return a new run, which has its key from the start: a crash between two calls must not leave a run that nobody finds again."""
-        texts = {key: str(value)[:TAG_LENGTH] for key, value in tags.items()} | {RUN_KEY_TAG: run_key}
+        texts = {key: str(value)[:_TAG_LENGTH] for key, value in tags.items()} | {RUN_KEY_TAG: run_key}
         return self._client.create_run(self._experiment_id, run_name=name, tags=texts)
 
     def reopen(self, run: Any, name: str | None = None) -> None:
@@ -100,12 +91,8 @@ class Tracker:
     def find(self, run_key: str) -> Any:
         """Return MLflow's run with this key, the oldest of several; None if there is none. UserError for a key with a quote."""
         _check_quotable("run key", run_key)
-        found = self._client.search_runs(
-            [self._experiment_id],
-            filter_string=f"tags.`{RUN_KEY_TAG}` = '{run_key}'",
-            order_by=["attributes.start_time ASC"],
-            max_results=1,
-        )
+        own, first = f"tags.`{RUN_KEY_TAG}` = '{run_key}'", ["attributes.start_time ASC"]
+        found = self._client.search_runs([self._experiment_id], own, order_by=first, max_results=1)
         return found[0] if found else None
 
     def log_data(self, run_id: str, data: Any) -> None:
@@ -131,8 +118,7 @@ class Tracker:
             numbers: As `numbers_of` gives them.
             started_ms: Start of the federation, milliseconds since 1970; round r is dated started_ms + r. None for now.
             known: The metrics of the run, where they are known here.
-            params: Logged as text, cut at MLflow's 6000 characters.
-            tags: Logged as text, cut at MLflow's 8000 characters.
+            params, tags: Logged as text, cut at MLflow's limits.
         """
         from mlflow.entities import Metric, Param, RunTag
 
@@ -148,24 +134,12 @@ class Tracker:
             if (step not in steps.get(name, ()) if name in rounds else old.get(name) != value)
         ]
         if metrics or params or tags:
-            self._client.log_batch(
-                run_id,
-                metrics=metrics,
-                params=[Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()],
-                tags=[RunTag(key, str(value)[:TAG_LENGTH]) for key, value in tags.items()],
-            )
+            texts = [Param(key, str(value)[:_PARAM_LENGTH]) for key, value in params.items()]
+            labels = [RunTag(key, str(value)[:_TAG_LENGTH]) for key, value in tags.items()]
+            self._client.log_batch(run_id, metrics=metrics, params=texts, tags=labels)
 
     def log_centroids(self, run_id: str, centroids: FloatArray, columns: Sequence[str] | None) -> None:
-        """Keep centroids.npz and centroids.csv with the run.
-
-        Args:
-            run_id: The run.
-            centroids: (k, d), in the data's unit.
-            columns: d names for the header of centroids.csv; None means x0, x1, ...
-
-        Raises:
-            UserError: The names do not match the centroids.
-        """
+        """Keep centroids (k, d) with the run, as centroids.npz and centroids.csv, whose header is x0, x1, ... without names."""
         names = column_names(centroids, columns)
         self._make_folder()
         with tempfile.TemporaryDirectory() as scratch:
@@ -186,23 +160,10 @@ class Tracker:
         if name not in {file.path for file in self._client.list_artifacts(run_id)}:
             self._client.log_table(run_id, dict(columns), name)
 
-    def log_model(
-        self,
-        run_id: str,
-        centroids: FloatArray,
-        columns: Sequence[str] | None = None,
-        **parts: Any,
-    ) -> str:
+    def log_model(self, run_id: str, centroids: FloatArray, columns: Sequence[str] | None = None, **parts: Any) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
-        Args:
-            run_id: The run.
-            centroids: (k, d), finite unless there are `gaps`.
-            columns: d names, by which the model picks its columns; without, it takes tables of exactly d columns.
-            parts: How rows are prepared and measured, see `flareclust.tracking.model_files.save_model`.
-
-        Raises:
-            UserError: The centroids are not finite, or the names do not match them.
+        What it is made of, and what is refused, says `flareclust.tracking.model_files.save_model`.
         """
         from mlflow.entities import LoggedModelOutput
 
@@ -222,15 +183,7 @@ class Tracker:
         return f"runs:/{run_id}/{MODEL_NAME}"
 
     def register(self, run_id: str, model_name: str) -> int:
-        """Enter the run's model in the registry and return its version; a second call returns the same version.
-
-        Args:
-            run_id: A run with a model.
-            model_name: Name in the registry, created when absent.
-
-        Raises:
-            UserError: The run has no model.
-        """
+        """Enter the run's model in the registry and return its version, the same at a second call; UserError without a model."""
         _check_quotable("model name", model_name)
         if (model := self._find_model(run_id)) is None:
             raise UserError(f"run {run_id} has no model to register; call log_model first")
@@ -239,10 +192,8 @@ class Tracker:
     def offer_alias(self, model_name: str, version: int, alias: str, metric: str = METRIC) -> Decision:
         """Move the alias to this version if the rule gives it that, see `flareclust.tracking.promotion.decide`.
 
-        What was decided, and why, is written to the version as the tag `flareclust.<alias>`.
-
-        Raises:
-            UserError: There is no such version, versions cannot be compared by this metric, or the alias is no name.
+        What was decided, and why, is written to the version as the tag `flareclust.<alias>`. UserError where there is no such
+        version, versions cannot be compared by this metric, or the alias is no name.
         """
         promotion.check_alias(alias)
         new = promotion.version(self._client, model_name, version)
@@ -254,7 +205,7 @@ class Tracker:
 
     def tag(self, run_id: str, key: str, value: object) -> None:
         """Set a tag of a run, as text."""
-        self._client.set_tag(run_id, key, str(value)[:TAG_LENGTH])
+        self._client.set_tag(run_id, key, str(value)[:_TAG_LENGTH])
 
     def page(self, run_id: str) -> str:
         """Return the address of the run's page."""
@@ -290,12 +241,11 @@ def _check_quotable(what: str, text: str) -> None:
 
 def _check_unchanged(old: Mapping[str, str], new: Mapping[str, str], run_key: str) -> None:
     """Raise UserError where a run that is taken up again has other params."""
-    changed = [
-        f"{key}: {old[key]!r} -> {new[key]!r}" for key in sorted(old.keys() & new.keys()) if old[key] != new[key]
-    ]
+    changed = [key for key in sorted(old.keys() & new.keys()) if old[key] != new[key]]
     if changed:
+        said = "; ".join(f"{key}: {old[key]!r} -> {new[key]!r}" for key in changed)
         raise UserError(
-            f"the run with key {run_key!r} was started with other params ({'; '.join(changed)}); "
+            f"the run with key {run_key!r} was started with other params ({said}); "
             "restore them to resume it, or use another key for another federation"
         )
 
@@ -322,21 +272,16 @@ def numbers_of(
 def _open_experiment(client: Any, uri: str, name: str) -> str:
     """Return the id of an experiment, which is created when absent; one without a kind gets that of training runs.
 
-    Raises:
-        UserError: the experiment was deleted.
+    UserError for one that was deleted.
     """
-    from mlflow.exceptions import MlflowException
 
     if (experiment := client.get_experiment_by_name(name)) is None:
         # A server knows where its files belong; for a local database MLflow would take the working directory.
         file = sqlite_file(uri)
         location = (file.parent / "mlruns" / quote(name, safe=" ")).as_uri() if file else None
-        try:
+        with apart_from("RESOURCE_ALREADY_EXISTS"):
             return str(client.create_experiment(name, artifact_location=location, tags={KIND_TAG: KIND}))
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was quicker
-                raise
-            experiment = client.get_experiment_by_name(name)
+        experiment = client.get_experiment_by_name(name)
     if experiment.lifecycle_stage == "deleted":
         raise UserError(
             f"the MLflow experiment {name!r} was deleted; choose another name, or restore it with "
@@ -350,15 +295,11 @@ def _open_experiment(client: Any, uri: str, name: str) -> str:
 def pages_of(uri: str | None, name: str, port: int) -> dict[str, str]:
     """Return the addresses of an experiment's training runs and of its newest run, by what they show.
 
-    Args:
-        uri: address of the store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
-        name: of the experiment; where there is none, the page of all experiments is returned.
-        port: of the pages that `flareclust ui` starts.
+    Where there is no such experiment, the page of all is returned; `flareclust ui` starts the pages at this port.
     """
     store = resolve_uri(uri)
     client = connect(store)
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
+    if client.get_experiment_by_name(name) is None:
         return {"experiments": f"http://127.0.0.1:{port}/#/experiments"}
     number = str(_open_experiment(client, store, name))
     newest = client.search_runs([number], order_by=["attributes.start_time DESC"], max_results=1)

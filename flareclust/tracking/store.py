@@ -54,13 +54,23 @@ def store_errors(uri: str) -> Iterator[None]:
         raise NoAnswer(f"the MLflow store failed: {_one_line(error)}") from error
 
 
+@contextmanager
+def apart_from(code: str) -> Iterator[None]:
+    """Let an error of MLflow with this code pass: another process was quicker, or there is no such thing."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != code:
+            raise
+
+
 def resolve_uri(uri: str | None = None) -> str:
     """Return the address of the store: the argument, else MLFLOW_TRACKING_URI, else `_DEFAULT_URI`.
 
-    The path of a SQLite file is made absolute, so that the address means the same from every working directory.
-
-    Raises:
-        UserError: The address is a folder or an in-memory database.
+    The path of a SQLite file is made absolute, so that the address means the same from every working directory. UserError
+    for a folder or an in-memory database.
     """
     chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT_URI
     scheme, colon, _ = chosen.partition(":")
@@ -78,11 +88,9 @@ def resolve_uri(uri: str | None = None) -> str:
 
 
 def ui_command(uri: str | None = None, port: int = 5000) -> list[str]:
-    """Return the command line that shows the store's runs at http://127.0.0.1:<port>; the address of a database, which may hold a
-    password, goes into the environment, as every account of the machine can list command lines.
+    """Return the command line that shows the store's runs at http://127.0.0.1:<port>; UserError for a server, which has pages.
 
-    Raises:
-        UserError: The store is a server, which has its own pages, or the port is out of range.
+    The address of a database, which may hold a password, goes into the environment: every account can list command lines.
     """
     settle_mlflow()  # the command inherits the environment
     store = resolve_uri(uri)
@@ -154,11 +162,18 @@ def check_store(uri: str) -> None:
     Args:
         uri: as `resolve_uri` returns it.
     """
-    if file := sqlite_file(uri):
-        _make_sqlite(file)
-        _check_unlocked(file)
-    else:
+    file = sqlite_file(uri)
+    if file is None:
         _check_reachable(uri)
+        return
+    _make_sqlite(file)
+    # Fail within seconds where MLflow would try to open a locked database for minutes.
+    with closing(sqlite3.connect(file, timeout=_LOCKED)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.rollback()
+        except sqlite3.OperationalError as error:
+            raise NoAnswer(f"the MLflow store {file} cannot be written ({error})") from error
 
 
 def existing_store(uri: str | None = None) -> str:
@@ -171,21 +186,15 @@ def existing_store(uri: str | None = None) -> str:
 
 
 def download(run_id: str, names: Sequence[str], folder: Path, uri: str | None = None) -> Path:
-    """Download files of a run into a folder; return it.
-
-    Raises:
-        UserError: there is no such store or run, or the run lacks one of the files.
-    """
+    """Download files of a run into a folder; return it. UserError without such a store, run or file."""
     store = existing_store(uri)
     client = connect(store)
     from mlflow.exceptions import MlflowException
 
     try:
         known = {file.path for file in client.list_artifacts(run_id)}
-        if missing := sorted(set(names) - known):
-            raise UserError(
-                f"the run {run_id} is none of one federation that ended well: it has no {', '.join(missing)}"
-            )
+        if missing := ", ".join(sorted(set(names) - known)):
+            raise UserError(f"the run {run_id} is none of one federation that ended well: it has no {missing}")
         for name in names:
             client.download_artifacts(run_id, name, str(folder))
     except MlflowException as error:
@@ -238,16 +247,6 @@ def _upgrade(uri: str) -> None:
         ) from error
 
 
-def _check_unlocked(file: Path) -> None:
-    """Fail within seconds where MLflow would try to open a locked database for minutes."""
-    with closing(sqlite3.connect(file, timeout=_LOCKED)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.rollback()
-        except sqlite3.OperationalError as error:
-            raise NoAnswer(f"the MLflow store {file} cannot be written ({error})") from error
-
-
 def _check_reachable(uri: str) -> None:
     """Fail within seconds where MLflow would try an address again and again for minutes."""
     parts = urlsplit(uri)
@@ -276,12 +275,9 @@ def _one_line(error: BaseException) -> str:
 
 
 def runs_page(uri: str, experiment_id: str, port: int = _PORT) -> str:
-    """Return the address of the page that lists the training runs of an experiment.
+    """Return the address of the page that lists the training runs of an experiment, at the port where `flareclust ui` shows it.
 
-    Args:
-        uri: address of the store; of a server, its pages are there.
-        experiment_id: as MLflow numbers it.
-        port: of the pages that `flareclust ui` starts, for stores that are no servers.
+    The pages of a store that is a server are there.
     """
     return f"{_pages(uri, port)}/#/experiments/{experiment_id}/runs?{_TRAINING}"
 

@@ -35,12 +35,6 @@ _PAGE = 1000
 class SweepTracker(Tracker):
     """Logs one study to one MLflow experiment; the database is made here, before anything runs in parallel.
 
-    Args:
-        study: Name of the study, and of the parent run.
-        trials: All its trials.
-        uri: Address of the store, see `Tracker`.
-        experiment: Name of the experiment, created when absent.
-
     Attributes:
         parent: id of the parent run.
         lost: what the store failed with, if MLflow does not have everything; else None.
@@ -67,11 +61,7 @@ class SweepTracker(Tracker):
         self._logged: set[str] = set()
 
     def finished(self, kept: Collection[int] = ()) -> dict[int, study_trials.TrialRun]:
-        """Find the child runs of earlier times; return the finished trials by their number, with what they came to.
-
-        Args:
-            kept: numbers of trials that the folder has, which need not be read from here.
-        """
+        """Find the child runs of earlier times; return the finished trials by their number, but for those kept in the folder."""
         with store_errors(self.uri):
             self._find_children()
             return {
@@ -114,11 +104,7 @@ class SweepTracker(Tracker):
                 self._end(self._begun.get(key) or self._begin(key), done)
 
     def complete(self, done: Sequence[study_trials.TrialRun]) -> None:
-        """Log the trials that could not be logged before, and then the means, the tables and the figure to the parent.
-
-        Args:
-            done: what all trials came to, in their order.
-        """
+        """Log the trials, all in their order, that could not be logged before, and then means, tables and figure to the parent."""
         with self._loss():
             if self.unlogged:
                 self._find_children()  # also those that were made without our hearing of it
@@ -189,12 +175,8 @@ class SweepTracker(Tracker):
         """Find the child runs of earlier times, and which of them are finished."""
         token = None
         while True:
-            page = self._client.search_runs(
-                [self._experiment_id],
-                filter_string=f"tags.`{_PARENT_TAG}` = '{self.parent}'",
-                max_results=_PAGE,
-                page_token=token,
-            )
+            children = f"tags.`{_PARENT_TAG}` = '{self.parent}'"
+            page = self._client.search_runs([self._experiment_id], children, max_results=_PAGE, page_token=token)
             self._children |= {run.data.tags[RUN_KEY_TAG]: run for run in page if RUN_KEY_TAG in run.data.tags}
             if not (token := page.token):
                 break
@@ -208,9 +190,8 @@ class SweepTracker(Tracker):
         for name in _under("round", run.data.metrics):
             for metric in self._client.get_metric_history(run.info.run_id, f"round/{name}"):
                 rounds.setdefault(metric.step, {"round": float(metric.step)})[name] = metric.value
-        return study_trials.TrialResult(
-            final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)]
-        )
+        by_step = [rounds[step] for step in sorted(rounds)]
+        return study_trials.TrialResult(final, _under("cost", run.data.metrics), by_step)
 
 
 def _axes(trials: Sequence[study_trials.Trial]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 Distances are Euclidean and in the data's own unit. k recovered and k* true centroids, d columns of all sites together,
 c centroids of all clients together. Unknown entries are NaN: an entry of a centroid is unknown where no site with rows
-of the cluster has the column. `l2_distance`, `mse_matched` and `sigma` are of complete centroids only.
+of the cluster has the column. `l2_distance`, `mse_matched` and `sigma` are of complete centroids only. Other arrays than
+`found` (k, d) and `true` (k*, d) are UserErrors.
 
 Sources: FeCA (section 6, appendix B); Maritan and Schenato, "Distributed clustering in partially overlapping feature
 spaces" (sections 3.1, 6.1 and 6.2).
@@ -22,7 +23,15 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.evaluation.metrics._arrays import as_numbers, as_points, distances, norms, one_per_row, same_width
+from flareclust.evaluation.metrics._arrays import (
+    as_numbers,
+    as_points,
+    distances,
+    norms,
+    one_per_row,
+    ratios,
+    same_width,
+)
 
 
 def match_centroids(found: ArrayLike, true: ArrayLike) -> tuple[IntArray, IntArray]:
@@ -34,13 +43,8 @@ def match_centroids(found: ArrayLike, true: ArrayLike) -> tuple[IntArray, IntArr
     Where entries are unknown, a squared distance is the mean over the entries that both know (reading 2 of this module).
     As many as possible of the pairs have such an entry; a pair without one is left out.
 
-    Args:
-        found: (k, d) recovered centroids, NaN where unknown.
-        true: (k*, d) true centroids, NaN where unknown; k* may differ from k.
-
     Returns:
-        (found_index, true_index), of the same length, sorted by found_index: min(k, k*) pairs, fewer only where
-        centroids have no entry in common.
+        The indices of min(k, k*) pairs, fewer only where centroids have no entry in common, sorted by those of `found`.
 
     Raises:
         UserError: an array is not 2-D, is empty, holds infinity, or the widths d differ.
@@ -57,13 +61,7 @@ def l2_distance(found: ArrayLike, true: ArrayLike) -> float:
     FeCA (section 6) names its l2-distance without a formula; this reading reproduces its tables (scaled by 1e4 there).
     Only matched pairs count, so an algorithm that returns FEWER centroids than there are true ones gets a smaller value
     for it, and superfluous centroids cost nothing. Always report the number of centroids found beside this value.
-
-    Args:
-        found: (k, d) recovered centroids.
-        true: (k*, d) true centroids.
-
-    Raises:
-        UserError: as `match_centroids`, or an entry is NaN.
+    UserError as of `match_centroids`, or where an entry is NaN.
     """
     found, true = same_width("found", found, "true", true)
     found_index, true_index = match_centroids(found, true)
@@ -71,17 +69,8 @@ def l2_distance(found: ArrayLike, true: ArrayLike) -> float:
 
 
 def mse_matched(found: ArrayLike, true: ArrayLike) -> float:
-    """Mean squared distance of a matched pair: l2_distance^2 / min(k, k*); the square of the data's unit.
-
-    Args:
-        found: (k, d) recovered centroids.
-        true: (k*, d) true centroids.
-
-    Raises:
-        UserError: as `match_centroids`, or an entry is NaN.
-    """
-    found, true = same_width("found", found, "true", true)
-    return l2_distance(found, true) ** 2 / min(len(found), len(true))
+    """Mean squared distance of a matched pair: l2_distance^2 / min(k, k*); the square of the data's unit."""
+    return float(l2_distance(found, true) ** 2 / min(np.shape(found)[0], np.shape(true)[0]))
 
 
 def relative_distance(found: ArrayLike, true: ArrayLike) -> float:
@@ -89,32 +78,16 @@ def relative_distance(found: ArrayLike, true: ArrayLike) -> float:
 
     Superfluous centroids cost nothing and those that lack are not missed, so report the number of centroids beside it.
     A pair whose true centroid is 0 counts 0 if the other is, else infinity. NaN if no pair can be compared.
-
-    Args:
-        found: (k, d) recovered centroids, NaN where unknown.
-        true: (k*, d) true centroids, NaN where unknown, such as `optimal_centroids`.
-
-    Raises:
-        UserError: as `match_centroids`.
     """
     A, B = _pairs(found, true)
-    error, norm = norms(A - B), norms(B)
-    ratio = np.where(error > 0, np.inf, 0.0)
-    np.divide(error, norm, out=ratio, where=norm > 0)
-    return float(ratio.mean()) if len(ratio) else np.nan
+    relative = ratios(norms(A - B), norms(B))
+    return float(relative.mean()) if len(relative) else np.nan
 
 
 def cosine(found: ArrayLike, true: ArrayLike) -> float:
     """Mean over the matched pairs of the cosine similarity over the entries that both know (metric E3).
 
     A pair counts 0 where one of the two is 0 in all of these, and 1 where both are. NaN if no pair can be compared.
-
-    Args:
-        found: (k, d) recovered centroids, NaN where unknown.
-        true: (k*, d) true centroids, NaN where unknown.
-
-    Raises:
-        UserError: as `match_centroids`.
     """
     A, B = _pairs(found, true)
     length_a, length_b = norms(A), norms(B)
@@ -132,16 +105,8 @@ def sigma(centroids: ArrayLike, radii: ArrayLike, true: ArrayLike) -> FloatArray
     largest radius is c_s, and r_s is that radius. Then sigma_i = ||c_i - theta_s|| / r_s. Values up to 0.5 suffice
     (eq. 51-53) for the ball around c_s to hold the whole group, which is what the server's grouping by radius needs.
 
-    Args:
-        centroids: (c, d) centroids of all clients together.
-        radii: (c,) their radii, >= 0, in the data's unit.
-        true: (k*, d) true centroids.
-
-    Returns:
-        (c,) without unit. Where r_s is 0: infinity, or 0 for a centroid that lies on its true centre.
-
-    Raises:
-        UserError: as `l2_distance`; radii of another length, negative or not finite.
+    Of the c centroids (c, d) of all clients together, with radii (c,) in the data's unit, (c,) without unit. Where r_s is
+    0: infinity, or 0 for a centroid that lies on its true centre. UserError as of `l2_distance`, and for other radii.
     """
     centroids, true = same_width("centroids", centroids, "true", true)
     radii = as_numbers("radii", radii)
@@ -155,11 +120,7 @@ def sigma(centroids: ArrayLike, radii: ArrayLike, true: ArrayLike) -> FloatArray
     error = distance.min(axis=1)
     largest = np.zeros(len(true))
     np.maximum.at(largest, owner, radii)
-    scale = largest[owner]
-    result = np.where(error > 0, np.inf, 0.0)
-    with np.errstate(over="ignore"):  # a radius near zero: infinity is the right answer
-        np.divide(error, scale, out=result, where=scale > 0)
-    return result
+    return ratios(error, largest[owner])
 
 
 def optimal_centroids(rows: Sequence[ArrayLike], classes: Sequence[ArrayLike]) -> FloatArray:
@@ -170,11 +131,7 @@ def optimal_centroids(rows: Sequence[ArrayLike], classes: Sequence[ArrayLike]) -
         classes: of each site (n_i,) its rows' true classes.
 
     Returns:
-        (k*, d), a row for each class that occurs, in ascending order; NaN where no site with rows of the class has the
-        column.
-
-    Raises:
-        UserError: no rows, not as many sites in one as in the other, or shapes that do not fit.
+        (k*, d), a row for each class in ascending order; NaN where no site with rows of the class has the column.
     """
     if len(rows) != len(classes):
         raise UserError(

@@ -2,6 +2,8 @@
 
 Labels are cluster numbers >= 0; a row that was not assigned has no place in these measures, so negative labels are
 refused rather than counted as one more cluster, unless a function says what it makes of them.
+
+`labels` (n,) are integers, `y` (n,) the true classes, integers or strings; anything else is a UserError.
 """
 
 import math
@@ -19,13 +21,6 @@ def purity(labels: ArrayLike, y: ArrayLike) -> float:
     """Share of rows that belong to the majority class of their cluster, over all n rows (not a mean over clusters).
 
     Never falls when clusters are split, so compare it only between results with the same number of clusters.
-
-    Args:
-        labels: (n,) cluster numbers >= 0.
-        y: (n,) true classes, integers or strings.
-
-    Raises:
-        UserError: lengths differ, no rows, labels that are not integers or are negative.
     """
     return _purity(_contingency(labels, y))
 
@@ -34,67 +29,24 @@ def accuracy(labels: ArrayLike, y: ArrayLike) -> float:
     """Clustering accuracy: share of rows that are right under the best one-to-one map of clusters to classes.
 
     With more clusters than classes (or fewer) the rows of the unmatched ones count as errors.
-
-    Args:
-        labels: (n,) cluster numbers >= 0.
-        y: (n,) true classes, integers or strings.
-
-    Raises:
-        UserError: as `purity`.
     """
     return _accuracy(_contingency(labels, y))
 
 
 def ari(labels: ArrayLike, y: ArrayLike) -> float:
-    """Adjusted Rand index (Hubert and Arabie 1985): 1 for equal partitions, 0 on average for unrelated ones.
-
-    Args:
-        labels: (n,) cluster numbers >= 0.
-        y: (n,) true classes, integers or strings.
-
-    Raises:
-        UserError: as `purity`.
-    """
+    """Adjusted Rand index (Hubert and Arabie 1985): 1 for equal partitions, 0 on average for unrelated ones."""
     return _ari(_contingency(labels, y))
 
 
 def nmi(labels: ArrayLike, y: ArrayLike) -> float:
-    """Normalised mutual information with the arithmetic mean: 2 I(labels; y) / (H(labels) + H(y)), from 0 to 1.
-
-    Args:
-        labels: (n,) cluster numbers >= 0.
-        y: (n,) true classes, integers or strings.
-
-    Raises:
-        UserError: as `purity`.
-    """
+    """Normalised mutual information with the arithmetic mean: 2 I(labels; y) / (H(labels) + H(y)), from 0 to 1."""
     return _nmi(_contingency(labels, y))
 
 
-def _class_metrics(labels: ArrayLike, y: ArrayLike) -> dict[str, float]:
-    """Return `ari`, `nmi`, `purity` and `accuracy` of labels, which are counted by class once.
-
-    Args:
-        labels: (n,) cluster numbers >= 0.
-        y: (n,) true classes, integers or strings.
-
-    Raises:
-        UserError: as `purity`.
-    """
-    table = _contingency(labels, y)
-    return {"ari": _ari(table), "nmi": _nmi(table), "purity": _purity(table), "accuracy": _accuracy(table)}
-
-
 def majority_class(labels: ArrayLike, classes: ArrayLike, k: int) -> IntArray:
-    """Return (k,) the true class of most rows of each local cluster, -1 for one without rows; of two the lower.
+    """Return (k,) the true class, an integer >= 0, of most rows of each local cluster, -1 for one without rows; of two the lower.
 
-    Args:
-        labels: (n,) local cluster of each row, 0 to k - 1; a negative one is not looked at.
-        classes: (n,) true classes, integers >= 0.
-        k: number of local clusters.
-
-    Raises:
-        UserError: lengths or numbers are not as said.
+    Rows whose label is negative are not looked at.
     """
     cluster = as_whole("labels", labels, None)
     true = as_whole("classes", classes, len(cluster))
@@ -115,9 +67,6 @@ def correct_aggregation(group: ArrayLike, true: ArrayLike) -> float:
     Args:
         group: (c,) global cluster of each local one, -1 where it is in none, which counts as wrong.
         true: (c,) true class of each local cluster, >= 0, such as that of most of its rows (`majority_class`).
-
-    Raises:
-        UserError: lengths differ, none, or numbers that are not whole or, for `true`, negative.
     """
     groups = as_whole("group", group, None)
     classes = as_whole("true", true, len(groups))
@@ -219,24 +168,16 @@ def truth_metrics(
 ) -> dict[str, float]:
     """Every measure that the truth at hand allows.
 
-    Args:
-        centroids: (k, d) recovered centroids.
-        labels: (n,) cluster numbers >= 0 of the rows, or None if no rows were labelled.
-        y: (n,) true classes, if known.
-        true_centroids: (k*, d), if known.
-
     Returns:
-        `l2` and `mse_matched` with true centroids; `ari`, `nmi`, `purity`, `accuracy` with labels and y. Values are floats.
-
-    Raises:
-        UserError: as `l2_distance` and `purity`.
+        `l2` and `mse_matched` of centroids (k, d) with true ones (k*, d); `ari`, `nmi`, `purity`, `accuracy` with labels and y.
     """
     result: dict[str, float] = {}
     if true_centroids is not None:
         result["l2"] = l2_distance(centroids, true_centroids)
         result["mse_matched"] = mse_matched(centroids, true_centroids)
     if labels is not None and y is not None:
-        result |= _class_metrics(labels, y)
+        table = _contingency(labels, y)
+        result |= {"ari": _ari(table), "nmi": _nmi(table), "purity": _purity(table), "accuracy": _accuracy(table)}
     return result
 
 
@@ -244,11 +185,7 @@ def pooled_label_free(X: ArrayLike, centroids: ArrayLike) -> dict[str, float | N
     """Inertia, simplified silhouette and Davies-Bouldin index, computed plainly on pooled rows.
 
     This is the reference that a federation's own figures, added up from sums of its sites, must equal. It shares no code with them.
-    Each row belongs to its nearest centroid, the first of equally near ones.
-
-    Args:
-        X: (n, d) rows of all sites together.
-        centroids: (k, d); they need not be the means of their rows.
+    Each row (n, d) belongs to its nearest centroid (k, d), the first of equally near ones, which need not be a mean of rows.
 
     Returns:
         `inertia`: sum of squared distances to the own centroid.
@@ -257,9 +194,6 @@ def pooled_label_free(X: ArrayLike, centroids: ArrayLike) -> dict[str, float | N
         `davies_bouldin`: mean over clusters r with rows of the largest (S_r + S_s) / ||c_r - c_s|| over the other clusters s with
         rows, S the mean distance to the centroid (Davies and Bouldin 1979).
         The last two are None with fewer than two clusters that have rows; Davies-Bouldin also where two of their centroids coincide.
-
-    Raises:
-        UserError: as `l2_distance`.
     """
     X, centroids = same_width("X", X, "centroids", centroids)
     distance = distances(X, centroids)

@@ -33,9 +33,8 @@ def assumption_8_rate(
     Args:
         X: (n, D) complete rows.
         classes: (n,) their true classes.
-        rows: the sites' row numbers, as of `data.feature_partition.split_features`; rows of no site do not take part.
-        columns: the sites' column numbers.
-        rng: the generator that draws the triplets.
+        rows, columns: their numbers by site, as of `data.feature_partition.split_features`; rows of no site do not take part.
+        rng: draws the triplets.
         triplets: how many to draw, with replacement.
 
     Raises:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.feature_partition import Split, importance, split_features
+from flareclust.data.feature_partition import Split, _importance, split_features
 from tests.unit.data.partition_features_cases import SET_UPS, _clusters, _masks, _set_up
 
 
@@ -113,15 +113,15 @@ def test_importance_is_the_anova_f_up_to_a_factor() -> None:
     X, y = _graded(70, 6)
     X = X + np.random.default_rng(2).normal(size=X.shape)
     F = f_classif(X, y)[0]
-    np.testing.assert_allclose(F / F[0], importance(X, y) / importance(X, y)[0], rtol=1e-9)
+    np.testing.assert_allclose(F / F[0], _importance(X, y) / _importance(X, y)[0], rtol=1e-9)
 
 
 def test_a_constant_column_is_the_least_important_and_one_that_decides_the_class_the_most() -> None:
     y = np.array([0, 0, 0, 1, 1, 1])
     useless = np.array([1.0, 2.0, 3.0, 1.0, 2.0, 3.0])
     X = np.column_stack([np.full(6, 0.1), useless, 0.1 + 0.2 * y])
-    assert importance(X, y).tolist() == [-1.0, 0.0, np.inf]
-    assert importance(X, None).tolist() == [0.0, 0.0, 0.0]
+    assert _importance(X, y).tolist() == [-1.0, 0.0, np.inf]
+    assert _importance(X, None).tolist() == [0.0, 0.0, 0.0]
     for seed in range(5):
         split = _split("features-shared:0.1", X, y, 2, seed)
         assert all(2 in columns for columns in split.columns.values())

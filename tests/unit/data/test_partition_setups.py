@@ -9,7 +9,7 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import Dataset, load
-from flareclust.data.feature_partition import _FEATURE_SPECS, split_features
+from flareclust.data.feature_partition import split_features
 from flareclust.data.partition_specs import SPECS, Spec
 from tests.unit.data.partition_features_cases import SET_UPS, _clusters, _masks, _set_up, _stand_in
 
@@ -177,7 +177,9 @@ def test_pixels_that_are_always_white_are_at_one_site_each() -> None:
 
 
 def test_the_specifications_that_deal_columns_are_those_listed() -> None:
-    assert sorted(_FEATURE_SPECS) == sorted(["features-overlap", "features-shared", *SET_UPS])
+    assert sorted(name for name, form in SPECS.items() if form.splits_columns) == sorted(
+        ["features-overlap", "features-shared", *SET_UPS]
+    )
     assert {name for name, form in SPECS.items() if form.fixes_sites} == {*SET_UPS, "owners", "none"}
     assert Spec("har-a1").splits_columns
     assert not Spec("iid").splits_columns

@@ -186,7 +186,7 @@ def test_a_tracked_federation_says_how_many_sites_took_part(store, sites, tmp_pa
     outcome = submit(experiment, prepared)
     result = save(evaluate(experiment, prepared, outcome, 1.0), tmp_path / "out")
     run_id = run_logging.start_run(experiment, "few", {})
-    run_logging.log_run(result, experiment, run_id, started)
+    run_logging._log_run(result, experiment, run_id, started)
     assert Tracker(store)._client.get_run(run_id).data.metrics[promotion.SITES] == len(sites) == len(few) - 1
 
 

@@ -10,14 +10,14 @@ from sklearn import metrics
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import load
-from flareclust.tracking.evaluator import ClusteringEvaluator, _labels, clustering_metrics
+from flareclust.tracking.evaluator import ClusteringEvaluator, _clustering_metrics, _labels
 
 
 def test_the_measures_are_those_of_scikit_learn_over_the_rows_that_have_a_cluster(rng):
     X = rng.normal(size=(300, 3))
     labels = rng.integers(-1, 4, 300)
     y = np.array(list("abc"))[rng.integers(0, 3, 300)]
-    found = clustering_metrics(X, labels, y)
+    found = _clustering_metrics(X, labels, y)
     kept = labels >= 0
     expected = {
         "rows": 300,
@@ -34,7 +34,7 @@ def test_the_measures_are_those_of_scikit_learn_over_the_rows_that_have_a_cluste
 
 
 def test_one_cluster_has_no_measures_of_separation():
-    assert clustering_metrics(np.eye(3), np.zeros(3, dtype=np.int64)) == {
+    assert _clustering_metrics(np.eye(3), np.zeros(3, dtype=np.int64)) == {
         "rows": 3.0,
         "rows_without_cluster": 0.0,
         "clusters": 1.0,

@@ -61,11 +61,11 @@ def run_tracked(**more):
 
 def test_a_folder_is_logged_as_its_run_was(store, other, tmp_path, capsys):
     result = run_tracked()
-    assert (run_logging.log_result(tmp_path / "out").run_id, run_logging.log_result(tmp_path / "out").known) == (
+    assert (run_logging._log_result(tmp_path / "out").run_id, run_logging._log_result(tmp_path / "out").known) == (
         result.run_id,
         True,
     )
-    first, again = run_logging.log_result(tmp_path / "out", other), run_logging.log_result(tmp_path / "out", other)
+    first, again = run_logging._log_result(tmp_path / "out", other), run_logging._log_result(tmp_path / "out", other)
     assert (first.known, again.known, first.run_id) == (False, True, again.run_id)
     expected = contents(store, result.run_id)
     assert contents(other, first.run_id) == expected
@@ -88,8 +88,8 @@ def test_comparing_and_scaling_columns_are_no_rounds_of_a_run(store):
 @pytest.mark.parametrize("settings", [{"k": "2..3"}, {"min_sites": 2, "columns": None}])
 def test_a_folder_of_a_run_that_was_not_tracked_is_logged_too(store, tmp_path, settings):
     result = flareclust.run("feca", data="iris", n_sites=3, out="plain", **settings)
-    logged = run_logging.log_result(tmp_path / "plain")
-    assert (logged.known, run_logging.log_result(tmp_path / "plain").known) == (False, True)
+    logged = run_logging._log_result(tmp_path / "plain")
+    assert (logged.known, run_logging._log_result(tmp_path / "plain").known) == (False, True)
     run = Tracker(store)._client.get_run(logged.run_id)
     assert run.data.params["k"] == "3"
     assert run.data.metrics["final/inertia"] == result.metrics["inertia"]
@@ -128,9 +128,9 @@ def test_a_store_that_fails_costs_a_warning_and_the_rest_is_logged_later(
     tracker = Tracker(store)
     before = tracker.find(read_result(tmp_path / "out").tracking["key"])
     assert (before.info.status, before.data.tags[ERROR_TAG]) == ("FAILED", warning)
-    logged = run_logging.log_result(tmp_path / "out")
+    logged = run_logging._log_result(tmp_path / "out")
     assert (logged.run_id, logged.known) == (before.info.run_id, False)
-    assert contents(store, logged.run_id) == contents(other, run_logging.log_result(tmp_path / "out", other).run_id)
+    assert contents(store, logged.run_id) == contents(other, run_logging._log_result(tmp_path / "out", other).run_id)
     versions = tracker._client.search_model_versions(f"run_id = '{logged.run_id}'")
     assert [version.name for version in versions] == ["m"]
 
@@ -161,12 +161,12 @@ def test_an_alias_is_offered_where_it_is_asked_for(store, tmp_path):
 
     experiment = Experiment(algorithm="kfed", data="iris", n_sites=3, engine="inprocess", register_as="late")
     run_experiment(experiment, track=False, out=tmp_path / "out")
-    logged = run_logging.log_result(tmp_path / "out", alias="champion")
+    logged = run_logging._log_result(tmp_path / "out", alias="champion")
     assert logged.decision == "version 1 of late has the alias champion: it is the first to have it"
-    assert "has it already" in run_logging.log_result(tmp_path / "out", alias="champion").decision
+    assert "has it already" in run_logging._log_result(tmp_path / "out", alias="champion").decision
     run_tracked()
     with pytest.raises(UserError, match="--metric decides about an alias"):
-        run_logging.log_result(tmp_path / "out", metric="final/ari")
+        run_logging._log_result(tmp_path / "out", metric="final/ari")
 
 
 def test_what_cannot_be_logged_is_refused(store, tmp_path):

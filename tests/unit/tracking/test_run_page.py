@@ -142,9 +142,9 @@ def test_names_tell_scaled_lengths_from_those_in_the_units_of_the_data():
 
 def test_options_that_were_set_are_parameters():
     experiment = make_experiment(algorithm="kfed", data="iris", k=3, engine="inprocess", min_sites=2, task_timeout=5)
-    params = run_logging.run_params(experiment)
+    params = run_logging._run_params(experiment)
     assert (params["min_sites"], params["task_timeout"]) == (2, 5)
-    assert "n_sites" not in run_logging.run_params(make_experiment(algorithm="kfed", data="x", k=3, partition="none"))
+    assert "n_sites" not in run_logging._run_params(make_experiment(algorithm="kfed", data="x", k=3, partition="none"))
 
 
 def test_texts_of_others_are_no_markup_in_the_description():
