@@ -31,7 +31,7 @@ from flareclust.core import overlap as overlaps
 from flareclust.core.missing import distances, grouping, selection
 from flareclust.core.rounds import remember
 from flareclust.executors import masked
-from flareclust.features.alone import better_off_alone
+from flareclust.preparation.alone import better_off_alone
 from flareclust.preparation.settings import ColumnsParams
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round

@@ -20,7 +20,7 @@ from flareclust.data.frames import table_of
 from flareclust.data.tables import Table
 from flareclust.evaluation import criteria
 from flareclust.experiment.results.result import Result
-from flareclust.features.scaling import as_clustered, filled
+from flareclust.preparation.scaling import as_clustered, filled
 from flareclust.protocol import registry
 
 #: The estimator of the first choice among the algorithms.

@@ -32,7 +32,7 @@ from flareclust.executors.masked import MaskedExecutor, MaskedParams
 from flareclust.experiment.prepare import OneTable, prepare
 from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.sweeps import trials as study_trials
-from flareclust.features.result import columns_of
+from flareclust.preparation.result import columns_of
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import server
 from flareclust.protocol.registry import Algorithm

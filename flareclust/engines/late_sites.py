@@ -13,8 +13,8 @@ from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserEr
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
-from flareclust.features import alignment
-from flareclust.features.result import place_rows
+from flareclust.preparation import alignment
+from flareclust.preparation.result import place_rows
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome

@@ -18,9 +18,9 @@ from flareclust.core.kpod import SCALES, location_and_scale
 from flareclust.core.missing.assessment import masked_metrics, masked_sums
 from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
-from flareclust.features import alignment
-from flareclust.features.columns import gather
-from flareclust.features.result import MASK, STANDARDIZED, place_rows
+from flareclust.preparation import alignment
+from flareclust.preparation.columns import gather
+from flareclust.preparation.result import MASK, STANDARDIZED, place_rows
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_STARTS, Params, both

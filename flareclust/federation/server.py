@@ -17,10 +17,10 @@ from flareclust.core import assessment
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
-from flareclust.features.scaling import LENGTH_ONE, OPEN_GAPS
 from flareclust.federation.site import PHASES, job_lines
 from flareclust.preparation.categories import exact_modes
 from flareclust.preparation.scale import Measured
+from flareclust.preparation.scaling import LENGTH_ONE, OPEN_GAPS
 from flareclust.preparation.settings import (
     PARTIAL,
     ClusteringParams,

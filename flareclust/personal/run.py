@@ -25,13 +25,13 @@ from flareclust.data.datasets import describe, load
 from flareclust.data.partition import partition
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import read_table
-from flareclust.features.columns import decides_distances, outweighing
-from flareclust.features.scaling import Scaling
 from flareclust.personal.methods import Course, OnRound, train_models
 from flareclust.personal.models import NEEDED_BY
 from flareclust.personal.result import PersonalResult, usual_warnings
 from flareclust.personal.rows import CLASS_COLUMN, Labelled, Split, hold_out, numbered
 from flareclust.personal.settings import PersonalSettings
+from flareclust.preparation.columns import decides_distances, outweighing
+from flareclust.preparation.scaling import Scaling
 
 #: Rows with their classes: (X (n, d), y (n,)).
 _Pair = tuple[Any, Any]

@@ -28,11 +28,11 @@ from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__, fits, shown_version
 from flareclust.aggregators.base import ClusteringAggregator, unpack
-from flareclust.features import result as partial
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
 from flareclust.platform import receiver
 from flareclust.platform.filters import UNBOUNDED
+from flareclust.preparation import result as partial
 from flareclust.protocol.outcome import Outcome, append_round, write
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND

@@ -1,3 +1,18 @@
-"""How a job prepares the columns and rows of its sites before an algorithm sees them, and the settings that say so."""
+"""How a job prepares the columns and rows of its sites: the same columns or different ones, what results say of it, and the settings."""
 
-__all__ = ["categories", "different", "names", "rows", "scale", "settings", "spread", "units"]
+__all__ = [
+    "alignment",
+    "alone",
+    "categories",
+    "columns",
+    "different",
+    "names",
+    "placement",
+    "result",
+    "rows",
+    "scale",
+    "scaling",
+    "settings",
+    "spread",
+    "units",
+]

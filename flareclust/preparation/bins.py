@@ -8,7 +8,7 @@ from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core import histograms
 from flareclust.core.histograms import Grid
-from flareclust.features.columns import LEAST_DEVIATION
+from flareclust.preparation.columns import LEAST_DEVIATION
 from flareclust.preparation.settings import BY_BINS
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.task import StepName, Task

@@ -18,8 +18,9 @@ from flareclust.core.disclosure import factor
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.scaling import divisors_of, pooled_known_spread
 from flareclust.data.tables import Table
-from flareclust.features import alignment
-from flareclust.features.columns import (
+from flareclust.preparation import alignment
+from flareclust.preparation.bins import IN_BINS, Ranges, asked_grid
+from flareclust.preparation.columns import (
     LEAST_DEVIATION,
     by_column,
     check_divisors,
@@ -29,7 +30,6 @@ from flareclust.features.columns import (
     spreads,
     sums_of,
 )
-from flareclust.preparation.bins import IN_BINS, Ranges, asked_grid
 from flareclust.preparation.scale import Measured, ScalingPhase
 from flareclust.preparation.settings import BY_BINS, ColumnsParams, Shown
 from flareclust.preparation.units import log_before_rounds, odd_between_sites, of_described, of_known

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.typing import Message
-from flareclust.features import alignment
+from flareclust.preparation import alignment
 from flareclust.preparation.settings import NamesParams, ScaledParams
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows

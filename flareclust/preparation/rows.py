@@ -13,10 +13,10 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.scaling import of_length_one, without_direction
-from flareclust.features.columns import LEAST_DEVIATION
-from flareclust.features.scaling import filled
 from flareclust.preparation.categories import Modes
+from flareclust.preparation.columns import LEAST_DEVIATION
 from flareclust.preparation.different import CARRIED, OwnColumns
+from flareclust.preparation.scaling import filled
 from flareclust.preparation.settings import (
     EUCLIDEAN,
     PARTIAL,

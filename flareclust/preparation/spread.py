@@ -12,9 +12,9 @@ from flareclust._foundation.typing import BoolArray, FloatArray, Message
 from flareclust.core import categories as category_columns
 from flareclust.core.histograms import binned
 from flareclust.core.scaling import known_spread, pooled_known_spread, pooled_spread
-from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.preparation.bins import IN_BINS, Ranges, asked_grid
 from flareclust.preparation.categories import weighted
+from flareclust.preparation.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.preparation.rows import check_usable
 from flareclust.preparation.scale import Measured, ScalingPhase
 from flareclust.preparation.settings import ModesParams, ScaledParams, by_direction

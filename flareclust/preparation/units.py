@@ -18,8 +18,8 @@ from flareclust.core.scaling import rounded as rounded_spread
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement
 from flareclust.evaluation.units import ODDITIES, Odd
-from flareclust.features import alignment
-from flareclust.features.columns import by_column
+from flareclust.preparation import alignment
+from flareclust.preparation.columns import by_column
 from flareclust.protocol.columns import ColumnFacts, Columns
 from flareclust.protocol.groups import MEAN, ROWS, SPREAD
 from flareclust.protocol.rows import SiteContext

@@ -17,7 +17,7 @@ from flareclust.data import image_files
 from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import beside_ranges
-from flareclust.features.columns import OUTWEIGHS, outweighing
+from flareclust.preparation.columns import OUTWEIGHS, outweighing
 from flareclust.sites import account
 from flareclust.sites.part_rows import POLICED
 from flareclust.sites.permissions import KitFiles, versions

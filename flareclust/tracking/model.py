@@ -4,7 +4,7 @@ MLflow copies this file into the logged model and runs it on loading ("models fr
 this package, and the model loads wherever numpy, pandas and mlflow are installed. Nothing in the model is pickled.
 
 Of sites with different columns, rows may lack columns and centroids entries. Then its settings have
-`gaps`, and what it computes is `flareclust.features.result.place_rows`; a test compares the two.
+`gaps`, and what it computes is `flareclust.preparation.result.place_rows`; a test compares the two.
 """
 
 import json

@@ -12,7 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.cells import takes_numbers
 from flareclust.evaluation.profiles import categories_among
-from flareclust.features.scaling import Scaling
+from flareclust.preparation.scaling import Scaling
 
 MODEL_NAME = "model"
 
@@ -47,7 +47,7 @@ def save_model(
     Args:
         columns: names that the model picks its columns by; None for arrays of exactly d columns.
         gaps: for centroids with unknown entries and rows that may lack columns, how distances are computed: see
-            `flareclust.features.result.model_settings`; else None.
+            `flareclust.preparation.result.model_settings`; else None.
         scaling: of the columns, where the federation scaled them.
         metric: "cosine" where the clusters are of rows of length 1.
         filling: what gaps of the columns (d,) are filled with, where the federation filled them.

@@ -15,7 +15,7 @@ from flareclust.experiment.reports import summary
 from flareclust.experiment.reports import table as tables
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps.report import StudySummary
-from flareclust.features.scaling import scaling_of
+from flareclust.preparation.scaling import scaling_of
 from flareclust.tracking.origin import data_name
 
 #: MLflow's tag of a description.

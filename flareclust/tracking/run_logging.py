@@ -25,9 +25,9 @@ from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
 from flareclust.experiment.sweeps import folder as study_files
-from flareclust.features import result as partial
-from flareclust.features.scaling import filling_of, of_directions, scaling_of
 from flareclust.personal.result import PersonalResult
+from flareclust.preparation import result as partial
+from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import SUMMARY, is_round, numbers_of_sites
 from flareclust.tracking.note import NOTE_TAG, describe, in_units

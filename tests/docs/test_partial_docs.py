@@ -15,7 +15,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import IntArray
 from flareclust.cli.main import app
 from flareclust.evaluation import metrics
-from flareclust.features.result import sentences
+from flareclust.preparation.result import sentences
 from flareclust.protocol.registry import get
 from flareclust.sites.rows import SiteData
 from flareclust.testing.tools import run

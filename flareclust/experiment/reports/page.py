@@ -26,9 +26,9 @@ from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget
 from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.picture import image_of, picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
-from flareclust.features import result as partial
-from flareclust.features.scaling import scaling_of
 from flareclust.plotting.style import cluster_colour, png
+from flareclust.preparation import result as partial
+from flareclust.preparation.scaling import scaling_of
 from flareclust.protocol import cluster_arrays, registry
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from flareclust.experiment.config import Experiment, folder_name
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.results.result import Result
-from flareclust.features import result as partial
 from flareclust.federation import OnRound
 from flareclust.federation.site import Listed, phases_of, stages_of, steps_to_end
+from flareclust.preparation import result as partial
 from flareclust.protocol.outcome import Outcome, numbers_of_sites
 from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm

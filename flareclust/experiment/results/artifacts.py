@@ -15,8 +15,8 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.results.picture import merge_picture, picture_of
-from flareclust.features import result as partial
 from flareclust.federation.checkpoint import CHECKPOINT, PART
+from flareclust.preparation import result as partial
 from flareclust.protocol import outcome as outcome_files
 
 if TYPE_CHECKING:

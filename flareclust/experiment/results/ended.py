@@ -25,11 +25,11 @@ from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
-from flareclust.features import result as partial
-from flareclust.features.columns import decides_distances, outweighing
-from flareclust.features.scaling import OPEN_GAPS, of_directions, scaling_of
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.federation.exchanges import refusal_texts
+from flareclust.preparation import result as partial
+from flareclust.preparation.columns import decides_distances, outweighing
+from flareclust.preparation.scaling import OPEN_GAPS, of_directions, scaling_of
 from flareclust.preparation.units import odd_between_sites
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome

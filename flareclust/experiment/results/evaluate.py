@@ -24,9 +24,9 @@ from flareclust.experiment.prepared import Prepared, arrays_of, in_places, names
 from flareclust.experiment.results.ended import Ended, left_out
 from flareclust.experiment.results.picture import is_embedded, shown_images
 from flareclust.experiment.results.result import Result
-from flareclust.features import result as partial
-from flareclust.features.scaling import as_clustered, filled, of_directions
 from flareclust.federation.site import rows_shown
+from flareclust.preparation import result as partial
+from flareclust.preparation.scaling import as_clustered, filled, of_directions
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import cluster_arrays

@@ -8,8 +8,8 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.features import result as partial
-from flareclust.features.scaling import OPEN_GAPS, Scaling, as_clustered, of_directions, scaling_of
+from flareclust.preparation import result as partial
+from flareclust.preparation.scaling import OPEN_GAPS, Scaling, as_clustered, of_directions, scaling_of
 from flareclust.protocol.columns import FILL
 
 if TYPE_CHECKING:

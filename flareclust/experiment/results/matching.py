@@ -11,9 +11,9 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation.continuity import Clusters, compare
 from flareclust.experiment.results.picture import is_embedded
-from flareclust.features import result as partial
-from flareclust.features.placement import thresholds_of
-from flareclust.features.scaling import as_clustered, of_directions
+from flareclust.preparation import result as partial
+from flareclust.preparation.placement import thresholds_of
+from flareclust.preparation.scaling import as_clustered, of_directions
 from flareclust.protocol import cluster_arrays
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.features import result as partial
-from flareclust.features.scaling import as_clustered, of_directions, scaling_of
+from flareclust.preparation import result as partial
+from flareclust.preparation.scaling import as_clustered, of_directions, scaling_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,9 +23,9 @@ from flareclust.experiment.results import export, matching
 from flareclust.experiment.results.picture import picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.experiment.tables.late_rows import columns_unlike_those_of
-from flareclust.features import result as partial
-from flareclust.features.placement import FAR, placements, thresholds_of
-from flareclust.features.scaling import filled, nearest
+from flareclust.preparation import result as partial
+from flareclust.preparation.placement import FAR, placements, thresholds_of
+from flareclust.preparation.scaling import filled, nearest
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.columns import FILL
 from flareclust.protocol.outcome import Outcome, devices

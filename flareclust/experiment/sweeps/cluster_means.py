@@ -12,7 +12,7 @@ from flareclust.core.lloyd import moments, sums_by_label
 from flareclust.evaluation.continuity import Clusters
 from flareclust.experiment.results.picture import is_embedded
 from flareclust.experiment.results.result import Result
-from flareclust.features import result as partial
+from flareclust.preparation import result as partial
 
 #: A trial keeps no more numbers than that: each is on its line of the file of trials.
 _MOST_NUMBERS = 3000

@@ -19,10 +19,10 @@ from flareclust.engines.late_sites import place, read_finished
 from flareclust.evaluation import agreement
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.tables.typed_files import typed_file
-from flareclust.features import alignment
-from flareclust.features import result as partial
-from flareclust.features.placement import placements, thresholds_of
-from flareclust.features.scaling import filled
+from flareclust.preparation import alignment
+from flareclust.preparation import result as partial
+from flareclust.preparation.placement import placements, thresholds_of
+from flareclust.preparation.scaling import filled
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.columns import FILL
 from flareclust.schema.columns import TableSchema, read_schema

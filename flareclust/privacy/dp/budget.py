@@ -16,7 +16,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust.core.dp.box import Box
 from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import misfits
-from flareclust.features import alignment
+from flareclust.preparation import alignment
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent

@@ -17,9 +17,9 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.local_clusters import local_clusters
 from flareclust.executors.masked import UPDATE, MaskedExecutor
-from flareclust.features import alignment
-from flareclust.features.columns import restored
 from flareclust.federation.site import answer
+from flareclust.preparation import alignment
+from flareclust.preparation.columns import restored
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows

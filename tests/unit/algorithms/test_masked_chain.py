@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust.data.tables import Table
-from flareclust.features.result import warnings
+from flareclust.preparation.result import warnings
 from tests.unit.algorithms.masked_cases import agreement, chain_sites, run, window_sites
 
 SEEDS = range(4)

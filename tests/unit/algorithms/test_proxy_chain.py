@@ -8,7 +8,7 @@ import pytest
 from flareclust.aggregators.proxy import _best_merges
 from flareclust.data.tables import Table
 from flareclust.executors.proxy import ProxyParams
-from flareclust.features.result import warnings
+from flareclust.preparation.result import warnings
 from tests.unit.algorithms.masked_cases import agreement
 from tests.unit.algorithms.proxy_cases import run
 

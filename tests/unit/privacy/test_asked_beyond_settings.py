@@ -10,9 +10,9 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.masked import MaskedExecutor
-from flareclust.features import alignment
 from flareclust.personal.executor import FedAvgExecutor
 from flareclust.platform.log_streaming import LogStreamer
+from flareclust.preparation import alignment
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed

@@ -16,9 +16,9 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 from flareclust._foundation.typing import Message, never_abort
 from flareclust.aggregators.base import unpack
 from flareclust.data.tables import Table
-from flareclust.features import alignment
 from flareclust.federation import run_federation
 from flareclust.platform.controller import ClusteringController
+from flareclust.preparation import alignment
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.replies import SiteReply, accept

@@ -19,7 +19,7 @@ def model(tmp_path):
     import mlflow
 
     def load(result):
-        from flareclust.features.scaling import filling_of, of_directions, scaling_of
+        from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
 
         folder = tmp_path / "model"
         metric = "cosine" if of_directions(result.arrays) else "euclidean"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.features.scaling import Scaling
+from flareclust.preparation.scaling import Scaling
 from tests.mlflow_server import process_group
 from tests.patience import PATIENCE
 from tests.unit.tracking.tracking_cases import CENTROIDS, CLEAN_ENV, log_federation, model_folder

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from flareclust.features.alone import enough_alone, left_alone
+from flareclust.preparation.alone import enough_alone, left_alone
 
 
 def clusters_of(X, labels):

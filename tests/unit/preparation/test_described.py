@@ -16,7 +16,7 @@ from flareclust.protocol import registry
 from flareclust.sites.rows import SiteData
 from flareclust.testing.promised import overlapping_sites
 from flareclust.testing.tools import run
-from tests.unit.features.described_cases import FEDERATED, PARTIAL, frames
+from tests.unit.preparation.described_cases import FEDERATED, PARTIAL, frames
 
 
 def test_the_algorithms_for_different_columns_are_these():
@@ -172,7 +172,7 @@ def test_a_site_that_is_left_out_is_counted(folder, capsys, tmp_path, monkeypatc
 def test_common_columns_are_counted_among_all_and_drawn_for_all_sites():
     result = flareclust.run("fkm-common", frames(), k=4)
     assert not result.sites, "a picture of the rows would show those sites only that have no other column"
-    from flareclust.features.result import sentences
+    from flareclust.preparation.result import sentences
 
     assert sentences(result.arrays) == ["2 of 6 columns: those that every site has"]
 

@@ -13,12 +13,12 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.experiment.tables.late_rows import place_file
-from flareclust.features import alignment
-from flareclust.features import result as partial
+from flareclust.preparation import alignment
+from flareclust.preparation import result as partial
 from flareclust.preparation.different import Description
 from flareclust.protocol import registry
 from flareclust.protocol.task import StepName, Task
-from tests.unit.features.described_cases import FEDERATED, frames
+from tests.unit.preparation.described_cases import FEDERATED, frames
 
 RNG = np.random.default_rng(3)
 GAPS = {site: frame.mask(RNG.random(frame.shape) < 0.05) for site, frame in frames().items()}

@@ -12,7 +12,7 @@ from flareclust.protocol import registry
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing.promised import overlapping_sites
 from flareclust.testing.tools import exchanges
-from tests.unit.features.described_cases import FEDERATED, frames
+from tests.unit.preparation.described_cases import FEDERATED, frames
 
 WIDE = {site: frame.assign(**{c: 1e3 * frame[c] + 7 for c in frame if c == "crp"}) for site, frame in frames().items()}
 NAMES = ["age", "crp", "iron", "lactate", "sodium", "urea"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.kernels import two_nearest
-from flareclust.features.scaling import OPEN_GAPS, as_clustered, nearest, of_directions, scaling_of
+from flareclust.preparation.scaling import OPEN_GAPS, as_clustered, nearest, of_directions, scaling_of
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.columns import FILL
 

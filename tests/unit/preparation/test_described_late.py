@@ -11,9 +11,9 @@ from flareclust.engines.late_sites import place
 from flareclust.evaluation import metrics
 from flareclust.experiment.tables import late_rows
 from flareclust.experiment.tables.late_rows import place_file
-from flareclust.features.result import place_rows
+from flareclust.preparation.result import place_rows
 from flareclust.protocol import registry
-from tests.unit.features.described_cases import PARTIAL, frames
+from tests.unit.preparation.described_cases import PARTIAL, frames
 
 # ---- labels, prediction, late sites ----
 

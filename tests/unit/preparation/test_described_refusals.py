@@ -7,7 +7,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.sites.rows import SiteData
-from tests.unit.features.described_cases import FEDERATED, frames
+from tests.unit.preparation.described_cases import FEDERATED, frames
 
 
 def test_columns_chosen_by_name_may_be_missing_at_some_sites_only(folder):

@@ -6,7 +6,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.features.placement import placements, thresholds_of
+from flareclust.preparation.placement import placements, thresholds_of
 from flareclust.schema.reading import rows_of
 
 RNG = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.features.described_cases import frames
+from tests.unit.preparation.described_cases import frames
 
 
 @pytest.fixture

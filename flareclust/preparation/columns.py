@@ -1,6 +1,6 @@
 """The columns of a federation whose sites need not have the same ones: their union, who has which, their scale.
 
-What the sites send about theirs: `flareclust.features.alignment`. Letters: d columns of one site, D of the union, m sites.
+What the sites send about theirs: `flareclust.preparation.alignment`. Letters: d columns of one site, D of the union, m sites.
 """
 
 import re
@@ -16,7 +16,7 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Messa
 from flareclust.core import overlap as overlaps
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.scaling import KnownSpread
-from flareclust.features.alignment import HIDDEN, places, unpacked
+from flareclust.preparation.alignment import HIDDEN, places, unpacked
 from flareclust.protocol.columns import FILL, Columns
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.

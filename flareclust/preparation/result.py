@@ -15,14 +15,14 @@ from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.missing import distances
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.frames import names_of as frame_names
-from flareclust.features.columns import alike, by_site, decides_distances, in_common, outweighing, restored, sharing
+from flareclust.preparation.columns import alike, by_site, decides_distances, in_common, outweighing, restored, sharing
 from flareclust.protocol import registry
 from flareclust.protocol.columns import FILL, Columns
 
 #: Key of the masks of the final centroids; a result without it is of sites with the same columns.
 MASK = "mask"
 
-#: What `flareclust.features.alignment.names_of` calls columns without names.
+#: What `flareclust.preparation.alignment.names_of` calls columns without names.
 _NUMBERED = re.compile(r"column \d+ of \d+")
 
 #: Set where the columns were scaled for clustering.

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust.core.scaling import KnownSpread, divisors_of
 from flareclust.data.tables import Table
-from flareclust.features import alignment
-from flareclust.features.columns import by_site, common, gather, in_common, restored, sharing, sums_of
+from flareclust.preparation import alignment
+from flareclust.preparation.columns import by_site, common, gather, in_common, restored, sharing, sums_of
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.schema import Schema
 from tests.examples import examples

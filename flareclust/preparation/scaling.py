@@ -9,7 +9,7 @@ from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.lloyd import assign
 from flareclust.core.missing.gaps import complete
 from flareclust.core.scaling import of_length_one, without_direction
-from flareclust.features.result import is_partial
+from flareclust.preparation.result import is_partial
 from flareclust.protocol.columns import FILL
 
 __all__ = [
