@@ -67,13 +67,7 @@ def numbers(*names: object) -> list[Cell]:
 
 
 def markdown(table: Table, escape: Callable[[str], str] = str, *, right: bool = False) -> str:
-    """Return a table as Markdown; nothing for one without rows.
-
-    Args:
-        table: whose cells are texts.
-        escape: makes a text one in Markdown.
-        right: whether all columns but the first stand to the right.
-    """
+    """Return a table of texts as Markdown, all columns but the first to the `right` if so; nothing for one without rows."""
     if not table.rows:
         return ""
     lines = [[str(head.text) for head in table.heads], *([str(cell) for cell in row] for row in table.rows)]
