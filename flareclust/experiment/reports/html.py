@@ -8,7 +8,7 @@ import numpy as np
 
 from flareclust._foundation.display import number_or_dash, printable
 from flareclust.evaluation import profile_words
-from flareclust.experiment.reports.table import Bar, BarPart, Cell
+from flareclust.experiment.reports.table import Bar, Cell
 from flareclust.plotting.style import cluster_colour
 
 if TYPE_CHECKING:
@@ -63,5 +63,6 @@ def stacked(shares: Sequence[float]) -> Bar:
     for c, share in enumerate(shares):
         if share > 0:
             style = f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}"
-            parts.append(BarPart(str(c) if share >= 0.06 else "", style, f"{c}: {100 * share:.1f} %"))
+            text = str(c) if share >= 0.06 else ""
+            parts.append({"text": text, "style": style, "hint": f"{c}: {100 * share:.1f} %"})
     return Bar(parts, k > _MANY)

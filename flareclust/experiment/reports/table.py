@@ -1,22 +1,14 @@
 """The table that every view shows in its own way: heads and rows of cells."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class BarPart(NamedTuple):
-    """One cluster's part of a bar."""
-
-    text: str
-    style: str
-    hint: str
-
-
 class Bar(NamedTuple):
-    """Shares of clusters side by side; `many` are shown without numbers on a phone."""
+    """Shares of clusters side by side, each with its `text`, `style` and `hint`; `many` are shown without numbers on a phone."""
 
-    parts: Sequence[BarPart]
+    parts: Sequence[Mapping[str, str]]
     many: bool
 
 
