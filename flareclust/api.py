@@ -1,7 +1,7 @@
 """`flareclust.run`: one federated clustering from Python."""
 
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_path
 from flareclust.evaluation import criteria
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.config import Experiment, folder_name, make_experiment
+from flareclust.experiment.config import Experiment, make_experiment, new_folder
 from flareclust.experiment.prepare import in_memory, prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.artifacts import check_out, check_resume
@@ -26,8 +26,6 @@ from flareclust.protocol import registry
 
 class _Default(str):
     """A default that differs from the same word given by the caller."""
-
-    __slots__ = ()
 
 
 _DEFAULT_DATA = _Default("digits")
@@ -130,14 +128,13 @@ def run(
         asked["table_schema"] = str(check_path("schema", schema).absolute())
     experiment = make_experiment(**asked)
     loaded = None if isinstance(data, str | Path) else prepare(experiment, in_memory(experiment.rows, data))
-    folder = None if out is None else Path(out)
-    again = None if resume is None else str(resume)
-    if not progress:
-        shown = on_round or (lambda record: None)
-        return run_experiment(experiment, loaded, track=track, out=folder, on_round=shown, resume=again)
-    from flareclust.experiment.reports import terminal
+    follow: AbstractContextManager[OnRound] = nullcontext(on_round or (lambda record: None))
+    if progress:
+        from flareclust.experiment.reports import terminal
 
-    with terminal.progress(experiment) as show:
+        follow = terminal.progress(experiment)
+    folder, again = None if out is None else Path(out), None if resume is None else str(resume)
+    with follow as show:
         return run_experiment(experiment, loaded, track=track, out=folder, on_round=show, resume=again)
 
 
@@ -166,36 +163,28 @@ def run_experiment(
     """Run an experiment where it belongs: through the flow (tracked, NVFlare, a Prefect server), or by plain function calls.
 
     Args:
-        experiment: what to run.
-        prepared: the federation, where its rows are in memory; else it is prepared from the experiment.
-        track: whether to log an MLflow run.
+        experiment, prepared, track, on_round: as of `carry_out`.
         out: folder for the files; None for none, or a folder of its own for tracked runs.
-        on_round: called with a record per exchange.
         resume: the folder of an interrupted run, or the id of its job, to go on from.
     """
     if resume is not None and experiment.engine in LOCAL:
-        out = _folder_to_resume(Path(resume), out)
+        folder = Path(resume)
+        if out is not None and out.absolute() != folder.absolute():
+            raise UserError(f"a run goes on in its own folder, {folder}; leave out --out (out=)")
+        check_resume(folder)
+        out = folder
     if track:
         require("tracking", "an MLflow run (track=True; --no-track leaves it out)")
     if track and out is None:
-        out = folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
+        out = new_folder(experiment)
+    kept: Kept = resume
+    if experiment.engine in LOCAL:
+        kept = None if out is None else CheckpointFile(out / CHECKPOINT, resume is not None)
     if out is not None:
         check_out(out, resume=resume is not None)
-    if experiment.engine in LOCAL:
-        kept: Kept = None if out is None else CheckpointFile(out / CHECKPOINT, resume is not None)
-    else:
-        kept = resume
     if track and experiment.engine != "inprocess" and server_configured():
         from flareclust.flows.experiment import run_flow
 
         assert out is not None
         return run_flow(experiment, prepared, out, on_round, kept)
     return carry_out(experiment, prepared, out, on_round, kept, track=track)
-
-
-def _folder_to_resume(folder: Path, out: Path | None) -> Path:
-    """Return the folder of an interrupted run, in which it goes on."""
-    if out is not None and out.absolute() != folder.absolute():
-        raise UserError(f"a run goes on in its own folder, {folder}; leave out --out (out=)")
-    check_resume(folder)
-    return folder

@@ -10,12 +10,12 @@ import socket
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from packaging.requirements import Requirement
 
@@ -64,39 +64,19 @@ class _Finding:
     found: str
     advice: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain values."""
-        return asdict(self)
-
 
 def examine(kit: Path | None = None) -> list[_Finding]:
-    """Return the findings of all checks.
-
-    Args:
-        kit: of a site, a server or an admin, whose files are checked, too; None for none.
-    """
-    checks: dict[str, Callable[[], Iterator[_Finding]]] = {
-        "python": _python,
-        "packages": _packages,
-        "disk": _disk,
-        "ports": _ports,
-        "leftovers": _leftovers,
-        "plugins": _plugins,
-        "MLflow": _mlflow,
-        "Prefect": _prefect,
-        "data": _data,
-    }
-    if kit is not None:
-        checks["kit"] = lambda: _kit(kit)
-    return [finding for name, check in checks.items() for finding in _guarded(name, check)]
-
-
-def _guarded(name: str, check: Callable[[], Iterator[_Finding]]) -> list[_Finding]:
-    """Return what a check found; its own error is a finding, too."""
-    try:
-        return list(check())
-    except (FlareclustError, OSError) as error:
-        return [_Finding(name, "fail", str(error))]
+    """Return the findings of all checks, also of the files of a kit of a site, a server or an admin."""
+    checks: dict[str, Iterator[_Finding]] = {"python": _python(), "packages": _packages(), "disk": _disk()}
+    checks |= {"ports": _ports(), "leftovers": _leftovers(), "plugins": _plugins(), "MLflow": _mlflow()}
+    checks |= {"Prefect": _prefect(), "data": _data()} | ({} if kit is None else {"kit": _kit(kit)})
+    found = []
+    for name, check in checks.items():
+        try:
+            found += list(check)
+        except (FlareclustError, OSError) as error:  # its own error is a finding, too
+            found.append(_Finding(name, "fail", str(error)))
+    return found
 
 
 def _python() -> Iterator[_Finding]:
@@ -159,7 +139,7 @@ def _disk() -> Iterator[_Finding]:
 
 
 def _ports() -> Iterator[_Finding]:
-    taken = [port for port in _PORTS if not _free(port)]
+    taken = [port for port in _PORTS if port_problem(port)]
     for port in taken:
         text = f"port {port} is in use; if by your own server, all is well"
         yield _Finding("ports", "warn", text, f"otherwise name another one: {_PORTS[port]} {port + 1}")
@@ -167,14 +147,15 @@ def _ports() -> Iterator[_Finding]:
         yield _Finding("ports", "ok", f"{', '.join(map(str, _PORTS))} are free")
 
 
-def _free(port: int) -> bool:
+def port_problem(port: int) -> str:
+    """Return why nothing could listen at a port of this machine; "" where it could."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return str(error.strerror)
+    return ""
 
 
 def _leftovers() -> Iterator[_Finding]:

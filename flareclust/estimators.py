@@ -19,7 +19,6 @@ from flareclust.data.cells import check_rows
 from flareclust.data.frames import table_of
 from flareclust.data.tables import Table
 from flareclust.evaluation import criteria
-from flareclust.experiment.results.result import Result
 from flareclust.preparation.scaling import as_clustered, filled
 from flareclust.protocol import registry
 
@@ -97,7 +96,18 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         data = self._one_table(X, reset=True) if sites is None else sites
         given = {name: value for name, value in self.get_params(deep=False).items() if name not in _OTHERWISE_GIVEN}
         result = run(self.algorithm, data, self.n_clusters, seed=_seed(self.random_state), **general, **given)
-        self._keep(result, X, sites)
+        self.result_ = result
+        self.cluster_centers_ = result.centroids
+        self.inertia_ = result.metrics.get("inertia")
+        self.n_iter_ = result.rounds
+        self.n_features_in_ = result.centroids.shape[1]
+        self._n_features_out = len(result.centroids)
+        self.labels_: Any = result.labels
+        if sites is not None:
+            if result.columns is not None:
+                self.feature_names_in_ = np.array(result.columns, dtype=object)
+            labels = {site: result.site_labels[site] for site in sites if site in result.site_labels}
+            self.labels_ = labels if isinstance(X, Mapping) else list(labels.values())
         return self
 
     def fit_predict(self, X: Any, y: object = None) -> Any:
@@ -106,8 +116,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def predict(self, X: Any) -> IntArray:
         """Return the nearest centroid (n,) of each row of a table (n, d); ties go to the lower index."""
-        rows = self._rows(X)
-        return self.result_.predict(rows)
+        return self.result_.predict(self._rows(X))
 
     def transform(self, X: Any) -> FloatArray:
         """Return the Euclidean distance (n, k) of each row of a table (n, d) to each centroid.
@@ -136,6 +145,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self._one_table(X, reset=False)
 
     def _one_table(self, X: Any, *, reset: bool) -> FloatArray:
+        # Cells may be missing as the settings say, and where columns may.
+        gaps = getattr(self, "missing", "refuse") != "refuse" or (self._partial and not reset)
         rows: FloatArray = validate_data(
             self,
             X,
@@ -143,32 +154,13 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             dtype=np.float64,
             order="C",
             ensure_min_samples=self.n_sites if reset else 1,
-            ensure_all_finite="allow-nan" if self._takes_gaps(reset=reset) else True,
+            ensure_all_finite="allow-nan" if gaps else True,
         )
         return rows
-
-    def _takes_gaps(self, *, reset: bool) -> bool:
-        """Return whether cells of one table may be missing: as the settings say (`missing`), and where columns may."""
-        return getattr(self, "missing", "refuse") != "refuse" or (self._partial and not reset)
 
     @property
     def _partial(self) -> bool:
         return registry.get(self.algorithm).partial
-
-    def _keep(self, result: Result, X: Any, sites: Mapping[str, Any] | None) -> None:
-        self.result_ = result
-        self.cluster_centers_ = result.centroids
-        self.inertia_ = result.metrics.get("inertia")
-        self.n_iter_ = result.rounds
-        self.n_features_in_ = result.centroids.shape[1]
-        self._n_features_out = len(result.centroids)
-        if sites is not None and result.columns is not None:
-            self.feature_names_in_ = np.array(result.columns, dtype=object)
-        if sites is None:
-            self.labels_: Any = result.labels
-        else:
-            labels = {site: result.site_labels[site] for site in sites if site in result.site_labels}
-            self.labels_ = labels if isinstance(X, Mapping) else list(labels.values())
 
 
 def _sites_of(X: Any) -> Mapping[str, Any] | None:
@@ -209,28 +201,21 @@ def _initializer(algorithm: str) -> Callable[..., None]:
     return __init__
 
 
-def _algorithm_of(name: str) -> registry.Algorithm | None:
-    """Return the algorithm whose estimator has this name."""
-    if name == DEFAULT:
-        return registry.get(DEFAULT_ALGORITHM)
-    return next((line for line in registry.algorithms().values() if _class_name(line) == name), None)
+def _algorithms() -> dict[str, registry.Algorithm]:
+    """Return the algorithms by the names of their estimators, which are those of their executors.
 
-
-def _class_name(algorithm: registry.Algorithm) -> str | None:
-    """Return the name of an algorithm's estimator, that of its executor.
-
-    None for a baseline that is not federated, and where clusters are not in the space of the rows, as those of networks.
+    There is none for a baseline that is not federated, and where clusters are not in the space of the rows, as those of networks.
     """
-    return (
-        None
-        if algorithm.executor is None or "embeds" in algorithm.promises
-        else algorithm.executor.rpartition(".")[2].removesuffix("Executor")
-    )
+    found = {DEFAULT: registry.get(DEFAULT_ALGORITHM)}
+    for algorithm in registry.algorithms().values():
+        if algorithm.executor is not None and "embeds" not in algorithm.promises:
+            found.setdefault(algorithm.executor.rpartition(".")[2].removesuffix("Executor"), algorithm)
+    return found
 
 
 def __getattr__(name: str) -> Any:
     """Make an estimator on first use, so that a program imports the algorithms that it uses."""
-    algorithm = None if name.startswith("_") else _algorithm_of(name)
+    algorithm = None if name.startswith("_") else _algorithms().get(name)
     if algorithm is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     body = {
@@ -245,5 +230,5 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the estimators, whether made yet or not."""
-    names = (_class_name(line) for line in registry.algorithms().values())
-    return [DEFAULT, "FederatedClusterer", *(name for name in names if name is not None)]
+    first, *others = _algorithms()
+    return [first, "FederatedClusterer", *others]

@@ -1,3 +1,6 @@
-"""Prefect flows: partition, submit, evaluate, log."""
+"""Prefect flows: partition, submit, evaluate, log.
+
+No module here has `from __future__ import annotations`: Prefect cannot resolve string annotations of a flow that it serves.
+"""
 
 __all__ = ["configured", "experiment", "nightly", "personalise", "run", "runners", "server", "steps", "study", "sweep"]

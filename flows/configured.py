@@ -1,9 +1,8 @@
 """Whether there is a Prefect server to report to. Prefect is imported only where something names one: it takes seconds."""
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from flareclust._foundation.extras import installed
@@ -32,12 +31,8 @@ def _mentioned() -> bool:
         return True
     home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
     profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
-    return any(_has_setting(file) for file in (profiles, *map(Path, _FILES)))
-
-
-def _has_setting(file: Path) -> bool:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, ValueError):  # not there, or none of Prefect's
-        return False
-    return _URL in text or "prefect" in text.lower()
+    for file in (profiles, *map(Path, _FILES)):
+        with suppress(OSError, ValueError):  # not there, or none of Prefect's
+            if "prefect" in file.read_text(encoding="utf-8").lower():
+                return True
+    return False

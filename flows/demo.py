@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flareclust.api import run_experiment
-from flareclust.experiment.config import Experiment, make_experiment
-from flareclust.experiment.reports.terminal import progress
+from flareclust.experiment.config import make_experiment
+from flareclust.experiment.reports.terminal import numbers, progress, table_of
 from flareclust.experiment.results.result import Result
 from flareclust.tracking.store import resolve_uri
 
@@ -33,7 +33,8 @@ def _main() -> None:
         experiment = make_experiment(
             algorithm=algorithm, data=DATA, partition=PARTITION, n_sites=CLIENTS, engine=engine, params=params
         )
-        results[algorithm] = _run(experiment)
+        with progress(experiment) as on_round:
+            results[algorithm] = run_experiment(experiment, track=True, out=_FOLDER / algorithm, on_round=on_round)
     console = Console()
     console.print(_table(results))
     console.print("central pools the rows, which a federation may not; inertia ratio: to central", highlight=False)
@@ -45,29 +46,18 @@ def _main() -> None:
     console.print(f"{time.time() - started:.0f} s in all", highlight=False)
 
 
-def _run(experiment: Experiment) -> Result:
-    with progress(experiment) as on_round:
-        return run_experiment(experiment, track=True, out=_FOLDER / experiment.algorithm, on_round=on_round)
-
-
 def _table(results: dict[str, Result]) -> Table:
     best = results["central"].metrics["inertia"] or 1.0
-    table = Table(title=f"{DATA}, {PARTITION} over {CLIENTS} sites, k={results['central'].k}, seed 0", box=None)
-    table.add_column("algorithm")
-    for heading in ("ARI", "NMI", "inertia ratio", "centroids", "bytes/site", "seconds"):
-        table.add_column(heading, justify="right")
+    rows = []
     for name, result in results.items():
         metrics = {key: value or 0.0 for key, value in result.metrics.items()}
-        table.add_row(
-            name,
-            f"{metrics['ari']:.3f}",
-            f"{metrics['nmi']:.3f}",
-            f"{metrics['inertia'] / best:.3f}",
-            f"{result.centroids_found} of {result.k}",
-            f"{result.bytes['up'] // result.n_sites:,}",
-            f"{result.seconds['total']:.1f}",
-        )
-    return table
+        quality = (metrics["ari"], metrics["nmi"], metrics["inertia"] / best)
+        found = f"{result.centroids_found} of {result.k}"
+        cost = f"{result.bytes['up'] // result.n_sites:,}", f"{result.seconds['total']:.1f}"
+        rows.append((name, *(f"{value:.3f}" for value in quality), found, *cost))
+    heads = numbers("ARI", "NMI", "inertia ratio", "centroids", "bytes/site", "seconds")
+    title = f"{DATA}, {PARTITION} over {CLIENTS} sites, k={results['central'].k}, seed 0"
+    return table_of("algorithm", *heads, rows=rows, title=title)
 
 
 if __name__ == "__main__":

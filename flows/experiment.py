@@ -1,8 +1,5 @@
 """The flow of one experiment, whose tasks are the steps of `flareclust.flows.run`; and the same for other flows."""
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +12,7 @@ from flareclust.flows.server import PREFECT_LOST, server_reached, short_retries,
 from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 
-from flareclust.experiment.config import Experiment, folder_name
+from flareclust.experiment.config import Experiment, new_folder
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.artifacts import check_out
 from flareclust.experiment.results.result import Result
@@ -42,9 +39,8 @@ class _FlowRun(Steps):
     def watched(self, experiment: Experiment, on_round: OnRound) -> Iterator[OnRound]:
         """Show exchanges and warnings on the page of the flow run."""
         self.page = RunPage(self, experiment)
-        self.page.tag()
-        with self.page.logs():
-            yield self.page.on_round(on_round)
+        with self.page.watched(on_round) as shown:
+            yield shown
 
     def ended(self, experiment: Experiment, reason: str, *, stopped: bool) -> None:
         """Log why the run ended without a result."""
@@ -72,34 +68,23 @@ def run_logged(
 ) -> Result:
     """Do the work of a flow run, in whose function this is called: all tasks, and the MLflow run closed in any case.
 
-    Args:
-        experiment: what to run.
-        out: folder for the result's files; a new one under flareclust-runs/ by default.
-        alias: of the registered model, to be offered to the new version, and the metric that decides.
-        prepared: the federation, where its rows are in memory; None to prepare it from the experiment.
-        on_round: called with a record per exchange.
-        kept: the checkpoint of the run, see `submit`.
+    The arguments are those of `carry_out`, but `out`, by default a new folder under flareclust-runs/, and `alias`, which is to be
+    offered to the new version of the registered model, with the metric that decides.
     """
-    folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
+    folder = Path(out) if out else new_folder(experiment)
     check_out(folder, resume=kept is not None)
     steps = _FlowRun()
-    result = carry_out(
-        experiment,
-        prepared,
-        folder,
-        on_round,
-        kept,
-        track=True,
-        calls=steps,
-        earlier=partial(_reference, alias=alias),
-        options=_alias_options(alias),
-    )
-    decision = ""
+    earlier, options = partial(_reference, alias=alias), "" if alias is None else _alias_options(*alias)
+    job = experiment, prepared, folder, on_round, kept
+    result, decision = carry_out(*job, track=True, calls=steps, earlier=earlier, options=options), ""
     if alias is not None and result.run_id is not None:
         result, decision = _offered(steps, result, experiment, *alias)
     assert steps.page is not None
     steps.page.result(result, decision)
-    return _checked(steps, result)
+    if steps.lost is None:
+        return result
+    steps.log.error("%s; the result is in %s", PREFECT_LOST, Path(result.centroids_file or "").parent)
+    return _with_prefect_lost(result, steps.lost)
 
 
 def _reference(experiment: Experiment, alias: tuple[str, str] | None) -> tracked_results.Reference | None:
@@ -109,13 +94,9 @@ def _reference(experiment: Experiment, alias: tuple[str, str] | None) -> tracked
     return tracked_results.champion_of(experiment, alias[0])
 
 
-def _alias_options(alias: tuple[str, str] | None) -> str:
+def _alias_options(alias: str, metric: str) -> str:
     """Return the options of `flareclust log` that offer the alias, too."""
-    return (
-        ""
-        if alias is None
-        else f" --alias {alias[0]}" + ("" if alias[1] == promotion.METRIC else f" --metric {alias[1]}")
-    )
+    return f" --alias {alias}" + ("" if metric == promotion.METRIC else f" --metric {metric}")
 
 
 def _offered(steps: Steps, result: Result, experiment: Experiment, alias: str, metric: str) -> tuple[Result, str]:
@@ -125,27 +106,17 @@ def _offered(steps: Steps, result: Result, experiment: Experiment, alias: str, m
         return result, steps.run("offer the alias", run_logging.offer_alias, experiment, result.run_id, alias, metric)
     except NoAnswer as error:
         folder = Path(result.centroids_file or "").parent
-        command = run_logging.log_command(folder, experiment.tracking_uri) + _alias_options((alias, metric))
+        command = run_logging.log_command(folder, experiment.tracking_uri) + _alias_options(alias, metric)
         warning = f"the alias {alias} was not offered to the model of {folder} ({error}); do it later with: {command}"
         return replace(result, warnings=[*result.warnings, warning]), ""
-
-
-def _checked(steps: Steps, result: Result) -> Result:
-    """Return a result, with a warning where Prefect does not answer any more."""
-    if steps.lost is None:
-        return result
-    folder = Path(result.centroids_file or "").parent
-    get_run_logger().error("%s; the result is in %s", PREFECT_LOST, folder)
-    return _with_prefect_lost(result, steps.lost)
 
 
 def _with_prefect_lost(result: Result, error: Exception) -> Result:
     """Return a result with the one warning that Prefect does not know of its end."""
     if any(warning.startswith(PREFECT_LOST) for warning in result.warnings):
         return result
-    text = (
-        f"{PREFECT_LOST} ({type(error).__name__}), so its pages do not show how this run ended; the result is complete"
-    )
+    lost = f"{PREFECT_LOST} ({type(error).__name__})"
+    text = f"{lost}, so its pages do not show how this run ended; the result is complete"
     return replace(result, warnings=[*result.warnings, text])
 
 

@@ -3,8 +3,6 @@
 Schedules, workers and servers are Prefect's; docs/schedules.md sets them up.
 """
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
 from typing import Annotated
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """What Prefect's page of a flow run shows: rounds and warnings as logs, tags, progress, and the result as an artifact."""
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +12,7 @@ from uuid import UUID
 # First, because it sets Prefect's switches before that is imported.
 from flareclust.flows.steps import Steps  # isort: split
 
-from prefect import get_run_logger
-from prefect.artifacts import (
-    create_markdown_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect import artifacts, get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
@@ -50,7 +42,7 @@ class _Progress:
         steps.report(lambda: self._begin(key, description))
 
     def _begin(self, key: str, description: str) -> None:
-        made: Any = create_progress_artifact(0.0, key=key, description=description)
+        made: Any = artifacts.create_progress_artifact(0.0, key=key, description=description)
         self._id = made
 
     def show(self, share: float, *, always: bool = False) -> None:
@@ -58,48 +50,42 @@ class _Progress:
         if self._id is None or (time.monotonic() < self._next and not always):
             return
         self._next, bar = time.monotonic() + _PAUSE, self._id
-        self._steps.report(lambda: update_progress_artifact(bar, progress=share))
+        self._steps.report(lambda: artifacts.update_progress_artifact(bar, progress=share))
 
 
 class RunPage:
-    """The page of the flow run in whose function this is made.
+    """The page of the flow run in whose function this is made, which gets tags: algorithm, data, engine.
 
-    Args:
-        steps: of the flow run; what cannot be reported ends in its `lost`.
-        experiment: what is run.
+    What cannot be reported ends in `lost` of its steps.
     """
 
     def __init__(self, steps: Steps, experiment: Experiment) -> None:
         self._steps, self._experiment, self._log = steps, experiment, get_run_logger()
-        self._rounds = experiment.params.get("rounds")
         self._progress: _Progress | None = None
-
-    def tag(self) -> None:
-        """Add tags to the flow run: algorithm, data, engine."""
-        own = {self._experiment.algorithm, self._experiment.data, self._experiment.engine}
+        own = {experiment.algorithm, experiment.data, experiment.engine}
         run_id, tags = UUID(str(flow_run.id)), sorted({*flow_run.tags, *own})
 
         def send() -> None:
             with get_client(sync_client=True) as client:
                 client.update_flow_run(run_id, tags=tags)
 
-        self._steps.report(send)
+        steps.report(send)
 
     @contextmanager
-    def logs(self) -> Iterator[None]:
-        """Show what flareclust logs, from warnings on, among the logs of the flow run."""
-        handler = _ToRun(self._log)
-        ours = logging.getLogger("flareclust")
+    def watched(self, then: OnRound) -> Iterator[OnRound]:
+        """Show what flareclust logs, from warnings on, among the logs of the flow run; give what is called with each exchange."""
+        handler, ours = _ToRun(self._log), logging.getLogger("flareclust")
         ours.addHandler(handler)
         try:
-            yield
+            yield self._on_round(then)
         finally:
             ours.removeHandler(handler)
 
-    def on_round(self, then: OnRound) -> OnRound:
+    def _on_round(self, then: OnRound) -> OnRound:
         """Return a callback that logs an exchange and shows progress, and then calls another."""
-        if isinstance(self._rounds, int) and self._rounds > 1:
-            self._progress = _Progress(self._steps, _ROUNDS, f"of at most {self._rounds} rounds")
+        rounds = self._experiment.params.get("rounds")
+        if isinstance(rounds, int) and rounds > 1:
+            self._progress = _Progress(self._steps, _ROUNDS, f"of at most {rounds} rounds")
 
         def called(record: Mapping[str, object]) -> None:
             sites, _ = numbers_of_sites(record)
@@ -108,29 +94,28 @@ class RunPage:
             lost = "".join(f"; {site} {why}" for site, why in sorted(refused.items()))
             self._log.info("%s, round %s: %d sites%s", record["step"], record["round"], sites, lost)
             if self._progress is not None and record["step"] != StepName.ASSESS:
-                self._progress.show(min(99.0, 100.0 * (float(str(record["round"])) + 1) / float(self._rounds or 1)))
+                self._progress.show(min(99.0, 100.0 * (float(str(record["round"])) + 1) / float(rounds or 1)))
             then(record)
 
         return called
 
     def result(self, result: Result, decision: str) -> None:
         """Show a result: as an artifact with metrics, the link to MLflow and the picture there, its warnings as logs."""
-        link = "" if result.run_page is None else f"\n\n[The run in MLflow]({result.run_page})" + _picture(result)
+        page, link = result.run_page, ""
+        if page is not None:
+            link = f"\n\n[The run in MLflow]({page})"
+            saved = None if result.centroids_file is None else Path(result.centroids_file).with_name(PICTURE)
+            if result.run_id is not None and saved is not None and saved.exists():
+                # By its address: it shows rows, so it stays in MLflow, and readers need a way there.
+                link += f"\n\n![picture]({file_address(page, result.run_id, PICTURE)})"
         summary = describe(result, self._experiment) + link + (f"\n\n{decision}" if decision else "")
-        self._steps.report(lambda: create_markdown_artifact(summary, key=RESULT, description=self._experiment.name))
+        self._steps.report(
+            lambda: artifacts.create_markdown_artifact(summary, key=RESULT, description=self._experiment.name)
+        )
         if self._progress is not None:
             self._progress.show(100.0, always=True)
         for warning in result.warnings:
             self._log.warning(warning)
-
-
-def _picture(result: Result) -> str:
-    """Return the picture as Markdown, by its address: it shows rows, so it stays in MLflow, and readers need a way there."""
-    if result.run_page is None or result.run_id is None or result.centroids_file is None:
-        return ""
-    if not Path(result.centroids_file).with_name(PICTURE).exists():
-        return ""
-    return f"\n\n![picture]({file_address(result.run_page, result.run_id, PICTURE)})"
 
 
 class _ToRun(logging.Handler):
@@ -146,11 +131,7 @@ class _ToRun(logging.Handler):
 
 
 class StudyPage:
-    """The page of a study's flow run, in whose function this is made: how many of its trials are over.
-
-    Args:
-        trials: how many are to be run.
-    """
+    """The page of a study's flow run, in whose function this is made: how many of the trials to run are over."""
 
     def __init__(self, trials: int) -> None:
         self._trials, self._over, self._lock = trials, 0, Lock()
@@ -170,8 +151,5 @@ def show_study(done: Sequence[study_trials.TrialRun], page: str | None) -> None:
         {**cell.cell, "done": cell.n, "failed": cell.failed, **{name: f"{v:.5g}" for name, v in cell.mean.items()}}
         for cell in study_trials.by_cell(done)
     ]
-    Steps().report(
-        lambda: create_table_artifact(
-            rows, key=_SWEEP, description=None if page is None else f"[The sweep in MLflow]({page})"
-        )
-    )
+    about = None if page is None else f"[The sweep in MLflow]({page})"
+    Steps().report(lambda: artifacts.create_table_artifact(rows, key=_SWEEP, description=about))

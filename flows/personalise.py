@@ -1,7 +1,5 @@
 """The flow of personalised models: train, save, log."""
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
 from pathlib import Path
 
 # First, because it sets Prefect's switches before that is imported.

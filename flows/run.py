@@ -20,8 +20,6 @@ from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
 from flareclust.tracking import load as tracked_results
 
-_log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 
@@ -34,20 +32,13 @@ class Calls:
         log: for what is said of the run.
     """
 
-    log: Any = _log
+    log: Any = logging.getLogger(__name__)
 
     def __init__(self, key: str = "", tags: Mapping[str, str] | None = None) -> None:
         self.key, self.tags = key or uuid.uuid4().hex, tags or {}
 
     def run(self, name: str, function: Callable[..., T], *args: Any, retries: int = 0) -> T:
-        """Call a function.
-
-        Args:
-            name: of the step.
-            function: what to call.
-            args: its arguments.
-            retries: how often it is called again where a job ended for a reason outside of it.
-        """
+        """Do the step of this name: call a function, and up to `retries` times again where a job ended for a reason outside of it."""
         for _ in range(retries):
             try:
                 return function(*args)
@@ -84,8 +75,7 @@ def carry_out(
         experiment: what to run.
         prepared: the federation, where its rows are in memory; None to prepare it from the experiment.
         out: folder of the result's files; None for none, of runs that are not tracked.
-        on_round: called with a record per exchange.
-        kept: the checkpoint of the run, see `submit`.
+        on_round, kept: as of `submit`.
         track: whether it has an MLflow run. Its job is started again where it ended for a reason outside of it.
         calls: does the steps.
         earlier: finds the result whose numbers the clusters get.
@@ -96,9 +86,8 @@ def carry_out(
     prepared = prepared or calls.run("prepare", prepare, experiment)
     if not track:
         outcome = submit(experiment, prepared, on_round, kept=kept)
-        result = tracked_results.with_numbers_of(
-            reference, evaluate(experiment, prepared, outcome, time.time() - started)
-        )
+        result = evaluate(experiment, prepared, outcome, time.time() - started)
+        result = tracked_results.with_numbers_of(reference, result)
         return result if out is None else keep(result, out)
     assert out is not None
     from flareclust.tracking import run_logging
@@ -112,13 +101,10 @@ def carry_out(
             of_job = experiment, prepared, shown, key, kept
             outcome = calls.run("submit", submit, *of_job, retries=experiment.retries)
             result = calls.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
-            result = replace(
-                tracked_results.with_numbers_of(reference, result),
-                tracking={"key": key, "tags": tags, "started": started},
-            )
-            return calls.run(
-                "log to MLflow", run_logging.log_or_warn, keep(result, out), experiment, run_id, started, options
-            )
+            result = tracked_results.with_numbers_of(reference, result)
+            result = keep(replace(result, tracking={"key": key, "tags": tags, "started": started}), out)
+            of_run = experiment, run_id, started, options
+            return calls.run("log to MLflow", run_logging.log_or_warn, result, *of_run)
     except BaseException as error:
         reason, stopped = str(error) or type(error).__name__, run_logging.was_stopped(error)
         calls.ended(experiment, reason, stopped=stopped)

@@ -5,15 +5,13 @@ A trial is sent as JSON values and measured from data that its worker loads. Wha
 that the command runs in, so a cluster needs neither MLflow nor the folder of the sweep.
 """
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a task.
-
 import multiprocessing
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -54,8 +52,7 @@ def trial_task(name: str, message: dict[str, Any]) -> dict[str, Any]:
 def task_runner(chosen: sweep_settings.SweepRunner, workers: int) -> TaskRunner[Any]:
     """Return Prefect's task runner, not started; without an address it makes a cluster of `workers` processes.
 
-    Raises:
-        UserError: a package is missing.
+    It raises UserError where a package is missing.
     """
     chosen.require()
     runner: TaskRunner[Any]
@@ -87,14 +84,14 @@ def _end_with_the_command() -> None:
     """Make a worker outlive Ctrl-C, which reaches all processes of a terminal, and end at once where the command was killed."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_after_command, name="end-after-command", daemon=True).start()
 
+    def end_after_command() -> None:
+        command = multiprocessing.parent_process()
+        assert command is not None
+        command.join()
+        os._exit(1)  # nobody is there to take a result
 
-def _end_after_command() -> None:
-    command = multiprocessing.parent_process()
-    assert command is not None
-    command.join()
-    os._exit(1)  # nobody is there to take a result
+    threading.Thread(target=end_after_command, name="end-after-command", daemon=True).start()
 
 
 @contextmanager
@@ -120,13 +117,8 @@ def attempts(chosen: sweep_settings.SweepRunner, workers: int) -> Iterator[study
         yield partial(study_trials.attempt_elsewhere, measure=measure)
 
 
-#: Runs the missing trials of a study, each by the given function; returns what all came to.
-_Run = Callable[[study_trials.Attempt], list[study_trials.TrialRun]]
-
-
-@contextmanager
-def _tasks_here(trials: int) -> Iterator[study_trials.Attempt]:
-    """Give what runs a trial as a task in the thread that calls it, in the flow in whose function this is called."""
+def _tasks_here(trials: int) -> study_trials.Attempt:
+    """Return what runs a trial as a task in the thread that calls it, in the flow in whose function this is called."""
     page, here = StudyPage(trials), copy_context()
     lost: list[Exception] = []
 
@@ -146,20 +138,17 @@ def _tasks_here(trials: int) -> Iterator[study_trials.Attempt]:
                 lost.append(error)
         return kept[0] if kept else study_trials.attempt_any(trial)
 
-    yield attempt
+    return attempt
 
 
-def as_tasks(run: _Run, missing: int, chosen: sweep_settings.SweepRunner, workers: int, page: str | None) -> State[Any]:
-    """Run a study's missing trials as tasks of the flow in whose function this is called; return how that ended.
+def as_tasks(
+    run: study_trials.RunMissing, missing: int, chosen: sweep_settings.SweepRunner, workers: int, page: str | None
+) -> State[Any]:
+    """Run so many missing trials of a study as tasks of the flow in whose function this is called; return how that ended.
 
-    Args:
-        run: runs them with what runs one.
-        missing: how many they are.
-        chosen: where they run.
-        workers: how many run side by side.
-        page: address of the study in MLflow.
+    `page` is the address of the study in MLflow.
     """
-    with _tasks_here(missing) if chosen.local else attempts(chosen, workers) as attempt:
+    with nullcontext(_tasks_here(missing)) if chosen.local else attempts(chosen, workers) as attempt:
         done = run(attempt)
     show_study(done, page)
     found = StudySummary.of(done)
@@ -167,7 +156,12 @@ def as_tasks(run: _Run, missing: int, chosen: sweep_settings.SweepRunner, worker
 
 
 def run_as_flow(
-    study: str, run: _Run, missing: int, chosen: sweep_settings.SweepRunner, workers: int, page: str | None
+    study: str,
+    run: study_trials.RunMissing,
+    missing: int,
+    chosen: sweep_settings.SweepRunner,
+    workers: int,
+    page: str | None,
 ) -> str:
     """Run the missing trials in a flow, and where Prefect fails without it; return what it failed with, in words.
 
@@ -205,20 +199,14 @@ def run_as_flow(
     return ""
 
 
-def _check_listening(address: str) -> None:
-    """Raise OSError where nobody listens at an address with host and port: Ray tries for minutes."""
-    parts = urlsplit(address if "://" in address else f"//{address}")
-    if parts.hostname and parts.port:
-        socket.create_connection((parts.hostname, parts.port), timeout=10).close()
-
-
 @contextmanager
 def started(runner: TaskRunner[Any], chosen: sweep_settings.SweepRunner) -> Iterator[None]:
     """Start the task runner, and stop it in the end; a cluster is left running where it was running before."""
-    address = _address_of(chosen)
+    address = _address_of(chosen) or ""
     try:
-        if address:
-            _check_listening(address)
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        if parts.hostname and parts.port:  # where nobody listens, Ray tries for minutes
+            socket.create_connection((parts.hostname, parts.port), timeout=10).close()
         with stop_signals_blocked():
             runner.__enter__()
             if chosen.name == "dask":

@@ -1,7 +1,5 @@
 """Prefect's server: that it is there, that it is not waited for where it is gone."""
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
 import atexit
 import os
 import signal

@@ -1,7 +1,5 @@
 """The steps of a flow run: tasks while Prefect answers, plain calls from when it does not."""
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
 from collections.abc import Callable
 from typing import Any
 

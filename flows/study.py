@@ -1,7 +1,7 @@
 """A study, run: its trials are kept in a file, and are runs in MLflow and tasks of a Prefect flow where that is wanted."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,6 @@ from flareclust.flows.configured import server_configured
 
 if TYPE_CHECKING:
     from flareclust.tracking.sweep_runs import SweepTracker
-
-#: Runs the missing trials of a study, each by the given function, and logs the study; returns what all came to.
-_Run = Callable[[study_trials.Attempt], list[study_trials.TrialRun]]
 
 
 @dataclass
@@ -34,7 +31,6 @@ class StudyRunner:
         on_done: called with each trial that is over, also with those of the file, from the threads that run them.
         workers: how many trials run side by side.
         file: where trials are kept; None for the folder of the study in `flareclust-sweeps`.
-        later: how to log what could not be logged; by default `flareclust log`.
         runner: where the trials run; other than threads, it runs the trials of a `Sweep` only.
         track: whether the study is logged to MLflow, and is a flow where a Prefect server is set.
         kept: the file of the last call, as it was in the end.
@@ -49,7 +45,6 @@ class StudyRunner:
     on_done: study_trials.OnDone = lambda done: None
     workers: int = 2
     file: Path | None = None
-    later: str = ""
     runner: sweep_settings.SweepRunner = sweep_settings.THREADS
     track: bool = True
     kept: study_files.TrialFile | None = field(default=None, init=False)
@@ -66,27 +61,27 @@ class StudyRunner:
         """
         lost = ""
         with self.opened(trials) as (file, run):
-            if self.track and file.missing and not (self.runner.local and not server_configured()):
+            missing, elsewhere = len(file.missing), not self.runner.local
+            # Prefect takes seconds to import, so only where it has something to do.
+            if self.track and missing and (elsewhere or server_configured()):
                 from flareclust.flows.runners import run_as_flow
 
-                lost = run_as_flow(self.study, run, len(file.missing), self.runner, self.workers, self.run_page)
-            else:
-                with self._attempts(len(file.missing)) as attempt:
+                lost = run_as_flow(self.study, run, missing, self.runner, self.workers, self.run_page)
+            elif missing and elsewhere:
+                from flareclust.flows.runners import attempts
+
+                with attempts(self.runner, self.workers) as attempt:
                     run(attempt)
+            else:
+                run(study_trials.attempt_any)
         if lost:
             self.warnings.append(f"{lost}, so its pages do not show how {self.study} ended; all trials are done")
         return file.done
 
-    def _attempts(self, missing: int) -> AbstractContextManager[study_trials.Attempt]:
-        """Give what runs a trial; Prefect, which takes seconds to import, only where the runner is one of its own."""
-        if self.runner.local or not missing:
-            return nullcontext(study_trials.attempt_any)
-        from flareclust.flows.runners import attempts
-
-        return attempts(self.runner, self.workers)
-
     @contextmanager
-    def opened(self, trials: Sequence[study_trials.Trial]) -> Iterator[tuple[study_files.TrialFile, _Run]]:
+    def opened(
+        self, trials: Sequence[study_trials.Trial]
+    ) -> Iterator[tuple[study_files.TrialFile, study_trials.RunMissing]]:
         """Give the file with what is finished, and what runs the rest; say in the end what tracking could not do."""
         path = self.file or study_files.study_folder(self.study, trials) / study_files.TRIALS
         self.kept = file = study_files.TrialFile(path, self.study, trials, self.experiment)
@@ -132,5 +127,5 @@ class StudyRunner:
         missing = f"{n} {'trial' if n == 1 else 'trials'} and " if n else ""
         return (
             f"{missing}the means of {self.study} (all are in {folder.absolute()}) are not in MLflow: {tracker.lost}; "
-            f"log them later with: {self.later or run_logging.log_command(folder, self.uri)}"
+            f"log them later with: {run_logging.log_command(folder, self.uri)}"
         )

@@ -4,8 +4,6 @@ What a trial does is in `flareclust.experiment.sweeps.trials`, who runs a study 
 its trials in `flareclust.flows.runners`.
 """
 
-# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
-
 from typing import Any
 
 # First, because it sets Prefect's switches before that is imported.

@@ -6,9 +6,9 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the job f
 import json
 import logging
 import os
-import socket
 import sys
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,17 +35,11 @@ app = typer.Typer(
 )
 _data_app = typer.Typer(no_args_is_help=True, help="Data sets known by name.")
 _jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
-app.add_typer(_data_app, name="data")
-app.add_typer(_jobs_app, name="jobs")
-app.add_typer(site_app, name="site")
-app.add_typer(poc_app, name="poc")
-app.add_typer(schema_app, name="schema")
-
-
-app.command()(run)
-app.command()(sweep)
-app.command()(stability)
-app.command()(personalise)
+_GROUPS = {"data": _data_app, "jobs": _jobs_app, "site": site_app, "poc": poc_app, "schema": schema_app}
+for _name, _group in _GROUPS.items():
+    app.add_typer(_group, name=_name)
+for _command in (run, sweep, stability, personalise):
+    app.command()(_command)
 
 
 @app.command("log")
@@ -78,7 +72,7 @@ def _doctor(
 
     found = examine(kit)
     if as_json:
-        typer.echo(json.dumps([finding.to_json() for finding in found]))
+        typer.echo(json.dumps([asdict(finding) for finding in found]))
     else:
         for finding in found:
             say(f"{finding.state:<5}{finding.check}: {finding.found}")
@@ -114,26 +108,25 @@ def _list_algorithms(
     from flareclust.experiment.reports import terminal
     from flareclust.protocol import registry
 
-    table = registry.algorithms() if name is None else {name: registry.get(name)}
+    known = registry.algorithms().values()
+    one = None if name is None else registry.get(name)
     if stages:
-        federated = [algorithm for algorithm in table.values() if algorithm.federated]
-        if not federated:
+        listed = [algorithm for algorithm in (known if one is None else [one]) if algorithm.federated]
+        if not listed:
             raise UserError(f"{name} runs in this process only, without phases and stages")
         if as_json:
-            typer.echo(json.dumps({algorithm.name: terminal.stage_rows(algorithm) for algorithm in federated}))
+            typer.echo(json.dumps({algorithm.name: terminal.stage_rows(algorithm) for algorithm in listed}))
         else:
-            for algorithm in federated:
+            for algorithm in listed:
                 terminal.print_stages(algorithm)
-    elif name is not None and as_json:
-        typer.echo(
-            json.dumps(terminal.algorithm_row(table[name]) | {"parameters": terminal.parameter_rows(table[name])})
-        )
-    elif name is not None:
-        terminal.print_parameters(table[name])
+    elif one is not None and as_json:
+        typer.echo(json.dumps(terminal.algorithm_row(one) | {"parameters": terminal.parameter_rows(one)}))
+    elif one is not None:
+        terminal.print_parameters(one)
     elif as_json:
-        typer.echo(json.dumps([terminal.algorithm_row(algorithm) for algorithm in table.values()], default=str))
+        typer.echo(json.dumps([terminal.algorithm_row(algorithm) for algorithm in known], default=str))
     else:
-        terminal.print_algorithms(table.values())
+        terminal.print_algorithms(known)
 
 
 @_data_app.command("list")
@@ -237,6 +230,7 @@ def _ui(
 ) -> None:
     """Start MLflow's pages on the project's store, and print the links to its runs."""
     require("tracking", "flareclust ui")
+    from flareclust.doctor import port_problem
     from flareclust.experiment.config import usual_experiment
     from flareclust.tracking.runs import pages_of
     from flareclust.tracking.store import resolve_uri, sqlite_file, ui_command
@@ -245,12 +239,8 @@ def _ui(
     file = sqlite_file(resolve_uri(uri))
     if file is not None and not file.exists():
         raise UserError(f"there is no MLflow store {file}; go to the folder of a tracked run, or give --uri")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(f"port {port} cannot be used ({error.strerror}); give another one with --port") from None
+    if problem := port_problem(port):
+        raise UserError(f"port {port} cannot be used ({problem}); give another one with --port")
     for what, page in pages_of(uri, in_experiment or usual_experiment(), port).items():
         typer.echo(f"{what}: {page}")
     typer.echo("Ctrl-C ends it")

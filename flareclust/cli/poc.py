@@ -49,9 +49,8 @@ def _poc_status(
 ) -> None:
     """Say how the server and the sites are; exit with 1 if one of them is not well."""
     from rich.console import Console
-    from rich.table import Table
 
-    from flareclust.experiment.reports.terminal import escape
+    from flareclust.experiment.reports import terminal
     from flareclust.platform import job_monitor
     from flareclust.platform.poc import federation as poc
 
@@ -59,23 +58,17 @@ def _poc_status(
         found = poc.status(folder)
         lost = poc.lost(folder) if any(one.name == poc_state.SERVER and one.well for one in found) else []
     if as_json:
-        states = {
-            one.name: {"running": one.running, "connected": one.connected, "rows": one.rows, "log": str(one.log)}
-            for one in found
-        }
-        typer.echo(json.dumps(states))
+        shown = {one.name: {"running": one.running, "connected": one.connected, "rows": one.rows} for one in found}
+        typer.echo(json.dumps({one.name: {**shown[one.name], "log": str(one.log)} for one in found}))
     else:
-        table = Table(box=None)
-        for heading in ("", "running", "connected", "rows"):
-            table.add_column(heading)
+        rows = []
         for one in found:
-            yes = ("yes" if one.running else "no", "yes" if one.connected else "no")
-            table.add_row(escape(one.name), *yes, "" if one.rows is None else f"{one.rows:,}")
-        console = Console()
-        console.print(table)
+            states = ("yes" if yes else "no" for yes in (one.running, one.connected))
+            rows.append((one.name, *states, "" if one.rows is None else f"{one.rows:,}"))
+        Console().print(terminal.table_of("", "running", "connected", "rows", rows=rows))
         for job in lost:
-            console.print(escape(job_monitor.lost_words(job)), highlight=False, soft_wrap=True)
-        console.print(f"logs: {escape(str(folder / poc_state.KITS))}/NAME/log.txt", highlight=False, soft_wrap=True)
+            terminal.say(job_monitor.lost_words(job))
+        terminal.say(f"logs: {folder / poc_state.KITS}/NAME/log.txt")
     if not all(one.well for one in found):
         raise typer.Exit(1)
 

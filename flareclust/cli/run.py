@@ -73,12 +73,13 @@ def _result_of(
 ) -> "Result":
     """Run the experiment in its folder; where it ends early, say how it goes on."""
     from flareclust.api import LOCAL, run_experiment
+    from flareclust.experiment.config import new_folder
     from flareclust.experiment.reports import terminal
     from flareclust.experiment.results.artifacts import check_unused
     from flareclust.federation.checkpoint import CHECKPOINT
 
     local = resume is not None and experiment.engine in LOCAL
-    folder = out or (None if local else terminal.default_out(experiment))
+    folder = out or (None if local else new_folder(experiment))
     where = folder or Path(resume or "")
     if not local and not overwrite:
         check_unused(where)
@@ -90,9 +91,8 @@ def _result_of(
         if not (where / CHECKPOINT).exists():
             if isinstance(error, JobFailed) or _written(where) == before:
                 raise
-            raise Interrupted(
-                f"interrupted; the result is in {where}; log it later with: flareclust log {where}"
-            ) from None
+            later = f"log it later with: flareclust log {where}"
+            raise Interrupted(f"interrupted; the result is in {where}; {later}") from None
         advice = f"the same command with --resume {where}{' in the place of --out' if out else ''} goes on"
         if isinstance(error, JobFailed):
             if experiment.engine == "inprocess" and not error.transient:

@@ -32,9 +32,8 @@ def _schema_draft(
     from flareclust.schema.columns import TableMapping, read_mapping
     from flareclust.schema.draft import draft
 
-    given: dict[str, Any] = {
-        name: value for name, value in (("encoding", encoding), ("decimal", decimal)) if value is not None
-    }
+    asked: dict[str, Any] = {"encoding": encoding, "decimal": decimal}
+    given = {name: value for name, value in asked.items() if value is not None}
     if given and mapping is not None:
         raise UserError("the mapping says encoding and decimal; leave out --encoding and --decimal")
     own = TableMapping(**given) if given else read_mapping(mapping) if mapping is not None else mapping_of(file)
@@ -63,14 +62,13 @@ def _schema_check(
 ) -> None:
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
     from flareclust.experiment.reports.tables import print_typed
-    from flareclust.experiment.tables.typed_files import mapping_file
+    from flareclust.experiment.tables.typed_files import mapping_file, typed_file
     from flareclust.schema.columns import read_mapping, read_schema
-    from flareclust.schema.reading import Typed
 
     known = read_schema(schema)
     beside = mapping_file(file)
     used = mapping or (beside if beside.is_file() else None)
     own = None if used is None else read_mapping(used)
     say(f"mapping: none, as there is no {beside}" if used is None else f"mapping: {used}")
-    print_typed({file.name: Typed(known, own).read_one(file)})
+    print_typed({file.name: typed_file(file, known, None, mapping=own)})
     say(f"schema {known.fingerprint}; sites with the same one agree")

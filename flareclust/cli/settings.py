@@ -60,11 +60,7 @@ def _parameter(name: str, option: Option) -> Parameter:
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """Return `key=value` pairs as a dict; values are JSON where they can be, else text.
-
-    Raises:
-        UserError: a pair has no `=`, or a key comes twice.
-    """
+    """Return `key=value` pairs as a dict, values as JSON where they can be; raise UserError for no `=`, and for a key twice."""
     from flareclust._foundation.settings import from_text
 
     settings: dict[str, Any] = {}

@@ -96,9 +96,8 @@ def _site_allow(
         for change in guard_scripts(kit) or ["nothing to change"]:
             say(change)
         return
-    wanted = Settings(
-        allow_log_streaming=log_streaming, byoc=byoc, nvflare_classes=nvflare_classes, plugins=tuple(plugin or ())
-    )
+    classes = {"byoc": byoc, "nvflare_classes": nvflare_classes}
+    wanted = Settings(allow_log_streaming=log_streaming, plugins=tuple(plugin or ()), **classes)
     file, changes = prepare_site(local, wanted)
     say(file)
     for change in changes or ["nothing to change"]:

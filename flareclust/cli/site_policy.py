@@ -40,7 +40,12 @@ def change(
     if remove:
         remove_policy(local)
         return
-    found = _unless_broken(local, replaced=file is not None)
+    try:
+        found = policy_of(local)
+    except UserError:
+        if file is None:
+            raise
+        found = None  # it does not hold, and is replaced
     if found is not None and file is None and not given:
         return
     base = read_policy(file) if file is not None else found or Policy()
@@ -72,21 +77,10 @@ def _ask_about_groups(before: int, now: int) -> None:
         return
     words = _OTHER_GROUPS.format(before=before, now=now)
     if not sys.stdin.isatty():
-        raise UserError(
-            f"{' '.join(words.split())} Nobody can be asked here: give --yes to change it, or keep min_count"
-        )
+        nobody = "Nobody can be asked here: give --yes to change it, or keep min_count"
+        raise UserError(f"{' '.join(words.split())} {nobody}")
     say(words)
     typer.confirm("Change it?", abort=True)
-
-
-def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:
-    """Return the policy that is there; None where there is none, and for one that does not hold and is replaced."""
-    try:
-        return policy_of(local)
-    except UserError:
-        if replaced:
-            return None
-        raise
 
 
 def _with(current: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,10 +48,8 @@ def sweep(
                     raise
         if received:
             failed = f", {progress.failed} failed" if progress.failed else ""
-            raise Interrupted(
-                f"interrupted; {progress.n - progress.failed} of {chosen.n_trials} trials are done and kept{failed}, "
-                "the same command does the others"
-            )
+            kept = f"{progress.n - progress.failed} of {chosen.n_trials} trials are done and kept{failed}"
+            raise Interrupted(f"interrupted; {kept}, the same command does the others")
     if as_json:
         typer.echo(json.dumps(done.to_json(), allow_nan=False))
     else:

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.options import COMMANDS
@@ -26,9 +27,6 @@ Engine = Literal["inprocess", "devices", "simulator", "poc", "production"]
 
 #: The engines with sites that are drawn for a round, or drop out of it.
 _SAMPLING_ENGINES = ("inprocess", "devices")
-
-#: What algorithms promise that are differentially private.
-_PRIVATE = "differentially-private"
 
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
@@ -68,19 +66,44 @@ class RowsAsked:
         return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
 
 
+def _in_order(k_range: tuple[int, int] | None) -> tuple[int, int] | None:
+    return None if k_range is None else parse_k(f"{k_range[0]}..{k_range[1]}")[1]
+
+
+def _known_rule(criterion: str) -> str:
+    return check_choice("criterion", criteria.current_rule(criterion), criteria.RULES)
+
+
+def _known_partition(partition: str) -> str:
+    parse(partition)
+    return partition
+
+
+def _checked_policy(policy: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if policy is None else Policy.of(policy).to_json()
+
+
+def _name_for_mlflow(name: str | None) -> str | None:
+    if name is not None and (not name.strip() or set(name) & set("/:.%\"'`\\")):
+        raise ValueError(f"a model's name may not be empty or hold any of / : . % quotes and backslashes, got {name!r}")
+    return name
+
+
 class Experiment(RunSettings):
     """One federated clustering of one data set."""
 
     renamed: ClassVar[Mapping[str, str]] = {"schema": "table_schema"}  # pydantic keeps `schema` for itself
 
-    algorithm: str = Field(description="A name of the registry.")
+    algorithm: Annotated[str, AfterValidator(lambda name: registry.get(name).name)] = Field(
+        description="A name of the registry."
+    )
     data: str = setting("data", "digits")
     k: int | None = setting("k", ge=1)
-    k_range: tuple[int, int] | None = Field(
+    k_range: Annotated[tuple[int, int] | None, AfterValidator(_in_order)] = Field(
         default=None, strict=False, description="The smallest and the largest k to try, in place of k."
     )
-    criterion: str = setting("criterion", criteria.USUAL)
-    partition: str = setting("partition", "iid")
+    criterion: Annotated[str, AfterValidator(_known_rule)] = setting("criterion", criteria.USUAL)
+    partition: Annotated[str, AfterValidator(_known_partition)] = setting("partition", "iid")
     n_sites: int = setting("n_sites", 10, ge=1)
     engine: Engine = setting("engine", "simulator")
     kit: str | None = setting("kit")
@@ -92,7 +115,7 @@ class Experiment(RunSettings):
     cohort: int | None = setting("cohort", ge=1)
     dropout: float = setting("dropout", ge=0, lt=1)
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
-    policy: dict[str, Any] | None = setting("policy")
+    policy: Annotated[dict[str, Any] | None, AfterValidator(_checked_policy)] = setting("policy")
     match_to: str | None = setting("match_to", min_length=1)
     retries: int = Field(
         default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
@@ -103,22 +126,25 @@ class Experiment(RunSettings):
     mlflow_experiment: str = Field(
         default_factory=lambda: usual_experiment(), min_length=1, description="Name of the MLflow experiment."
     )
-    register_as: str | None = setting("register_as")
+    register_as: Annotated[str | None, AfterValidator(_name_for_mlflow)] = setting("register_as")
 
     @model_validator(mode="before")
     @classmethod
     def _own_rows(cls, values: Any) -> Any:
         """Fill in what provisioned sites leave no choice about, and refuse what they decide themselves."""
-        if isinstance(values, dict) and values.get("kit") and values.get("engine") not in ("poc", "production"):
+        if not isinstance(values, dict):
+            return values
+        provisioned = values.get("engine") in ("poc", "production")
+        if values.get("kit") and not provisioned:
             raise ValueError("a kit is for the engine production (or poc); say --engine production, or engine=")
-        if isinstance(values, dict) and values.get("policy") and values.get("engine") in ("poc", "production"):
+        if values.get("policy") and provisioned:
             raise ValueError(
                 "the sites of a provisioned federation have policies of their own (flareclust site policy KIT); leave out policy"
             )
-        if not isinstance(values, dict) or values.get("engine") != "production":
+        if values.get("engine") != "production":
             return values
-        own = ("columns", "id_column", "truth")
-        for name, only in (("data", OWN_ROWS), ("partition", "none"), *((name, None) for name in own)):
+        own = {"data": OWN_ROWS, "partition": "none"}
+        for name, only in {**own, "columns": None, "id_column": None, "truth": None}.items():
             if values.get(name, only) != only:
                 raise ValueError(
                     f"the sites of a provisioned federation say themselves which rows they bring; leave out {name}"
@@ -128,42 +154,7 @@ class Experiment(RunSettings):
                 "the engine production needs the kit of the admin who submits the job, such as "
                 "kits/clinics/prod_00/lead@hub.org (--kit, or kit=)"
             )
-        return values | {"data": OWN_ROWS, "partition": "none"}
-
-    @field_validator("k_range")
-    @classmethod
-    def _in_order(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
-        return None if value is None else parse_k(f"{value[0]}..{value[1]}")[1]
-
-    @field_validator("criterion")
-    @classmethod
-    def _known_rule(cls, value: str) -> str:
-        return check_choice("criterion", criteria.current_rule(value), criteria.RULES)
-
-    @field_validator("policy")
-    @classmethod
-    def _checked_policy(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if value is None else Policy.of(value).to_json()
-
-    @field_validator("register_as")
-    @classmethod
-    def _name_for_mlflow(cls, value: str | None) -> str | None:
-        if value is not None and (not value.strip() or set(value) & set("/:.%\"'`\\")):
-            raise ValueError(
-                f"a model's name may not be empty or hold any of / : . % quotes and backslashes, got {value!r}"
-            )
-        return value
-
-    @field_validator("algorithm")
-    @classmethod
-    def _known_algorithm(cls, value: str) -> str:
-        return registry.get(value).name
-
-    @field_validator("partition")
-    @classmethod
-    def _known_partition(cls, value: str) -> str:
-        parse(value)
-        return value
+        return values | own
 
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
@@ -183,26 +174,15 @@ class Experiment(RunSettings):
         return self.params.get("unit") == PER_ID
 
     @property
-    def typed(self) -> bool:
-        """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
-        return self.rows.typed
-
-    @property
     def rows(self) -> RowsAsked:
         """Return which rows it runs on."""
-        own = {
-            field.name: getattr(self, field.name)
-            for field in fields(RowsAsked)
-            if field.name in type(self).model_fields
-        }
+        own = {field.name for field in fields(RowsAsked)} & type(self).model_fields.keys()
         return RowsAsked(
-            **own
-            | {
-                "by_name": registry.get(self.algorithm).partial,
-                "gaps": self.params.get("missing", "refuse") != "refuse",
-                "with_ids": self.protects_ids,
-                "class_column": self.params.get("class_column"),
-            }
+            **{name: getattr(self, name) for name in own},
+            by_name=registry.get(self.algorithm).partial,
+            gaps=self.params.get("missing", "refuse") != "refuse",
+            with_ids=self.protects_ids,
+            class_column=self.params.get("class_column"),
         )
 
     @property
@@ -227,7 +207,7 @@ class Experiment(RunSettings):
 def _conflicts(e: Experiment) -> Iterator[str]:
     """Give what does not go together in an experiment, and what to do about it."""
     a = registry.get(e.algorithm)
-    private, here = _PRIVATE in a.promises, e.engine in ("inprocess", "simulator")
+    private, here = "differentially-private" in a.promises, e.engine in ("inprocess", "simulator")
     if not a.federated:
         if e.engine != "inprocess":
             yield f"{a.name} is not federated: use the engine inprocess, not {e.engine}"
@@ -277,19 +257,19 @@ def _conflicts(e: Experiment) -> Iterator[str]:
         )
     if e.table_schema is not None and (e.id_column or e.columns):
         yield "the schema says which columns are features and which are ids; leave out columns and id_column"
-    if e.typed and e.columns is not None:
+    if e.rows.typed and e.columns is not None:
         yield "columns cannot be chosen beside id_column and truth; a schema says what each column is"
-    if e.typed and e.engine == "devices":
+    if e.rows.typed and e.engine == "devices":
         yield "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
     if e.engine == "poc" and (e.id_column or e.truth):
         yield "the sites of a POC read their rows themselves; leave out id_column and truth"
 
 
-def folder_name(experiment: Experiment, stamp: str) -> Path:
-    """Return where a run's files go unless the user says so: `flareclust-runs/feca-iid-s0-<stamp>`."""
+def new_folder(experiment: Experiment) -> Path:
+    """Return where a run's files go unless the user says so: `flareclust-runs/feca-iid-s0-<time>-<random>`."""
     partition = experiment.partition.replace(":", "-").replace(",", "-")
-    name = f"{experiment.algorithm}-{partition}-s{experiment.seed}-{stamp}-{uuid.uuid4().hex[:6]}"
-    return Path("flareclust-runs") / name
+    unique = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    return Path("flareclust-runs") / f"{experiment.algorithm}-{partition}-s{experiment.seed}-{unique}"
 
 
 def make_experiment(**settings: Any) -> Experiment:
@@ -317,7 +297,7 @@ def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
     from flareclust.platform.poc import federation as poc
 
     federation = poc.find(Path(settings.get("kit") or poc.DEFAULT))
-    own: dict[str, Any] = {"data": federation.data, "partition": federation.partition, "n_sites": federation.n_sites}
+    own: dict[str, Any] = {name: getattr(federation, name) for name in ("data", "partition", "n_sites")}
     own["table_schema"] = federation.schema
     for name, value in own.items():
         if settings.get(name) not in (None, value):

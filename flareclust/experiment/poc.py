@@ -45,13 +45,9 @@ def up(
 
     Args:
         folder: where everything goes; an older POC there that is down is replaced.
-        data: as for a run: a data set's name, a file, or a folder with one file per site.
-        partition: how the rows are assigned.
-        n_sites: number of sites, where neither data nor partition decide it.
-        seed: of the partition; a run in another engine with the same settings gives each site the same rows.
+        data, partition, n_sites, seed, schema: as of a run; one in another engine with them gives each site the same rows.
         port: the server's; None for a free one.
         seconds: how long the sites may take to connect.
-        schema: file with the schema by which the tables are read; None for tables of numbers.
 
     Raises:
         UserError: the request cannot be carried out; nothing was started.
@@ -66,16 +62,9 @@ def up(
     if len(prepared.sites) < MIN_SITES:
         raise UserError(f"{data} gives the rows of one site only; a job needs at least {MIN_SITES} sites")
     port = free_port(port)
-    state: dict[str, Any] = {
-        "data": data,
-        "partition": partition,
-        "n_sites": n_sites,
-        "seed": seed,
-        "schema": schema,
-        "port": port,
-        "sites": dict.fromkeys(prepared.sites),
-        "processes": {"up": poc_state.record_of(psutil.Process())},
-    }
+    state: dict[str, Any] = {"data": data, "partition": partition, "n_sites": n_sites, "seed": seed, "schema": schema}
+    state |= {"port": port, "sites": dict.fromkeys(prepared.sites)}
+    state |= {"processes": {"up": poc_state.record_of(psutil.Process())}}
     with poc_state.locked(folder):
         _ensure_free(folder)  # again: splitting takes a while, in which another one may have begun
         poc_state.clear(folder)
@@ -106,7 +95,7 @@ def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str |
         UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
     """
     asked = RowsAsked(data, partition, n_sites, RunSettings(seed=seed).seed, table_schema=schema, by_name=True)
-    prepared = source_of(asked).sites(asked)
+    prepared = source_of(asked)(asked)
     if poc_state.SERVER in prepared.sites:
         raise UserError(f"a site cannot be called {poc_state.SERVER}, which is the server's name here; rename its file")
     return prepared
@@ -182,11 +171,9 @@ def _wait(poc: poc_state.Poc, daemons: Mapping[str, psutil.Process], seconds: fl
                 time.sleep(_POLL_SECONDS)
     if dead := _dead(daemons):
         missing, what = dead, "did not start"
-    names = [name for name in daemons if name in missing]
+    names, logs = [name for name in daemons if name in missing], poc.folder / poc_state.KITS
     words = "\n".join(f"  {name}: {poc_processes.last_line(poc.kit(name))}" for name in names)
-    raise JobFailed(
-        f"{', '.join(names)} {what}; everything was stopped, the logs are in {poc.folder / poc_state.KITS}. Last lines:\n{words}"
-    )
+    raise JobFailed(f"{', '.join(names)} {what}; everything was stopped, the logs are in {logs}. Last lines:\n{words}")
 
 
 def _dead(daemons: Mapping[str, psutil.Process]) -> set[str]:

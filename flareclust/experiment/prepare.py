@@ -1,10 +1,10 @@
 """Where the rows of an experiment come from, and the federation that can run with them: sources, and the choice among them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,33 +38,24 @@ from flareclust.platform.poc.kits import file_of
 from flareclust.schema.columns import read_schema
 from flareclust.schema.reading import check_read_by
 
-
-class Source(Protocol):
-    """Where rows come from."""
-
-    def sites(self, asked: RowsAsked) -> Prepared:
-        """Return the sites with their rows; k is the known one of the data, 0 where none is known.
-
-        Raises:
-            UserError: the rows cannot be read or split as asked.
-        """
+#: Where rows come from: gives the sites with the rows that are asked for, and the known k of the data, 0 where none is
+#: known; raises UserError where they cannot be read or split so.
+Source = Callable[[RowsAsked], Prepared]
 
 
 def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
-    """Return the federation that an experiment runs on: the rows of a source, and the settings that follow from them.
-
-    Args:
-        experiment: what to run.
-        source: None for what the experiment names.
+    """Return the federation that an experiment runs on: the rows of a source, by default of the one that it names, and the
+    settings that follow from them.
 
     Raises:
-        UserError: as `Source.sites`; k is not known, or the algorithm cannot do what a schema says.
+        UserError: as `Source`; k is not known, or the algorithm cannot do what a schema says.
     """
-    asked, by_schema = experiment.rows, experiment.typed or experiment.engine == "production"
+    asked = experiment.rows
+    by_schema = asked.typed or experiment.engine == "production"
     source, settled = source or source_of(asked, experiment.kit), settled_settings(experiment) if by_schema else {}
-    found = source.sites(asked)
+    found = source(asked)
     params = {**found.params, **image_settings(experiment.algorithm, found.sites), **settled}
-    own_files = isinstance(source, _FileFolder | PocSites) and found.dataset is None
+    own_files = (source is _file_folder or isinstance(source, PocSites)) and found.dataset is None
     if own_files and found.columns is not None and found.agreement != "may-lack":
         params = {**compared(experiment), **params}
     k = (experiment.k or found.k) if experiment.k_range is None else experiment.k_range[1]
@@ -76,13 +67,13 @@ def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
 def source_of(asked: RowsAsked, kit: str | None = None) -> Source:
     """Return where rows come from that settings name: sites with their own, a POC, a folder, one table or data set."""
     if asked.engine == "production":
-        return _Provisioned()
+        return _provisioned
     if asked.engine == "poc":
         from flareclust.platform.poc import federation as poc
 
         return PocSites(poc.find(Path(kit or poc.DEFAULT)))
     if parse(asked.partition).name == "none":
-        return _TypedFolder() if asked.typed else _FileFolder()
+        return own_sites if asked.typed else _file_folder
     return OneTable()
 
 
@@ -120,14 +111,9 @@ def _check_typed(asked: RowsAsked, data: Any) -> None:
     check_read_by({site: table.schema for site, table in data.items()}, read_schema(asked.table_schema).fingerprint)
 
 
-@dataclass(frozen=True)
-class _Provisioned:
-    """Sites that read their rows themselves, by the schema that is asked for, if there is one."""
-
-    def sites(self, asked: RowsAsked) -> Prepared:
-        """Return sites without rows."""
-        known = None if asked.table_schema is None else read_schema(asked.table_schema).features
-        return Prepared(0, {}, columns=known)
+def _provisioned(asked: RowsAsked) -> Prepared:
+    """Return no rows: the sites read theirs themselves, by the schema that is asked for, if there is one."""
+    return Prepared(0, {}, columns=None if asked.table_schema is None else read_schema(asked.table_schema).features)
 
 
 @dataclass(frozen=True)
@@ -136,7 +122,7 @@ class PocSites:
 
     there: poc_state.Poc
 
-    def sites(self, asked: RowsAsked) -> Prepared:
+    def __call__(self, asked: RowsAsked) -> Prepared:
         """Return the sites, and which rows of the data set they have; UserError also where columns are asked for."""
         if asked.columns is not None:
             raise UserError(
@@ -145,7 +131,7 @@ class PocSites:
         there = self.there
         like = replace(asked, engine="inprocess", data=there.data, partition=there.partition, n_sites=there.n_sites)
         like = replace(like, seed=there.seed, table_schema=there.schema)
-        prepared = source_of(like).sites(like)
+        prepared = source_of(like)(like)
         if there.own_tables:
             return replace(prepared, params=required_schema(there.schema))
         files = {site: file_of(kit) for site, kit in there.kits.items()}
@@ -155,27 +141,14 @@ class PocSites:
         return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement)
 
 
-@dataclass(frozen=True)
-class _TypedFolder:
-    """A folder with a table for each site, read by a schema or the names of ids and classes."""
-
-    def sites(self, asked: RowsAsked) -> Prepared:
-        """Return the sites with their tables; UserError also with all faults of all tables."""
-        return own_sites(asked)
-
-
-@dataclass(frozen=True)
-class _FileFolder:
-    """A folder with a file of numbers, or a folder of images, for each site."""
-
-    def sites(self, asked: RowsAsked) -> Prepared:
-        """Return the sites with their files, which are read later."""
-        sites = site_files(Path(asked.data))
-        if asked.engine == "devices":
-            raise UserError(
-                "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
-            )
-        return replace(_by_name(asked, sites), ids=ids_of_images(sites))
+def _file_folder(asked: RowsAsked) -> Prepared:
+    """Return the sites of a folder with a file of numbers, or a folder of images, for each; they are read later."""
+    sites = site_files(Path(asked.data))
+    if asked.engine == "devices":
+        raise UserError(
+            "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
+        )
+    return replace(_by_name(asked, sites), ids=ids_of_images(sites))
 
 
 @dataclass(frozen=True)
@@ -188,11 +161,10 @@ class NamedSites:
 
     given: Mapping[str, object]
 
-    def sites(self, asked: RowsAsked) -> Prepared:
-        """Return the sites.
+    def __call__(self, asked: RowsAsked) -> Prepared:
+        """Return the sites; raise UserError for an array that is no numeric table, and a name that cannot be a site's.
 
-        Raises:
-            UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
+        NaN is left to the site to refuse.
         """
         if isinstance(self.given, Devices):
             return Prepared(0, {}, devices=self.given)
@@ -219,14 +191,16 @@ class OneTable:
     schema: str = ""
 
     def loaded(self, asked: RowsAsked) -> "OneTable":
-        """Return the table with its rows.
+        """Return the table with its rows; raise UserError where they cannot be loaded."""
+        if self.dataset is not None:
+            return self
+        if Path(asked.data).is_dir():
+            raise UserError(
+                f"{asked.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"
+            )
+        return OneTable(*one_table(asked)) if asked.typed else OneTable(datasets.load(asked.data, gaps=asked.gaps))
 
-        Raises:
-            UserError: they cannot be loaded.
-        """
-        return self if self.dataset is not None else _load(asked)
-
-    def sites(self, asked: RowsAsked) -> Prepared:
+    def __call__(self, asked: RowsAsked) -> Prepared:
         """Return the sites with their rows."""
         own = self.loaded(asked)
         assert own.dataset is not None
@@ -237,14 +211,6 @@ class OneTable:
         if asked.with_ids:
             prepared = replace(prepared, sites={site: _with_ids(prepared, site, ids[site]) for site in prepared.sites})
         return replace(prepared, ids=ids)
-
-
-def _load(asked: RowsAsked) -> OneTable:
-    if Path(asked.data).is_dir():
-        raise UserError(
-            f"{asked.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"
-        )
-    return OneTable(*one_table(asked)) if asked.typed else OneTable(datasets.load(asked.data, gaps=asked.gaps))
 
 
 def _with_ids(prepared: Prepared, site: str, own: Sequence[str]) -> Table:
@@ -306,10 +272,7 @@ def _with_classes(dataset: Dataset, index: Mapping[str, IntArray], column: str) 
 def _read_by(sites: Mapping[str, Rows], *, one: bool) -> str:
     """Return the fingerprint of the schema by which all sites' rows were read, "" for none.
 
-    Several are for sites with different columns, whose tables no single schema fits; `one` is for others.
-
-    Raises:
-        UserError: there are several where there should be one.
+    Several are for sites with different columns, whose tables no single schema fits; UserError for them where `one` should be.
     """
     schemas = {site: rows.schema for site, rows in sites.items() if isinstance(rows, Table) and rows.schema}
     first = next(iter(schemas.values()), "")
@@ -357,13 +320,10 @@ def _by_name(asked: RowsAsked, sites: Mapping[str, Rows]) -> Prepared:
         )
     if tables:
         columns, exact = asked.columns or next(iter(tables.values())).columns or (), asked.columns is None
-        read = {
-            site: replace(rows, X=_only(site, rows, columns, exact=exact), columns=columns)
-            for site, rows in tables.items()
-        }
-        named: dict[str, Rows] = {
-            site: one if asked.class_column is not None or one.says_more else one.X for site, one in read.items()
-        }
+        cells = {site: _only(site, rows, columns, exact=exact) for site, rows in tables.items()}
+        read = {site: replace(rows, X=cells[site], columns=columns) for site, rows in tables.items()}
+        whole = asked.class_column is not None
+        named: dict[str, Rows] = {site: one if whole or one.says_more else one.X for site, one in read.items()}
         ids = {site: tuple(one.ids) for site, one in tables.items() if one.ids is not None}
         return Prepared(0, named, columns=columns, ids=ids)
     if asked.columns is not None:

@@ -54,13 +54,12 @@ class Prepared:
     def __post_init__(self) -> None:
         """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""
         sizes = [len(rows) for rows in self.sites.values() if not isinstance(rows, Path)]
+        known = sum(sizes) if sizes and len(sizes) == len(self.sites) else None
+        if self.dataset is not None:
+            known = len(self.dataset.X)
         if self.devices is not None:
             known = self.devices.n
-        elif self.dataset is None and (not sizes or len(sizes) < len(self.sites)):
-            return
-        else:
-            known = sum(sizes) if self.dataset is None else len(self.dataset.X)
-        if self.k > known:
+        if known is not None and self.k > known:
             raise UserError(f"k={self.k} is more than the {known} rows of all sites together; give a smaller k")
 
     @property
@@ -100,11 +99,6 @@ def check_directions(prepared: Prepared) -> None:
         raise UserError(
             f"{'; '.join(problems)}; such rows have no direction, so leave them out, or take metric=euclidean"
         )
-
-
-def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, FloatArray]:
-    """Return the rows (n_i, d_i) of every site; the arguments and errors are those of `tables_of`."""
-    return {site: table.X for site, table in tables_of(prepared, skip_unreadable=skip_unreadable).items()}
 
 
 def tables_of(prepared: Prepared, *, skip_unreadable: bool = False, gaps: bool = True) -> dict[str, Table]:

@@ -50,8 +50,7 @@ def submit(
     """Run the federation in the experiment's engine; with a range of k, first the one that chooses.
 
     Args:
-        experiment: what was asked.
-        prepared: what it runs on.
+        experiment, prepared: what was asked, and what it runs on.
         on_round: gets a record per exchange.
         token: of this experiment, the same when it is tried again; a provisioned federation then finds its job.
         kept: the checkpoint of this run. On provisioned sites it stays at the server; there, the interrupted job to go on from.
@@ -117,7 +116,10 @@ class _Submission:
             return ""
         aggregator = aggregator.secured() if asked.secure_sums else aggregator
         d, m = shapes[0][1], len(shapes)
-        n = _rows_used(self.prepared, params.rows_per_id) if asked.protects_ids else sum(n for n, _ in shapes)
+        n = sum(n for n, _ in shapes)
+        if asked.protects_ids:  # so many rows of each id are used
+            tables = [rows for rows in self.prepared.sites.values() if isinstance(rows, Table)]
+            n = sum(int(own.ids.first(params.rows_per_id).sum()) for own in tables if own.ids is not None)
         needed = aggregator.rows_needed(d, m)
         if n >= needed:
             return ""
@@ -133,13 +135,9 @@ class _Submission:
 
     def _shapes(self) -> list[tuple[int, int]]:
         """Return rows and columns of every site; nothing where some are in files or with the sites themselves."""
-        shapes = []
-        for rows in self.prepared.sites.values():
-            if isinstance(rows, Path):
-                return []
-            n, d = (rows.X if isinstance(rows, Table) else rows).shape
-            shapes.append((n, d))
-        return shapes
+        sites = self.prepared.sites.values()
+        arrays = [rows.X if isinstance(rows, Table) else rows for rows in sites if not isinstance(rows, Path)]
+        return [(rows.shape[0], rows.shape[1]) for rows in arrays] if len(arrays) == len(sites) else []
 
     def _checkpoint(self) -> CheckpointFile | None:
         """Return where the state is kept, with what runs must agree in that go on from each other, beside the settings of the
@@ -147,13 +145,10 @@ class _Submission:
         """
         if not isinstance(self.kept, CheckpointFile):
             return None
-        about = self.experiment.model_dump(
-            mode="json", include={"data", "partition", "n_sites", "columns", "policy", "cohort", "dropout"}
-        )
-        sites = sorted(self.prepared.sites)
-        return self.kept.of(
-            {**about, "rows": digest_of(" ".join(sites), [self.prepared.sites[site] for site in sites])}
-        )
+        agreed = {"data", "partition", "n_sites", "columns", "policy", "cohort", "dropout"}
+        sites = dict(sorted(self.prepared.sites.items()))
+        rows = digest_of(" ".join(sites), list(sites.values()))
+        return self.kept.of({**self.experiment.model_dump(mode="json", include=agreed), "rows": rows})
 
     def _job(self, name: str, params: Mapping[str, Any], k: int, *, first: bool = False) -> Outcome:
         """Run an algorithm in the engine; `first` is one that others follow, which is not assessed or resumed."""
@@ -182,7 +177,7 @@ class _Submission:
         if asked.engine in ("poc", "production"):
             token = None if self.token is None else f"{self.token}-{name}-{k}"
             resume = self.kept if isinstance(self.kept, str) and not first else None
-            return self._remote_job(algorithm, params, options, token, resume)
+            return self._remote_job(algorithm, params, options, token=token, resume=resume)
         # Imported here: psutil and NVFlare's job classes are not needed in-process.
         from flareclust.platform.scratch import scratch_folder
         from flareclust.platform.simulator import run_simulator
@@ -191,24 +186,18 @@ class _Submission:
             return run_simulator(*here, Path(scratch), self.on_round, prepared.reading, policy, file)
 
     def _remote_job(
-        self,
-        algorithm: registry.Algorithm,
-        params: Mapping[str, Any],
-        options: JobOptions,
-        token: str | None,
-        resume: str | None,
+        self, algorithm: registry.Algorithm, params: Mapping[str, Any], options: JobOptions, **job: str | None
     ) -> Outcome:
         """Run a job on sites that are there already; those of a POC are ours, and their labels may be read."""
         from flareclust.platform.provisioned import run_production
 
         if self.experiment.engine == "production":
-            kit = Path(self.experiment.kit or "")
-            return run_production(algorithm, params, options, kit, self.on_round, token=token, resume=resume)
+            return run_production(algorithm, params, options, Path(self.experiment.kit or ""), self.on_round, **job)
         from flareclust.platform.poc import federation as poc
 
         federation = poc.find(Path(self.experiment.kit or poc.DEFAULT))
         options, kit = options.among(list(federation.sites)), federation.admin_kit
-        outcome = run_production(algorithm, params, options, kit, self.on_round, token=token, resume=resume)
+        outcome = run_production(algorithm, params, options, kit, self.on_round, **job)
         off = {site: _OFF for site in federation.sites if site not in outcome.sites}
         outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))
         for site, own in federation.kits.items():
@@ -236,9 +225,3 @@ def _check_ids(prepared: Prepared, *, secure_sums: bool) -> None:
             "ids have rows at several sites, and each site protects those that it has; what they reveal together adds up over these "
             "sites. Assign whole ids to sites to simulate one site for each id"
         )
-
-
-def _rows_used(prepared: Prepared, per_id: int) -> int:
-    """Return over how many rows the sums are, where so many rows of each id are used."""
-    tables = [rows for rows in prepared.sites.values() if isinstance(rows, Table)]
-    return sum(int(table.ids.first(per_id).sum()) for table in tables if table.ids is not None)

@@ -56,9 +56,7 @@ def null_test(
 
     Args:
         run: in this process, on rows that are here.
-        runs: number of runs on rows without clusters, at least 19.
-        reference: what these rows are, see `flareclust.evaluation.null_reference`.
-        criterion: "calinski-harabasz", "silhouette" or "davies-bouldin".
+        runs, reference, criterion: as `null`, `null_reference` and `criterion` of `flareclust.stability`.
         on_done: called after each run with how many are done, and of how many.
 
     Raises:
@@ -71,11 +69,10 @@ def null_test(
     asked = Experiment(**run.experiment)
     k_range = asked.k_range or (run.k, run.k)
     known = selection_of(run.arrays)
-    observed = (
-        null_reference.best(known, rule)
-        if known is not None and rule == asked.criterion
-        else _best(run, sites, k_range, rule, 0)
-    )
+    if known is not None and rule == asked.criterion:
+        observed = null_reference.best(known, rule)
+    else:
+        observed = _best(run, sites, k_range, rule, 0)
     if observed == -np.inf:
         raise JobFailed(
             f"{rule} is undefined for every k tried, so there is nothing to compare; try another criterion or k"
@@ -85,9 +82,8 @@ def null_test(
         rows = null_reference.reference_rows(sites, reference, stream(run.seed, i, "null reference"))
         null.append(_best(run, rows, k_range, rule, i))
         on_done(i, runs)
-    return null_reference.NullTest(
-        rule, reference, k_range, observed, null_reference.p_value(observed, np.array(null)), np.array(null)
-    )
+    p = null_reference.p_value(observed, np.array(null))
+    return null_reference.NullTest(rule, reference, k_range, observed, p, np.array(null))
 
 
 def with_null_test(run: Result, test: null_reference.NullTest) -> Result:

@@ -31,11 +31,7 @@ def check_repeatable(algorithm: str, settings: Mapping[str, Any]) -> None:
 
 
 def repeatable(reference: Result) -> dict[str, FloatArray]:
-    """Return the rows (n_i, d) of the sites that took part in a run.
-
-    Raises:
-        UserError: they are no tables of the same columns.
-    """
+    """Return the rows (n_i, d) of the sites that took part in a run; raise UserError where they are no tables of the same columns."""
     sites = {site: X for site, X in reference.sites.items() if site not in reference.left_out}
     if is_embedded(reference.arrays) or not sites:
         raise UserError(f"{reference.algorithm} cannot be repeated here: repeats need rows that are tables of numbers")

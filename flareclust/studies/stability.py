@@ -53,14 +53,9 @@ class Stability:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust stability --json` prints them."""
-        return {
-            "algorithm": self.algorithm,
-            "k": self.k,
-            "clusters": [one.to_json() for one in self.clusters],
-            "repeats": dict(self.repeats),
-            "null": None if self.null is None else self.null.to_json(),
-            "warnings": list(self.warnings),
-        }
+        clusters, null = [one.to_json() for one in self.clusters], None if self.null is None else self.null.to_json()
+        found = {"algorithm": self.algorithm, "k": self.k, "clusters": clusters, "repeats": dict(self.repeats)}
+        return {**found, "null": null, "warnings": list(self.warnings)}
 
 
 def stability(
@@ -123,13 +118,10 @@ def stability(
         except FlareclustError as error:
             failed[kind].append(str(error))
         on_done(done, len(plan) + null)
-    judged = reference
+    judged, n = reference, len(plan)
     if null:
-
-        def later(done: int, total: int) -> None:
-            on_done(len(plan) + done, len(plan) + total)
-
-        test = null_test(reference, null, reference=null_reference, criterion=criterion, on_done=later)
+        how = {"reference": null_reference, "criterion": criterion}
+        test = null_test(reference, null, **how, on_done=lambda done, total: on_done(n + done, n + total))
         judged = with_null_test(reference, test)
     tables = {kind: np.array(own).reshape(-1, found) for kind, own in indices.items()}
     sizes = np.bincount(labels[labels >= 0], minlength=found)
@@ -166,20 +158,15 @@ def _plan(sites: Mapping[str, FloatArray], repeats: int, seed: int) -> Iterator[
 
 def _drawn(sites: Mapping[str, FloatArray], seed: int, i: int) -> dict[str, FloatArray]:
     """Return a bootstrap sample of each site's rows."""
-    drawn = {}
-    for site, X in sites.items():
-        rng = stream(seed, i, f"stability {site}")
-        drawn[site] = X[rng.integers(len(X), size=len(X))]
-    return drawn
+    rngs = {site: stream(seed, i, f"stability {site}") for site in sites}
+    return {site: X[rngs[site].integers(len(X), size=len(X))] for site, X in sites.items()}
 
 
 def _judged(c: int, rows: int, tables: Mapping[str, FloatArray]) -> cluster_stability.ClusterStability:
     means = {kind: float(own[:, c].mean()) if len(own) else np.nan for kind, own in tables.items()}
-    known = [mean for mean in means.values() if not np.isnan(mean)]
-    worst = min(known, default=np.nan)
-    return cluster_stability.ClusterStability(
-        c, rows, means["seeds"], means["rows"], means["sites"], worst, cluster_stability.word(worst)
-    )
+    worst = min((mean for mean in means.values() if not np.isnan(mean)), default=np.nan)
+    indices = means["seeds"], means["rows"], means["sites"], worst
+    return cluster_stability.ClusterStability(c, rows, *indices, cluster_stability.word(worst))
 
 
 def _warnings(failed: Mapping[str, list[str]], sites: int) -> Iterator[str]:

@@ -48,15 +48,8 @@ class SweepResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust sweep --json` prints them."""
-        files = list(map(str, self.files))
-        return {
-            "name": self.name,
-            **StudySummary.of(self.trials).to_json(),
-            "files": files,
-            "run_id": self.run_id,
-            "run_page": self.run_page,
-            "warnings": list(self.warnings),
-        }
+        run = {"files": list(map(str, self.files)), "run_id": self.run_id, "run_page": self.run_page}
+        return {"name": self.name, **StudySummary.of(self.trials).to_json(), **run, "warnings": list(self.warnings)}
 
     def _repr_markdown_(self) -> str:
         return StudySummary.of(self.trials).markdown()
@@ -90,7 +83,11 @@ def sweep(
         >>> flareclust.sweep(study).table()[0].get("ari_mean")  # doctest: +SKIP
         0.62
     """
-    chosen = _checked(study, workers, runner)
+    if isinstance(study, Mapping):
+        given = {"workers": workers, "runner": runner}
+        chosen = Sweep(**{**study, **{name: value for name, value in given.items() if value is not None}})
+    else:
+        chosen = read_sweep(study, workers, runner=runner)
     return run_sweep(chosen, track=track, out=None if out is None else Path(out), on_done=on_done)
 
 
@@ -104,8 +101,8 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     for extra in ("tracking", "flows") if track else ():
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
     study = StudyRunner(
-        study=chosen.name,
-        experiment=chosen.mlflow_experiment,
+        chosen.name,
+        chosen.mlflow_experiment,
         on_done=on_done,
         workers=chosen.workers,
         file=path,
@@ -114,14 +111,6 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     )
     done, kept = study(todo), study.kept
     assert kept is not None
-    files = [kept.file, *write_files(chosen.name, done, kept.file.parent)]
-    return SweepResult(
-        chosen.name, done, kept.file.parent, files, study.run_id, warnings=study.warnings, run_page=study.run_page
-    )
-
-
-def _checked(study: str | Path | Mapping[str, Any], workers: int | None, runner: str | None) -> Sweep:
-    if isinstance(study, Mapping):
-        given = {"workers": workers, "runner": runner}
-        return Sweep(**{**study, **{name: value for name, value in given.items() if value is not None}})
-    return read_sweep(study, workers, runner=runner)
+    folder = kept.file.parent
+    files = [kept.file, *write_files(chosen.name, done, folder)]
+    return SweepResult(chosen.name, done, folder, files, study.run_id, study.warnings, study.run_page)

@@ -60,15 +60,11 @@ class RowMap:
         self, rows: FloatArray, labels: IntArray, most: int, size: float, numbers: Sequence[dict[str, Any]] = ()
     ) -> dict[str, Any]:
         chosen = np.random.default_rng(0).permutation(len(rows))[:most]
-        at, own = self._places(rows[chosen]), labels[chosen]
-        paths = [
-            {
-                "d": "".join(f"M{x:.0f} {y:.0f}h0" for x, y in at[own == c]),
-                "colour": "#bbb" if c < 0 else cluster_colour(c, self.k),
-            }
-            for c in range(-1, self.k)
-            if (own == c).any()
-        ]
+        at, own, paths = self._places(rows[chosen]), labels[chosen], []
+        for c in range(-1, self.k):
+            if (own == c).any():
+                dots = "".join(f"M{x:.0f} {y:.0f}h0" for x, y in at[own == c])
+                paths.append({"d": dots, "colour": "#bbb" if c < 0 else cluster_colour(c, self.k)})
         return {"paths": paths, "size": size, "numbers": numbers}
 
     def _places(self, rows: FloatArray) -> FloatArray:

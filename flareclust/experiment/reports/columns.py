@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
@@ -28,7 +27,10 @@ def heat_tables(profiles: Profiles | NoisyProfiles) -> list[Table]:
     Noisy means are in a table for every twelve clusters, since none is shown without its number.
     """
     noisy, k = isinstance(profiles, NoisyProfiles), len(profiles.rows)
-    shown = _clear_differences(profiles) if isinstance(profiles, NoisyProfiles) else profiles.eta_squared
+    if isinstance(profiles, NoisyProfiles):  # how much a column says of the cluster that it says most of, beyond noise
+        shown = np.where(profiles.clear[:, None], np.abs(profiles.apart), 0.0).max(axis=0)
+    else:
+        shown = profiles.eta_squared
     order = np.argsort(-np.nan_to_num(shown, nan=-1.0), kind="stable")[:_MOST_COLUMNS].tolist()
     dense, tables = not noisy and k > _WITH_NUMBERS, []
     for first in range(0, max(k, 1), _WITH_NUMBERS if noisy else max(k, 1)):
@@ -65,9 +67,8 @@ def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
         value = _value(profiles, profiles.mean[c, j], j)
         hint = f"{profiles.columns[j]}, cluster {c}: {value}"
         if not profiles.shares[j] and np.isfinite(profiles.sd[c, j]):
-            low, middle, high = (
-                profile_words.value_of(profiles, j, profiles.quantiles[name][c, j]) for name in ("q25", "median", "q75")
-            )
+            quartiles = (profiles.quantiles[name][c, j] for name in ("q25", "median", "q75"))
+            low, middle, high = (profile_words.value_of(profiles, j, value) for value in quartiles)
             hint += f", standard deviation {profile_words.number(profiles.sd[c, j], deviation)}, median {middle} ({low} to {high})"
         cells.append(tinted("" if dense else value, z if profiles.rows[c] else np.nan, hint))
     return cells
@@ -84,23 +85,17 @@ def _between(profiles: Profiles, j: int) -> Cell:
     return Cell(profile_words.percent(eta), meter=f"{100 * eta:.0f}%") if np.isfinite(eta) else Cell("constant")
 
 
-def _clear_differences(profiles: NoisyProfiles) -> FloatArray:
-    """Return how much each column says of the cluster that it says most of (d,), those within noise left out."""
-    found: FloatArray = np.where(profiles.clear[:, None], np.abs(profiles.apart), 0.0).max(axis=0)
-    return found
-
-
 def _noisy_cells(profiles: NoisyProfiles, clusters: Iterable[int], j: int) -> list[object]:
     """Return the released means of a column, where they are more than noise."""
     nothing = tinted(_NOTHING, np.nan)
-    center = nothing if profiles.center_in_noise[j] else _value(profiles, float(profiles.center[j]), j)
-    return [center, *(nothing if profiles.in_noise[c, j] else _noisy_cell(profiles, c, j) for c in clusters)]
-
-
-def _noisy_cell(profiles: NoisyProfiles, c: int, j: int) -> Cell:
-    value = _value(profiles, float(profiles.mean[c, j]), j)
-    of_range = float(profiles.of_range[c, j])
-    part = f"{profile_words.percent(abs(of_range))} of the declared range {'above' if of_range >= 0 else 'below'}"
-    hint = f"{profiles.columns[j]}, cluster {c}: {value}, {part} the mean of all clusters"
-    apart = float(profiles.apart[c, j])
-    return tinted(value, apart, hint, "" if apart else "span")
+    cells: list[object] = [nothing if profiles.center_in_noise[j] else _value(profiles, float(profiles.center[j]), j)]
+    for c in clusters:
+        if profiles.in_noise[c, j]:
+            cells.append(nothing)
+            continue
+        value, apart = _value(profiles, float(profiles.mean[c, j]), j), float(profiles.apart[c, j])
+        of_range = float(profiles.of_range[c, j])
+        part = f"{profile_words.percent(abs(of_range))} of the declared range {'above' if of_range >= 0 else 'below'}"
+        hint = f"{profiles.columns[j]}, cluster {c}: {value}, {part} the mean of all clusters"
+        cells.append(tinted(value, apart, hint, "" if apart else "span"))
+    return cells

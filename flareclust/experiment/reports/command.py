@@ -47,7 +47,9 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
         own = (experiment.get("engine"), name) in (("production", "partition"), ("poc", "data"))
         if _is_given(experiment, name) and not apart and not own:
             value = str(experiment[name])
-            words += [COMMANDS["run"][name].flag(name), _from_here(value) if name == "table_schema" else value]
+            if name == "table_schema" and Path(value).is_relative_to(Path.cwd()):
+                value = str(Path(value).relative_to(Path.cwd()))
+            words += [COMMANDS["run"][name].flag(name), value]
     if experiment.get("columns"):
         words += ["--columns", ",".join(experiment["columns"])]
     if experiment.get("secure_sums"):
@@ -75,9 +77,3 @@ def _given(experiment: Mapping[str, Any]) -> dict[str, Any]:
         return dict(params)
     again = json.loads(json.dumps(again))  # as the results have them: lists in place of tuples
     return {name: value for name, value in params.items() if name not in again or again[name] != value}
-
-
-def _from_here(path: str) -> str:
-    """Return a path relative to the working directory, where it is in it."""
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

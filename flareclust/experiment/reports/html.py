@@ -8,7 +8,7 @@ import numpy as np
 
 from flareclust._foundation.display import number_or_dash, printable
 from flareclust.evaluation import profile_words
-from flareclust.experiment.reports.table import Bar, BarPart, Cell
+from flareclust.experiment.reports.table import Bar, Cell
 from flareclust.plotting.style import cluster_colour
 
 if TYPE_CHECKING:
@@ -38,16 +38,9 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "percent": profile_words.percent,
-        "number_or_dash": number_or_dash,
-        "capitalised": _capitalised,
-    }
+    environment.filters |= {"percent": profile_words.percent, "number_or_dash": number_or_dash}
+    environment.filters["capitalised"] = lambda sentence: f"{sentence[:1].upper()}{sentence[1:]}"
     return environment
-
-
-def _capitalised(sentence: str) -> str:
-    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 def cluster_cell(cluster: int, k: int, kind: str = "") -> Cell:
@@ -66,14 +59,10 @@ def tinted(words: object, z: float, hint: str = "", inner: str = "") -> Cell:
 
 def stacked(shares: Sequence[float]) -> Bar:
     """Return a bar of the clusters' shares, with their numbers where they have room."""
-    k = len(shares)
-    parts = [
-        BarPart(
-            str(c) if share >= 0.06 else "",
-            f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}",
-            f"{c}: {100 * share:.1f} %",
-        )
-        for c, share in enumerate(shares)
-        if share > 0
-    ]
+    k, parts = len(shares), []
+    for c, share in enumerate(shares):
+        if share > 0:
+            style = f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}"
+            text = str(c) if share >= 0.06 else ""
+            parts.append({"text": text, "style": style, "hint": f"{c}: {100 * share:.1f} %"})
     return Bar(parts, k > _MANY)

@@ -5,9 +5,9 @@ trusted, whose rows they are, what left the sites, and how to repeat it. The tex
 """
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from flareclust._foundation.version import __version__
 from flareclust.evaluation import null_reference, profile_words
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.noisy_profiles import FREE
+from flareclust.experiment.config import OWN_ROWS
 from flareclust.experiment.reports.charts import RowMap
 from flareclust.experiment.reports.columns import columns_left_out, heat_tables
 from flareclust.experiment.reports.command import command_of, study_command
@@ -26,13 +27,11 @@ from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget
 from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.picture import image_of, picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
+from flareclust.experiment.results.result import Result
 from flareclust.plotting.style import cluster_colour, png
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import scaling_of
 from flareclust.protocol import cluster_arrays, registry
-
-if TYPE_CHECKING:
-    from flareclust.experiment.results.result import Result
 
 #: So many sites have a bar and a map of their own; so many are named at the top, with so many columns.
 _MOST_SITES, _MOST_NAMED, _MOST_COLUMNS = 60, 12, 30
@@ -65,58 +64,58 @@ _MEASURES = {
 }
 
 #: The steps of all algorithms. Those in which DeepFeCA clusters embedded rows ("feca_cluster") follow from the others.
-WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "keys": "keys of secure sums",
-        "describe": "names of columns, numbers of rows and, where the job needs them, means and spread of the columns",
-        "names": "names of columns, in hashed form",
-        "moments": "means and spread of the columns",
-        "known_moments": "known cells of the columns, with their means and spread",
-        "scales": "location and spread of the columns",
-        "known_scales": "location and spread of the columns, over the known cells",
-        "odd_columns": "columns that are unlike those of the other sites: how many sites have such",
-        "bins": "numbers of values in bins of the columns",
-        "finer_bins": "numbers of values in finer bins of the columns",
-        "bounds": "bounds of the columns, from the sites' policies",
-        "outline": "noisy number of rows, with noisy sums of their values and squares",
-        "second_moments": "noisy number of rows, with noisy sums of their values and products",
-        "axes": "noisy numbers of rows in cells along the main axes",
-        "shape": "size of the images and number of classes",
-        "cluster": "clusters or starting points",
-        "fuzzy": "means of fuzzy clusters",
-        "sample": "means of clusters in a random sample of the rows",
-        "spread": "means and deviations of clusters",
-        "spread_counts": "sizes of clusters, asked for before means and deviations",
-        "update": "means of clusters",
-        "update_counts": "sizes of clusters, asked for before means",
-        "train": "weights of the network, with its loss",
-        "score": "how well solutions fit",
-        "score_inertia": "how well solutions fit, by squared distances",
-        "score_silhouette": "how well solutions fit, by squared distances and silhouettes",
-        "assess": "the assessment: sizes and sums of distances",
-        "place": "numbers of late rows that have got a cluster",
-        "profile": "the profiles: means and deviations of clusters",
-        "profile_bins": "the profiles: counts in bins",
-        "profile_totals_counts": "the profiles: sizes of clusters",
-        "profile_totals": "the profiles: means and deviations of clusters, of all sites together",
-        "profile_known": "the profiles: means and deviations of known cells",
-        "profile_known_bins": "the profiles: known cells in bins",
-        "linear_moments": "the linear evaluation: sums of products of the features",
-        "linear_gradient": "the linear evaluation: gradients, and numbers of rows that are in the right class",
-    }
-)
+WORDS: Mapping[str, str] = {
+    "keys": "keys of secure sums",
+    "describe": "names of columns, numbers of rows and, where the job needs them, means and spread of the columns",
+    "names": "names of columns, in hashed form",
+    "moments": "means and spread of the columns",
+    "known_moments": "known cells of the columns, with their means and spread",
+    "scales": "location and spread of the columns",
+    "known_scales": "location and spread of the columns, over the known cells",
+    "odd_columns": "columns that are unlike those of the other sites: how many sites have such",
+    "bins": "numbers of values in bins of the columns",
+    "finer_bins": "numbers of values in finer bins of the columns",
+    "bounds": "bounds of the columns, from the sites' policies",
+    "outline": "noisy number of rows, with noisy sums of their values and squares",
+    "second_moments": "noisy number of rows, with noisy sums of their values and products",
+    "axes": "noisy numbers of rows in cells along the main axes",
+    "shape": "size of the images and number of classes",
+    "cluster": "clusters or starting points",
+    "fuzzy": "means of fuzzy clusters",
+    "sample": "means of clusters in a random sample of the rows",
+    "spread": "means and deviations of clusters",
+    "spread_counts": "sizes of clusters, asked for before means and deviations",
+    "update": "means of clusters",
+    "update_counts": "sizes of clusters, asked for before means",
+    "train": "weights of the network, with its loss",
+    "score": "how well solutions fit",
+    "score_inertia": "how well solutions fit, by squared distances",
+    "score_silhouette": "how well solutions fit, by squared distances and silhouettes",
+    "assess": "the assessment: sizes and sums of distances",
+    "place": "numbers of late rows that have got a cluster",
+    "profile": "the profiles: means and deviations of clusters",
+    "profile_bins": "the profiles: counts in bins",
+    "profile_totals_counts": "the profiles: sizes of clusters",
+    "profile_totals": "the profiles: means and deviations of clusters, of all sites together",
+    "profile_known": "the profiles: means and deviations of known cells",
+    "profile_known_bins": "the profiles: known cells in bins",
+    "linear_moments": "the linear evaluation: sums of products of the features",
+    "linear_gradient": "the linear evaluation: gradients, and numbers of rows that are in the right class",
+}
 
 
-def report_page(result: "Result") -> str:
+def report_page(result: Result) -> str:
     """Return the page."""
     found, k = summarise(result), result.centroids_found
-    asked = result.repeated.get("asked", {})
+    data, asked = str(result.experiment.get("data", "data")), result.repeated.get("asked", {})
     algorithm = registry.get(result.algorithm)
+    cramers_v = {} if found.exact is None else found.exact.cramers_v
+    rules = {} if found.choice is None else found.choice["rules"]
     return render(
         "report.html",
         found=found,
         result=result,
-        data=_data(result),
+        data="the sites' own rows" if data == OWN_ROWS else data.rstrip("/").rsplit("/", 1)[-1],
         sites=[] if result.outcome is None else [site for site in result.outcome.sites if site not in result.left_out],
         most_named=_MOST_NAMED,
         where=_WHERE.get(result.engine, "on the sites' own machines"),
@@ -131,9 +130,7 @@ def report_page(result: "Result") -> str:
         heat=[] if found.profiles is None else heat_tables(found.profiles),
         left_out="" if found.profiles is None else columns_left_out(found.profiles),
         gaps=found.exact is not None and cluster_arrays.CELLS in found.exact.arrays,
-        cramers_v=""
-        if found.exact is None
-        else ", ".join(f"{name} {v:.2f}" for name, v in found.exact.cramers_v.items() if np.isfinite(v)),
+        cramers_v=", ".join(f"{name} {v:.2f}" for name, v in cramers_v.items() if np.isfinite(v)),
         bars=_site_bars(found),
         colours=[cluster_colour(c, k) for c in range(k)],
         row_map=(row_map := _row_map(result)),
@@ -147,9 +144,7 @@ def report_page(result: "Result") -> str:
         study_settings=", ".join(f"{name}={value!r}" for name, value in asked.items()),
         study_command=study_command(result.experiment, asked) if asked else "",
         criterion=(criterion := result.experiment.get("criterion", "")),
-        other_rules=", ".join(
-            f"{rule} {k}" for rule, k in (found.choice or {"rules": {}})["rules"].items() if rule != criterion
-        ),
+        other_rules=", ".join(f"{rule} {k}" for rule, k in rules.items() if rule != criterion),
         choice=_choice_of_k(found),
         federated=result.outcome is not None and algorithm.federated,
         messages=_messages(result),
@@ -161,7 +156,7 @@ def report_page(result: "Result") -> str:
     )
 
 
-def notebook_page(result: "Result") -> str:
+def notebook_page(result: Result) -> str:
     """Return what ran, metrics, sizes of clusters, sites, warnings, and the picture where there are rows to show."""
     found, labels = summarise(result), result.labels[result.labels >= 0]
     counts = np.bincount(labels, minlength=result.centroids_found).tolist() if len(labels) else []
@@ -186,12 +181,7 @@ def _first(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return rows if len(rows) <= MOST_CLUSTERS else [*rows[:MOST_CLUSTERS], ("...", f"{len(rows) - MOST_CLUSTERS} more")]
 
 
-def _data(result: "Result") -> str:
-    data = str(result.experiment.get("data", "data"))
-    return "the sites' own rows" if data == "sites" else data.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _sizes(result: "Result") -> Table | None:
+def _sizes(result: Result) -> Table | None:
     if (rows := result.cluster_rows) is None:
         return None
     lines = [[cluster_cell(c, result.centroids_found), f"{n:,}"] for c, n in enumerate(rows.tolist())]
@@ -217,7 +207,7 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def _continuity(result: "Result") -> Table | None:
+def _continuity(result: Result) -> Table | None:
     """Return what each cluster was in the earlier run; the warnings say which ended or began."""
     since, rows = result.continuity, result.cluster_rows
     if since is None:
@@ -234,7 +224,11 @@ def _continuity(result: "Result") -> Table | None:
 
 
 def _site_bars(found: Summary) -> Table | None:
-    counts = _by_site(found)
+    """Return the rows of each site by cluster, from labels that are here, else as the sites have described them."""
+    result, k = found.result, found.result.centroids_found
+    counts: Mapping[str, IntArray] = (found.exact.site_rows or {}) if found.exact is not None else {}
+    if result.site_labels and not result.experiment.get("secure_sums"):
+        counts = {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
     rows = [
         [site, f"{int(own.sum()):,}", Cell("", "fill", bar=stacked((own / max(int(own.sum()), 1)).tolist()))]
         for site, own in list(counts.items())[:_MOST_SITES]
@@ -243,15 +237,7 @@ def _site_bars(found: Summary) -> Table | None:
     return Table(heads, rows, style="width:100%", more=max(len(counts) - _MOST_SITES, 0)) if rows else None
 
 
-def _by_site(found: Summary) -> Mapping[str, IntArray]:
-    """Return the rows of each site by cluster (k,), from labels that are here, else as the sites have described them."""
-    result, k = found.result, found.result.centroids_found
-    if result.site_labels and not result.experiment.get("secure_sums"):
-        return {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
-    return (found.exact.site_rows or {}) if found.exact is not None else {}
-
-
-def _row_map(result: "Result") -> RowMap | None:
+def _row_map(result: Result) -> RowMap | None:
     if not result.sites or partial.is_partial(result.arrays) or not result.site_labels:
         return None
     sites, centroids = dict(result.sites), result.centroids
@@ -271,37 +257,27 @@ def _measures(found: Summary) -> Table | None:
     for name, value in result.metrics.items():
         shown = no_value(name) if value is None else f"{value:,.3f}"
         if name == "simplified_silhouette":
-            rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", f"{shown}{_silhouette(value)}"))
+            if value is not None:
+                words = next((words for least, words in _SILHOUETTES if value >= least), "no structure to speak of")
+                shown += f": {words}, by the usual rule of thumb"
+            rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", shown))
         else:
             rows.append((_MEASURES.get(name, name.replace("_", " ")), shown))
     if found.assessed:
         rows.append(("rows assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
-        leaves = len(tree.leaves())
-        rows.append(
-            (f"rows that a tree of {leaves} leaves puts into their cluster", profile_words.percent(tree.accuracy))
-        )
+        what = f"rows that a tree of {len(tree.leaves())} leaves puts into their cluster"
+        rows.append((what, profile_words.percent(tree.accuracy)))
     return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
 
 
-def _silhouette(value: float | None) -> str:
-    if value is None:
-        return ""
-    words = next((words for least, words in _SILHOUETTES if value >= least), "no structure to speak of")
-    return f": {words}, by the usual rule of thumb"
-
-
-def _stability(result: "Result") -> Table:
+def _stability(result: Result) -> Table:
     """Return the Jaccard indices of each cluster with a word."""
-    rows = [
-        [
-            cluster_cell(one.cluster, result.centroids_found),
-            *map(number_or_dash, (one.seeds, one.resampled, one.left_out)),
-            one.word,
-        ]
-        for one in result.stability
-    ]
+    rows = []
+    for one in result.stability:
+        indices = map(number_or_dash, (one.seeds, one.resampled, one.left_out))
+        rows.append([cluster_cell(one.cluster, result.centroids_found), *indices, one.word])
     return Table([Cell("cluster"), *numbers(*cluster_stability.KINDS.values()), Cell("")], rows)
 
 
@@ -322,15 +298,13 @@ def _score(value: float | None) -> str:
     return "" if value is None else f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def _messages(result: "Result") -> Table:
+def _messages(result: Result) -> Table:
     """Return what left the sites, step by step."""
-    totals: dict[str, list[int]] = {}
+    totals: dict[str, Counter[str]] = {}
     for record in () if result.outcome is None else result.outcome.rounds:
-        one = totals.setdefault(str(record["step"]), [0, 0, 0])
-        one[0] += 1
-        for i, name in ((1, "bytes_up"), (2, "bytes_down")):
-            one[i] += int(str(record.get(name, 0)))
-    rows = [[step_words(step), *(f"{value:,}" for value in values)] for step, values in totals.items()]
+        sent = {name: int(str(record.get(name, 0))) for name in ("bytes_up", "bytes_down")}
+        totals.setdefault(str(record["step"]), Counter()).update({"exchanges": 1, **sent})
+    rows = [[step_words(step), *(f"{value:,}" for value in values.values())] for step, values in totals.items()]
     return Table([Cell("what", "text"), *numbers("exchanges", "bytes from all sites", "bytes to all sites")], rows)
 
 
@@ -344,7 +318,7 @@ def step_words(step: str) -> str:
     return step.replace("_", " ")
 
 
-def _private(result: "Result") -> str:
+def _private(result: Result) -> str:
     """Return the budget of a run under differential privacy, and whose rows it is for."""
     terms = (result.experiment.get("policy") or {}).get("differential_privacy") or {}
     budget = {name: result.params.get(name, terms.get(name)) for name in ("epsilon", "delta")}

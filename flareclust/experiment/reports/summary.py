@@ -3,19 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.experiment.results.result import Result
 from flareclust.privacy.dp.server import BUDGET_SHARE
 from flareclust.privacy.dp.site import ASSESSMENT_SHARE
 from flareclust.protocol.task import StepName
-
-if TYPE_CHECKING:
-    from flareclust.experiment.results.result import Result
 
 #: So many clusters are listed where there is little room.
 MOST_CLUSTERS = 20
@@ -35,7 +33,7 @@ class Summary:
         assessed: over how many rows the metrics are, also where nobody here knows of how many; "" where that is not disclosed.
     """
 
-    result: "Result"
+    result: Result
     title: str
     measures: Mapping[str, str]
     profiles: Profiles | NoisyProfiles | None
@@ -83,26 +81,21 @@ class Summary:
                 yield f"  cluster {c}: {leaf.text} ({profile_words.percent(leaf.found)} of the cluster, {profile_words.percent(leaf.purity)} right)"
 
 
-def summarise(result: "Result") -> Summary:
+def summarise(result: Result) -> Summary:
     """Return what a run found."""
-    profiles = shown_noisy_profiles(result) or profiles_of(result.arrays, result.columns)
-    since, name = result.continuity, result.matched_to
+    since, rows, assessed = result.continuity, result.assessed, ""
+    if rows is not None:
+        of = "; how many the sites have is not known here" if rows["of"] is None else f" of {rows['of']:,}"
+        assessed = f"{rows['rows'] or 0:,}{of}"
     return Summary(
         result=result,
         title=f"{result.centroids_found} of {result.k} centroids, {result.took_part}",
         measures={n: no_value(n) if value is None else f"{value:,.4f}" for n, value in result.metrics.items()},
-        profiles=profiles,
-        continuity="" if since is None else since.summary(name or ""),
+        profiles=shown_noisy_profiles(result) or profiles_of(result.arrays, result.columns),
+        continuity="" if since is None else since.summary(result.matched_to or ""),
         choice=choice.summary(result.arrays),
-        assessed=_assessed(result.assessed),
+        assessed=assessed,
     )
-
-
-def _assessed(rows: Mapping[str, int | None] | None) -> str:
-    if rows is None:
-        return ""
-    of = "; how many the sites have is not known here" if rows["of"] is None else f" of {rows['of']:,}"
-    return f"{rows['rows'] or 0:,}{of}"
 
 
 def no_value(name: str) -> str:
@@ -110,13 +103,10 @@ def no_value(name: str) -> str:
     return "within its noise" if name == "clipped_share" else "undefined"
 
 
-def budget_split(result: "Result", named: Callable[[str], str] = str, between: str = ", ") -> str:
+def budget_split(result: Result, named: Callable[[str], str] = str, between: str = ", ") -> str:
     """Return the share of the job's rho that each step cost: "cluster 50 %, update 3 x 15 %, assess 5 %"; "" without privacy.
 
-    Args:
-        result: of any algorithm.
-        named: gives the words for a step; by default its name.
-        between: what separates the steps.
+    `named` gives the words for a step, by default its name; `between` separates the steps.
     """
     shares: list[tuple[str, float]] = []
     for record in () if result.outcome is None else result.outcome.rounds:

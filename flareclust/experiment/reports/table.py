@@ -1,22 +1,14 @@
 """The table that every view shows in its own way: heads and rows of cells."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class BarPart(NamedTuple):
-    """One cluster's part of a bar."""
-
-    text: str
-    style: str
-    hint: str
-
-
 class Bar(NamedTuple):
-    """Shares of clusters side by side; `many` are shown without numbers on a phone."""
+    """Shares of clusters side by side, each with its `text`, `style` and `hint`; `many` are shown without numbers on a phone."""
 
-    parts: Sequence[BarPart]
+    parts: Sequence[Mapping[str, str]]
     many: bool
 
 
@@ -67,13 +59,7 @@ def numbers(*names: object) -> list[Cell]:
 
 
 def markdown(table: Table, escape: Callable[[str], str] = str, *, right: bool = False) -> str:
-    """Return a table as Markdown; nothing for one without rows.
-
-    Args:
-        table: whose cells are texts.
-        escape: makes a text one in Markdown.
-        right: whether all columns but the first stand to the right.
-    """
+    """Return a table of texts as Markdown, all columns but the first to the `right` if so; nothing for one without rows."""
     if not table.rows:
         return ""
     lines = [[str(head.text) for head in table.heads], *([str(cell) for cell in row] for row in table.rows)]

@@ -28,13 +28,13 @@ def print_tables(experiment: Experiment) -> None:
     """
     if experiment.engine in ("poc", "production"):
         raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
-    if not experiment.typed:
-        tables = tables_of(prepare(experiment), gaps=experiment.rows.gaps)
+    if not experiment.rows.typed:
+        gaps = experiment.rows.gaps
+        tables = tables_of(prepare(experiment), gaps=gaps)
+        heads = ["missing cells"] if gaps else []
         rows = [
-            (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if experiment.rows.gaps else []))
-            for site, one in tables.items()
+            (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if gaps else [])) for site, one in tables.items()
         ]
-        heads = ["missing cells"] if experiment.rows.gaps else []
         Console().print(table_of("", *numbers("rows", "columns"), *heads, rows=rows))
         _print_hints(experiment, tables)
         return

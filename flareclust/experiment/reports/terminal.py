@@ -1,6 +1,5 @@
 """What the command line shows a person."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import stability as cluster_stability
-from flareclust.experiment.config import Experiment, folder_name
+from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.results.result import Result
@@ -28,10 +27,9 @@ from flareclust.preparation import result as partial
 from flareclust.protocol.outcome import Outcome, numbers_of_sites
 from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
-from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import StepName
 from flareclust.sites.account import Budget
-from flareclust.sites.check import Checked, Rows
+from flareclust.sites.check import Checked
 
 #: Of a bar, the text about what is under way.
 _ABOUT = "{task.description}"
@@ -69,11 +67,6 @@ def say(text: object, kind: str = "", console: Console | None = None) -> None:
     (console or Console()).print(f"{before}{escape(text)}", highlight=False, soft_wrap=True)
 
 
-def default_out(experiment: Experiment) -> Path:
-    """Return a new folder for this run's files."""
-    return folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
-
-
 @contextmanager
 def bar_of(*columns: str | ProgressColumn, about: str = "", total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a bar on stderr, where that is a terminal or a notebook; give what changes its description, and how much is done of how much."""
@@ -109,11 +102,9 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
 
 def print_result(result: Result) -> None:
     """Print a result as a table, with its warnings and where its files are."""
-    found = summarise(result)
-    console = Console()
-    console.print(
-        escape(f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}"), highlight=False
-    )
+    found, console = summarise(result), Console()
+    title = f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}"
+    console.print(escape(title), highlight=False)
     rows = [("centroids found", f"{result.centroids_found} of {result.k}")]
     rows += [(name.replace("_", " "), value) for name, value in found.measures.items()]
     if found.assessed:
@@ -128,9 +119,8 @@ def print_result(result: Result) -> None:
         say(found.continuity)
     if (chosen := found.choice) is not None:
         rules = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items())
-        console.print(
-            f"k={result.k} was chosen from {chosen['k'][0]}..{chosen['k'][-1]}; by rule: {rules}", highlight=False
-        )
+        tried = f"{chosen['k'][0]}..{chosen['k'][-1]}"
+        console.print(f"k={result.k} was chosen from {tried}; by rule: {rules}", highlight=False)
     if split := budget_split(result):
         say(f"privacy budget by step: {split}")
     for sentence in partial.sentences(result.arrays):
@@ -150,15 +140,10 @@ def print_result(result: Result) -> None:
 def print_stability(result: Result, warnings: Sequence[str]) -> None:
     """Print of a run that was repeated a line per cluster, what the numbers are, and warnings, of the repeats last."""
     say(f"{result.algorithm}, k={result.k}, {result.took_part}, seed {result.seed}")
-    lines = [
-        (
-            one.cluster,
-            f"{one.rows:,}",
-            *map(number_or_dash, (one.seeds, one.resampled, one.left_out)),
-            Text(one.word, _COLOURS.get(one.word, "default")),
-        )
-        for one in result.stability
-    ]
+    lines = []
+    for one in result.stability:
+        indices = map(number_or_dash, (one.seeds, one.resampled, one.left_out))
+        lines.append((one.cluster, f"{one.rows:,}", *indices, Text(one.word, _COLOURS.get(one.word, "default"))))
     Console().print(table_of(*numbers("cluster", "rows", *cluster_stability.KINDS.values()), "", rows=lines))
     say(
         f"mean Jaccard index with the reference run over the repeats ({cluster_stability.repeats_text(result.repeated['done'])}); by the smallest of a "
@@ -224,10 +209,7 @@ def print_parameters(algorithm: Algorithm) -> None:
     console = Console()
     console.print(f"{escape(algorithm.title)} ({escape(algorithm.source)})\n", soft_wrap=True)
     console.print(f"leaves a site: {escape(algorithm_row(algorithm)['sends'])}\n", highlight=False, soft_wrap=True)
-    rows = [
-        (row["name"], as_text(row["default"]), row["values"], row["read_by"], row["meaning"])
-        for row in parameter_rows(algorithm)
-    ]
+    rows = [(row | {"default": as_text(row["default"])}).values() for row in parameter_rows(algorithm)]
     console.print(table_of("parameter (--set)", "default", "values", "read by", "meaning", rows=rows))
 
 
@@ -262,22 +244,17 @@ def print_stages(algorithm: Algorithm) -> None:
 
 
 def _describe_replies(algorithm: Algorithm) -> str:
-    """Return what leaves a site in every step, in words."""
+    """Return what leaves a site in every step, in words: `centroids float64 (k, d), radii float64 (k)`."""
     executor = algorithm.executor_class()
     in_rounds, before = [], []
     for name, step in steps_to_end(executor).items():
-        sent = _describe_schema(step.schema)
+        sent = ", ".join(f"{array} {field}" for array, field in step.schema.fields.items())
         if name not in executor.steps and name != StepName.DESCRIBE:
             before += [] if step.jobs == "secure" else [f"in step {name}: {sent}"]
         elif step.jobs == "all":
             in_rounds.append(sent if name == StepName.CLUSTER else f"in step {name}: {sent}")
     asked = "; before the rounds, where settings ask for it, "
     return "; ".join(in_rounds) + (asked + "; ".join(before) if before else "")
-
-
-def _describe_schema(schema: Schema) -> str:
-    """Return a schema in words: `centroids float64 (k, d), radii float64 (k)`."""
-    return ", ".join(f"{name} {field}" for name, field in schema.fields.items())
 
 
 def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
@@ -294,8 +271,13 @@ def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
 
 def print_checked(checked: Checked) -> None:
     """Print what a kit brings to a job to its own operator, with hints; errors go to stderr."""
-    if checked.rows is not None:
-        Console().print(_rows_table(checked.name, checked.rows))
+    if (rows := checked.rows) is not None:
+        lines, heads = [], numbers("different", "least", "mean", "largest")
+        for column in rows.columns:
+            values = (f"{value:,.6g}" for value in (column.minimum, column.mean, column.largest))
+            lines.append((column.name, f"{column.different:,}{'+' if column.more else ''}", *values))
+        title = escape(f"{checked.name}: {rows.number:,} rows in {rows.file}")
+        Console().print(table_of("column", *heads, rows=lines, title=title))
     elif checked.without_rows:
         say(f"{shortened(checked.name, 200)}: {checked.without_rows}, which has no rows")
     else:
@@ -308,19 +290,6 @@ def print_checked(checked: Checked) -> None:
         say(f"error: {shortened(error)}", console=Console(stderr=True))
     if not checked.hints and not checked.errors:
         Console().print("nothing odd")
-
-
-def _rows_table(name: str, rows: Rows) -> Table:
-    lines = [
-        (
-            column.name,
-            f"{column.different:,}{'+' if column.more else ''}",
-            *(f"{value:,.6g}" for value in (column.minimum, column.mean, column.largest)),
-        )
-        for column in rows.columns
-    ]
-    heads = numbers("different", "least", "mean", "largest")
-    return table_of("column", *heads, rows=lines, title=escape(f"{name}: {rows.number:,} rows in {rows.file}"))
 
 
 def print_budget(found: Budget) -> None:

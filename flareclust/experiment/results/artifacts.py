@@ -4,7 +4,6 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import JobFailed, UserError
@@ -15,27 +14,17 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.results.picture import merge_picture, picture_of
+from flareclust.experiment.results.result import Result
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.preparation import result as partial
 from flareclust.protocol import outcome as outcome_files
-
-if TYPE_CHECKING:
-    from flareclust.experiment.results.result import Result
 
 PICTURE, _CHOICE_PICTURE, _TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 REPORT = "report.html"
 #: What a saved result is made of; the summary says that the others are there. A checkpoint is gone when they are.
 _FILES = (
-    PICTURE,
-    _CHOICE_PICTURE,
-    _TREE_PICTURE,
-    REPORT,
-    LABELS_FILE,
-    outcome_files.ARRAYS,
-    outcome_files.ROUNDS,
-    outcome_files.SUMMARY,
-    CHECKPOINT,
-    PART,
+    *(PICTURE, _CHOICE_PICTURE, _TREE_PICTURE, REPORT, LABELS_FILE),
+    *(outcome_files.ARRAYS, outcome_files.ROUNDS, outcome_files.SUMMARY, CHECKPOINT, PART),
 )
 
 
@@ -64,7 +53,7 @@ def check_out(folder: Path, *, resume: bool = False) -> None:
         )
 
 
-def save(result: "Result", folder: Path, *, resume: bool = False) -> "Result":
+def save(result: Result, folder: Path, *, resume: bool = False) -> Result:
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html and picture.png; choice.png where k was chosen, and
@@ -83,7 +72,7 @@ def save(result: "Result", folder: Path, *, resume: bool = False) -> "Result":
         ) from error
 
 
-def keep(result: "Result", folder: Path) -> "Result":
+def keep(result: Result, folder: Path) -> Result:
     """Save a result as `save` does; where the folder cannot be written any more, in another one that a warning names.
 
     Raises:
@@ -99,31 +88,25 @@ def keep(result: "Result", folder: Path) -> "Result":
             return save(replace(result, warnings=[*result.warnings, warning]), other)
         except UserError as error:
             reasons.append(str(error))
-    job = (
-        f"; the NVFlare server keeps the result of the job {result.job} (python -m flareclust.guarded nvflare.cli job download)"
-        if result.job
-        else ""
-    )
+    at_server = f"; the NVFlare server keeps the result of the job {result.job} (python -m flareclust.guarded nvflare.cli job download)"
+    job = at_server if result.job else ""
     raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{job}")
 
 
-def _saved(result: "Result", folder: Path) -> "Result":
-    if result.outcome is None:
+def _saved(result: Result, folder: Path) -> Result:
+    if (outcome := result.outcome) is None:
         raise UserError("only a result of `run` or `load_result` can be saved")
     make_folder(folder.parent)
     result = replace(result, centroids_file=str(folder / outcome_files.ARRAYS))
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         new = Path(scratch) / "new"
         new.mkdir()
+        columns, rows = result.columns, result.cluster_rows
         about = {**result.to_json(), "experiment": dict(result.experiment), "flareclust": __version__}
-        about |= {"columns": None if result.columns is None else list(result.columns), "rows": len(result.labels)}
-        rows = result.cluster_rows
+        about |= {"columns": None if columns is None else list(columns), "rows": len(result.labels)}
         about |= {"cluster_rows": None if rows is None else rows.tolist()}
-        about |= {"schema": result.schema} if result.schema else {}
-        about |= {"words": dict(result.words)} if result.words else {}
-        about |= {"tracking": dict(result.tracking)} if result.tracking else {}
-        assert result.outcome is not None
-        outcome_files.write(result.outcome, new, about)
+        more = {"schema": result.schema, "words": dict(result.words), "tracking": dict(result.tracking)}
+        outcome_files.write(outcome, new, about | {name: value for name, value in more.items() if value})
         if result.site_labels:
             _write_labels(result, new)
         if installed("plots"):
@@ -134,7 +117,7 @@ def _saved(result: "Result", folder: Path) -> "Result":
     return result
 
 
-def _draw(result: "Result", folder: Path) -> None:
+def _draw(result: Result, folder: Path) -> None:
     """Write the pictures of a result."""
     from flareclust.plotting.selection import choice_picture
     from flareclust.plotting.style import save as save_picture
@@ -142,14 +125,13 @@ def _draw(result: "Result", folder: Path) -> None:
     if result.sites or partial.is_partial(result.arrays):
         save_picture(picture_of(result), folder / PICTURE)
     if "tree_left" in result.arrays:
-        save_picture(
-            merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"])), folder / _TREE_PICTURE
-        )
+        picture = merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"]))
+        save_picture(picture, folder / _TREE_PICTURE)
     if (known := choice.selection_of(result.arrays)) is not None:
         save_picture(choice_picture(known), folder / _CHOICE_PICTURE)
 
 
-def _write_labels(result: "Result", folder: Path) -> None:
+def _write_labels(result: Result, folder: Path) -> None:
     """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there and in the data.
 
     Rows with ids have them in a last column.
@@ -157,11 +139,8 @@ def _write_labels(result: "Result", folder: Path) -> None:
     with create(folder / LABELS_FILE) as file:
         write_rows(file, [["site", "row", "label", "data_row", *(["id"] if result.ids else [])]])
         for site, labels in sorted(result.site_labels.items()):
-            numbers = [
-                map(int, labels),
-                map(int, result.site_rows[site]),
-            ]  # one after the other: lists of all take memory
-            columns = [*numbers, *([result.ids[site]] if result.ids else [])]
+            # One after the other: lists of all take memory.
+            columns = [map(int, labels), map(int, result.site_rows[site]), *([result.ids[site]] if result.ids else [])]
             write_rows(file, ([site, row, *cells] for row, cells in enumerate(zip(*columns, strict=True))))
 
 

@@ -64,13 +64,7 @@ def left_out(outcome: Outcome) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over.
-
-    Attributes:
-        experiment: what was asked.
-        prepared: what it ran on.
-        outcome: what the engine returned.
-    """
+    """A run that is over: what was asked, what it ran on, and what the engine returned."""
 
     experiment: Experiment
     prepared: Prepared
@@ -127,9 +121,7 @@ class Ended:
         if not records or "differentially-private" in self.algorithm.promises:
             return None
         absent = left_out(outcome)
-        sites = records[-1][
-            "sites"
-        ]  # among them one that an earlier exchange was too much for; of devices their number
+        sites = records[-1]["sites"]  # also one that an earlier exchange was too much for; of devices their number
         answered = set(sites) if isinstance(sites, list) else set()
         own = {site for site in outcome.sites if site not in absent or site in answered}
         unknown = {site for site in own if site not in self.places or isinstance(self.prepared.sites.get(site), Path)}
@@ -156,11 +148,8 @@ class Ended:
         yield from outcome.warnings
         if len(outcome.centroids) < k:
             small = sorted(site for site, rows in self.places.items() if 0 < len(rows) < k)
-            why = (
-                f": {some(small, _MOST_NAMED)} {'has' if len(small) == 1 else 'have'} fewer rows than k"
-                if small
-                else ""
-            )
+            named = f": {some(small, _MOST_NAMED)} {'has' if len(small) == 1 else 'have'} fewer rows than k"
+            why = named if small else ""
             yield f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}"
         clipped = outcome.metrics.get("clipped_share")
         if clipped is not None and clipped > _MOST_CLIPPED:
@@ -179,9 +168,8 @@ class Ended:
         """Give where the rule that chose k likes others as much, or nearly, or may prefer one beyond the range."""
         asked = self.experiment
         rule = asked.criterion if asked.k_range else str(asked.params.get("criterion", criteria.USUAL))
-        yield from filter(
-            None, (say(self.outcome.arrays, criteria.current_rule(rule)) for say in (choice.tie, choice.at_end))
-        )
+        arrays, rule = self.outcome.arrays, criteria.current_rule(rule)
+        yield from filter(None, (choice.tie(arrays, rule), choice.at_end(arrays, rule)))
 
     def _of_the_assessment(self) -> Iterator[str]:
         """Give where so many rows were left out of the assessment that its metrics say little."""
@@ -214,11 +202,8 @@ class Ended:
         if "differentially-private" in self.algorithm.promises:
             return
         outcome, prepared, absent = self.outcome, self.prepared, left_out(self.outcome)
-        by_site = {
-            site: rows.dropped
-            for site, rows in prepared.sites.items()
-            if isinstance(rows, Table) and site not in absent
-        }
+        tables = {site: rows for site, rows in prepared.sites.items() if isinstance(rows, Table) and site not in absent}
+        by_site = {site: table.dropped for site, table in tables.items()}
         if "rows_by_site" in outcome.arrays and self.experiment.policy is None:  # left out by the job, not in reading
             sites, numbers = outcome.arrays["column_sites"].tolist(), outcome.arrays["rows_by_site"].tolist()
             described = {site: n for site, n in zip(sites, numbers, strict=True) if site in outcome.labels}

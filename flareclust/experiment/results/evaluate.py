@@ -20,7 +20,7 @@ from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.executors.local_clusters import LocalClustersParams, local_clusters
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepared import Prepared, arrays_of, in_places, names_of, tables_of
+from flareclust.experiment.prepared import Prepared, in_places, names_of, tables_of
 from flareclust.experiment.results.ended import Ended, left_out
 from flareclust.experiment.results.picture import is_embedded, shown_images
 from flareclust.experiment.results.result import Result
@@ -33,42 +33,28 @@ from flareclust.protocol import cluster_arrays
 from flareclust.protocol.outcome import Outcome, is_round
 from flareclust.protocol.task import StepName, Task
 
-#: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
-_OVERLAP = 10.0
-
-#: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
-_MOST_CLIPPED = 0.05
-
-#: Beyond so many refusals those with the same reason are one warning.
-_MOST_REFUSALS = 1000
-
 #: What the measures E1, E2 (Algorithm 1) and E4, E5 (Algorithm 2) of the paper are called for each algorithm.
 _AGGREGATION: Mapping[str, str] = {"masked": "e1", "proxy": "e4"}
 _ACCURACY: Mapping[str, str] = {"proxy": "e5"}
 
 
 def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
-    """Compare the outcome with the truth, where there is one, and put everything into a `Result`.
-
-    Args:
-        experiment: what was asked.
-        prepared: what it ran on.
-        outcome: what the engine returned.
-        seconds: wall time from before the data were loaded until now.
+    """Compare the outcome with the truth, where there is one, and put everything into a `Result`; `seconds` is the wall time
+    from before the data were loaded until now.
     """
-    described = (
-        cluster_arrays.MEANS in outcome.arrays or noisy_profiles_of(outcome.arrays, outcome.centroids, None) is not None
-    )
-    if described and len(prepared.units) == outcome.centroids.shape[1]:
+    noisy = noisy_profiles_of(outcome.arrays, outcome.centroids, None) is not None
+    if (noisy or cluster_arrays.MEANS in outcome.arrays) and len(prepared.units) == outcome.centroids.shape[1]:
         outcome = replace(outcome, arrays={**outcome.arrays, cluster_arrays.UNITS: np.array(prepared.units)})
-    ended = Ended(experiment, prepared, outcome)
+    ended, chosen = Ended(experiment, prepared, outcome), dict[str, Any]()
+    if experiment.k_range is not None and experiment.algorithm == choice.CHOOSER:
+        chosen = choice.settings(experiment.k_range, experiment.criterion, experiment.params)
     return Result(
         algorithm=experiment.algorithm,
         engine=experiment.engine,
         seed=experiment.seed,
         k=ended.k,
         n_sites=len(prepared.sites) or len(outcome.sites),
-        params=ended.algorithm.parameters() | dict(prepared.params) | experiment.params | _choosing(experiment),
+        params=ended.algorithm.parameters() | dict(prepared.params) | experiment.params | chosen,
         rounds=outcome.n_rounds,
         seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
         bytes={"up": outcome.bytes_up, "down": outcome.bytes_down},
@@ -103,10 +89,8 @@ def _truth(ended: Ended) -> dict[str, float | None]:
     known = labels >= 0
     y = dataset.y[known] if dataset.y is not None and known.any() else None
     true = _true_centroids(ended)
-    metrics: dict[str, float | None] = {
-        **measures.truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=true)
-    }
-    metrics |= _partial_truth(ended)
+    found = measures.truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=true)
+    metrics: dict[str, float | None] = {**found, **_partial_truth(ended)}
     if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
         received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
         metrics["sigma_max"] = _finite(float(measures.sigma(*received, dataset.centroids).max()))
@@ -128,24 +112,15 @@ def _true_centroids(ended: Ended) -> FloatArray | None:
     return dataset.centroids[:, [known.index(name) for name in names]]
 
 
-def _choosing(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that a range of k has added to those of the experiment."""
-    if experiment.k_range is None or experiment.algorithm != choice.CHOOSER:
-        return {}
-    return choice.settings(experiment.k_range, experiment.criterion, experiment.params)
-
-
 def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     """Return the rows of the sites that a picture can show: those that fit the centroids, or images with labels."""
-    d = outcome.centroids.shape[1]
-    if partial.is_partial(outcome.arrays) and (
-        not outcome.arrays["column_masks"].all() or "columns_in_all" in outcome.arrays
-    ):
+    d, arrays = outcome.centroids.shape[1], outcome.arrays
+    if partial.is_partial(arrays) and (not arrays["column_masks"].all() or "columns_in_all" in arrays):
         return {}
-    rows = arrays_of(prepared, skip_unreadable=True)
-    if is_embedded(outcome.arrays):
-        return shown_images(rows, outcome.labels, outcome.arrays)
-    rows = {site: filled({**outcome.arrays, "centroids": outcome.centroids}, X) for site, X in rows.items()}
+    rows = {site: table.X for site, table in tables_of(prepared, skip_unreadable=True).items()}
+    if is_embedded(arrays):
+        return shown_images(rows, outcome.labels, arrays)
+    rows = {site: filled({**arrays, "centroids": outcome.centroids}, X) for site, X in rows.items()}
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 
@@ -163,15 +138,23 @@ def _partial_truth(ended: Ended) -> dict[str, float | None]:
     dataset, index = prepared.dataset, prepared.index
     if dataset is None or dataset.y is None or index is None or not partial.is_partial(outcome.arrays):
         return {}
-    rows, classes = _in_all_columns(prepared, outcome)
-    if not rows:
+    columns = partial.columns_of(outcome.arrays)
+    tables = {
+        site: table
+        for site, table in tables_of(prepared, skip_unreadable=True).items()
+        if site not in outcome.refused and site in columns.sites and table.columns is not None
+    }
+    if not tables:
         return {}
-    true = measures.optimal_centroids(list(rows.values()), [classes[site] for site in rows])
+    classes = {site: dataset.y[index[site]] for site in tables}
+    # Rows (n_i, D) in all columns, NaN for those that a site lacks.
+    rows = [in_places(table, columns.names) for table in tables.values()]
+    true = measures.optimal_centroids(rows, list(classes.values()))
     metrics: dict[str, float | None] = {
         "cosine": _finite(measures.cosine(outcome.centroids, true)),
         "relative_distance": _finite(measures.relative_distance(outcome.centroids, true)),
     }
-    taken = np.concatenate([index[site] for site in rows])
+    taken = np.concatenate([index[site] for site in tables])
     known = labels[taken] >= 0
     if name in _AGGREGATION:
         metrics[_AGGREGATION[name]] = _aggregation(ended, classes)
@@ -179,21 +162,6 @@ def _partial_truth(ended: Ended) -> dict[str, float | None]:
         right = measures.accuracy(labels[taken][known], dataset.y[taken][known])
         metrics[_ACCURACY.get(name, "e2")] = right * float(known.mean())
     return metrics
-
-
-def _in_all_columns(prepared: Prepared, outcome: Outcome) -> tuple[dict[str, FloatArray], dict[str, IntArray]]:
-    """Return the rows (n_i, D) of the sites that took part, NaN for what they lack, and the rows' classes (n_i,)."""
-    columns = partial.columns_of(outcome.arrays)
-    assert prepared.index is not None
-    assert prepared.dataset is not None
-    assert prepared.dataset.y is not None
-    rows, classes = {}, {}
-    for site, table in tables_of(prepared, skip_unreadable=True).items():
-        if site in outcome.refused or site not in columns.sites or table.columns is None:
-            continue
-        rows[site] = in_places(table, columns.names)
-        classes[site] = prepared.dataset.y[prepared.index[site]]
-    return rows, classes
 
 
 def _aggregation(ended: Ended, classes: Mapping[str, IntArray]) -> float | None:
@@ -255,15 +223,14 @@ def with_round_metrics(outcome: Outcome, prepared: Prepared) -> Outcome:
 def _rows_with_truth(outcome: Outcome, prepared: Prepared) -> tuple[FloatArray, IntArray | None]:
     """Return the rows (n, d) of the sites that took part, and their true labels (n,) where they are known."""
     d = outcome.centroids.shape[1]
-    arrays = arrays_of(prepared, skip_unreadable=True)
-    sites = [site for site in outcome.sites if site in arrays and site not in outcome.refused]
-    sites = [site for site in sites if arrays[site].shape[1] == d and len(arrays[site])]
-    X = (
-        np.concatenate([filled({**outcome.arrays, "centroids": outcome.centroids}, arrays[site]) for site in sites])
-        if sites
-        else np.empty((0, d))
-    )
+    tables = tables_of(prepared, skip_unreadable=True)
+    sites = [site for site in outcome.sites if site in tables and site not in outcome.refused]
+    sites = [site for site in sites if tables[site].X.shape[1] == d and len(tables[site].X)]
+    if not sites:
+        return np.empty((0, d)), None
+    model = {**outcome.arrays, "centroids": outcome.centroids}
+    X = np.concatenate([filled(model, tables[site].X) for site in sites])
     dataset, index = prepared.dataset, prepared.index
-    if dataset is None or dataset.y is None or index is None or not sites:
+    if dataset is None or dataset.y is None or index is None:
         return X, None
     return X, dataset.y[np.concatenate([index[site] for site in sites])]

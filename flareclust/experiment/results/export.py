@@ -78,7 +78,9 @@ def _pipeline(result: "Result") -> Any:
         scaler = StandardScaler().fit(_named(result, result.centroids))
         scaler.mean_, scaler.scale_, scaler.var_ = scaling.mean, scaling.deviation, np.square(scaling.deviation)
         steps.append(("scale", scaler))
-    means = KMeans(len(centroids), init=_different(centroids), n_init=1, max_iter=1).fit(_different(centroids))
+    # As many rows, no two alike, so that k-means of them finds as many clusters.
+    different = np.broadcast_to(np.arange(len(centroids), dtype=np.float64)[:, None], centroids.shape).copy()
+    means = KMeans(len(centroids), init=different.copy(), n_init=1, max_iter=1).fit(different)
     means.cluster_centers_, means.labels_ = centroids, np.arange(len(centroids), dtype=np.int32)
     return Pipeline([*steps, ("cluster", means)])
 
@@ -129,9 +131,8 @@ def _graph(result: "Result") -> Any:
         [helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in outputs],
         [numpy_helper.from_array(np.ascontiguousarray(values), name) for name, values in constants.items()],
     )
-    model = helper.make_model(
-        built, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, producer_name="flareclust"
-    )
+    opsets = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(built, opset_imports=opsets, ir_version=_IR, producer_name="flareclust")
     if result.columns is not None:
         helper.set_model_props(model, {"columns": "\n".join(result.columns)})
     checker.check_model(model)
@@ -147,9 +148,3 @@ def _named(result: "Result", rows: FloatArray) -> Any:
     except ImportError:
         return rows
     return pd.DataFrame(rows, columns=list(result.columns))
-
-
-def _different(centroids: FloatArray) -> FloatArray:
-    """Return as many rows of the same shape (k, d), no two alike, so that k-means of them finds as many clusters."""
-    found: FloatArray = np.broadcast_to(np.arange(len(centroids), dtype=np.float64)[:, None], centroids.shape).copy()
-    return found

@@ -1,6 +1,6 @@
 """Clusters of a new result under the numbers that they had in an earlier one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from flareclust._foundation.display import some
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.typing import IntArray
 from flareclust.evaluation.continuity import Clusters, compare
 from flareclust.experiment.results.picture import is_embedded
 from flareclust.preparation import result as partial
@@ -32,20 +32,20 @@ def renumbered(result: "Result", order: Sequence[int]) -> "Result":
         raise UserError(f"order: expected the numbers 0 to {result.centroids_found - 1}, each once; got {list(order)}")
     numbers = cluster_arrays.inverse(order)
     arrays = cluster_arrays.renumbered_arrays({**result.arrays, "centroids": result.centroids}, order)
-    site_labels = {
-        site: cluster_arrays.renumbered_labels(labels, numbers) for site, labels in result.site_labels.items()
-    }
-    outcome = result.outcome
-    if outcome is not None:
-        labels = {site: cluster_arrays.renumbered_labels(own, numbers) for site, own in outcome.labels.items()}
-        outcome = replace(outcome, arrays=cluster_arrays.renumbered_arrays(outcome.arrays, order), labels=labels)
+
+    def relabelled(by_site: Mapping[str, IntArray]) -> dict[str, IntArray]:
+        return {site: cluster_arrays.renumbered_labels(labels, numbers) for site, labels in by_site.items()}
+
+    if (outcome := result.outcome) is not None:
+        own = cluster_arrays.renumbered_arrays(outcome.arrays, order)
+        outcome = replace(outcome, arrays=own, labels=relabelled(outcome.labels))
     before = result.job_numbers or range(result.centroids_found)
     rows = result.saved_rows
     return replace(
         result,
         centroids=arrays["centroids"],
         labels=cluster_arrays.renumbered_labels(result.labels, numbers),
-        site_labels=site_labels,
+        site_labels=relabelled(result.site_labels),
         arrays=arrays,
         outcome=outcome,
         saved_rows=None if rows is None else tuple(rows[r] for r in order),
@@ -58,25 +58,19 @@ def renumbered(result: "Result", order: Sequence[int]) -> "Result":
 def matched(result: "Result", earlier: "Result", name: str) -> "Result":
     """Return a result under the numbers of an earlier one, with what became of its clusters and warnings where they changed.
 
-    Distances are in the space in which the earlier clusters were computed.
-
-    Args:
-        result: the new one.
-        earlier: whose numbers are kept.
-        name: of the earlier one, for texts.
+    Distances are in the space in which the earlier clusters were computed; `name` is that of the earlier one, for texts.
 
     Raises:
         UserError: the two cannot be compared; the text says why.
     """
     if problem := _why_not(result, earlier):
         raise UserError(f"the clusters cannot be matched to those of {name}: {problem}")
-    arrays = {**earlier.arrays, "centroids": earlier.centroids}
-    found_rows = earlier.metrics.get("inertia"), (earlier.assessed or {}).get("rows")
-    old = Clusters(
-        as_clustered(arrays, earlier.centroids), earlier.cluster_rows, thresholds_of(arrays, *found_rows, times=1.0)
-    )
-    new = Clusters(as_clustered(arrays, _in_columns(result, earlier)), result.cluster_rows)
-    found = compare(old, new)
+    arrays, centroids = {**earlier.arrays, "centroids": earlier.centroids}, result.centroids
+    if result.columns is not None and earlier.columns is not None:
+        centroids = np.ascontiguousarray(centroids[:, [result.columns.index(name) for name in earlier.columns]])
+    reach = thresholds_of(arrays, earlier.metrics.get("inertia"), (earlier.assessed or {}).get("rows"), times=1.0)
+    old = Clusters(as_clustered(arrays, earlier.centroids), earlier.cluster_rows, reach)
+    found = compare(old, Clusters(as_clustered(arrays, centroids), result.cluster_rows))
     metrics = {**result.metrics, "drift_centroids": found.moved_most, "drift_shares": found.shares_moved}
     return replace(
         renumbered(result, found.order),
@@ -103,10 +97,3 @@ def _why_not(result: "Result", earlier: "Result") -> str:
         return f"the columns differ: {', and '.join(said)}"
     d, before = result.centroids.shape[1], earlier.centroids.shape[1]
     return "" if d == before else f"it has {before} columns, and the new one {d}"
-
-
-def _in_columns(result: "Result", earlier: "Result") -> FloatArray:
-    """Return the new centroids (k, d) with columns in the order of the earlier result."""
-    if result.columns is None or earlier.columns is None:
-        return result.centroids
-    return np.ascontiguousarray(result.centroids[:, [result.columns.index(name) for name in earlier.columns]])

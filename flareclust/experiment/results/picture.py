@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 def picture_of(result: "Result") -> "Figure":
     """Return the picture, as `Result.plot` describes it."""
     require("plots", "a picture")
+    title = f"{result.algorithm}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
     if partial.is_partial(result.arrays) and not result.sites:
         from flareclust.plotting.features import coverage_picture
 
         columns = partial.columns_of(result.arrays)
-        title = f"{result.algorithm}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
         return coverage_picture(columns.names, columns.sites, columns.masks, result.centroids, title)
     if not result.sites:
         raise UserError(
             "the rows of the sites are not here, so there is no picture of them; the folder of a run on this machine has "
             "picture.png"
         )
-    title = f"{result.algorithm}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
     if (shape := image_of(result.arrays)) is not None:
         from flareclust.plotting.contact_sheet import contact_sheet
 
         return contact_sheet(result.sites, result.site_labels, shape, result.centroids_found, title=title)
     from flareclust.plotting.federation import federation_picture
 
-    radii, sites, centroids, true = result.arrays.get("radii"), result.sites, result.centroids, result.true_centroids
+    labels, sites, centroids, true = result.site_labels, result.sites, result.centroids, result.true_centroids
+    fitting = {site: labels[site] for site, X in sites.items() if site in labels and len(labels[site]) == len(X)}
     how = "rows of length 1" if of_directions(result.arrays) else "columns scaled" if scaling_of(result.arrays) else ""
     if how:
         sites = {site: as_clustered(result.arrays, X) for site, X in sites.items()}
@@ -47,9 +47,9 @@ def picture_of(result: "Result") -> "Figure":
     return federation_picture(
         sites,
         centroids,
-        labels=_fitting(result),
+        labels=fitting,
         true_centroids=true,
-        radii=radii,
+        radii=result.arrays.get("radii"),
         columns=result.columns,
         title=title,
     )
@@ -63,12 +63,6 @@ def merge_picture(arrays: Mapping[str, Any], k: int, w: float) -> "Figure":
     left, right, force = (arrays[f"tree_{name}"] for name in ("left", "right", "force"))
     title = "How the sites' clusters were merged"
     return tree_picture(left, right, force, arrays["received_group"], sites, k, title, w=w)
-
-
-def _fitting(result: "Result") -> dict[str, IntArray]:
-    """Return the labels of the sites that have one for each of their rows here."""
-    labels = result.site_labels
-    return {site: labels[site] for site, X in result.sites.items() if site in labels and len(labels[site]) == len(X)}
 
 
 def is_embedded(arrays: Mapping[str, Any]) -> bool:

@@ -40,11 +40,8 @@ def shown_noisy_profiles(result: "Result") -> NoisyProfiles | None:
 
 def why_no_profiles(result: "Result") -> str:
     """Return why a result has no profiles, in one sentence."""
-    failed = [warning for warning in result.warnings if warning.startswith("the clusters have no profile")]
-    if failed:
+    none, secure_sums = "the clusters have no profile", bool(result.experiment.get("secure_sums"))
+    if failed := [warning for warning in result.warnings if warning.startswith(none)]:
         return failed[0]
-    if problem := registry.get(result.algorithm).why_no_profile(
-        result.params, secure_sums=bool(result.experiment.get("secure_sums"))
-    ):
-        return f"the clusters have no profile: {problem}"
-    return "the clusters have no profile: the run did not ask for it; run it with --profile (profile=True)"
+    problem = registry.get(result.algorithm).why_no_profile(result.params, secure_sums=secure_sums)
+    return f"{none}: {problem or 'the run did not ask for it; run it with --profile (profile=True)'}"

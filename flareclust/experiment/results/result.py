@@ -39,19 +39,8 @@ log = logging.getLogger(__name__)
 
 #: The fields of the JSON object, in its order.
 JSON_FIELDS = (
-    "algorithm",
-    "engine",
-    "seed",
-    "k",
-    "n_sites",
-    "params",
-    "rounds",
-    "seconds",
-    "bytes",
-    "centroids_found",
-    "metrics",
-    "centroids_file",
-    "warnings",
+    *("algorithm", "engine", "seed", "k", "n_sites", "params", "rounds", "seconds", "bytes"),
+    *("centroids_found", "metrics", "centroids_file", "warnings"),
 )
 
 
@@ -175,7 +164,9 @@ class Result:
 
         Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `devices` if it names what each site computed on, `matched` if clusters have the numbers of an earlier result, `stability` and `repeated` if the run was repeated, and `null` if it was compared with rows without clusters.
         """
-        values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
+        values = {name: getattr(self, name) for name in JSON_FIELDS}
+        values = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+        matched = {"to": self.matched_to, "job_numbers": self.job_numbers}
         more = {
             "run_id": self.run_id,
             "run_page": self.run_page,
@@ -184,17 +175,12 @@ class Result:
             "choice": choice.summary(self.arrays),
             "features": partial.summary(self.arrays),
             "devices": devices(self.arrays),
-            "matched": self._matched(),
+            "matched": None if self.continuity is None else matched | self.continuity.to_json(),
             "stability": [one.to_json() for one in self.stability] or None,
             "repeated": {name: dict(values) for name, values in self.repeated.items()} or None,
             "null": None if self.null is None else self.null.to_json(),
         }
         return values | {name: value for name, value in more.items() if value is not None}
-
-    def _matched(self) -> dict[str, Any] | None:
-        if self.continuity is None:
-            return None
-        return {"to": self.matched_to, "job_numbers": self.job_numbers, **self.continuity.to_json()}
 
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
@@ -237,10 +223,8 @@ class Result:
             raise UserError(
                 "placements are not for sites with different columns, whose distances are over different columns"
             )
-        rows = self._complete(X)
-        for note in columns_unlike_those_of(
-            self.arrays, self.params, self.columns, rows, (self.assessed or {}).get("rows")
-        ):
+        rows, assessed = self._complete(X), (self.assessed or {}).get("rows")
+        for note in columns_unlike_those_of(self.arrays, self.params, self.columns, rows, assessed):
             log.warning("%s", note)
         found = placements({**self.arrays, "centroids": self.centroids}, rows, self.thresholds(far))
         return frame_of(found.table())
@@ -277,9 +261,8 @@ class Result:
         self.check_read_by(X)
         if is_frame(X) and self.columns is not None:
             X = rows_of(X, self.columns, self.words)
-        return check_rows(
-            filled({**self.arrays, "centroids": self.centroids}, as_numbers(np.asarray(X), None, "X")), where="X"
-        )
+        rows = as_numbers(np.asarray(X), None, "X")
+        return check_rows(filled({**self.arrays, "centroids": self.centroids}, rows), where="X")
 
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
@@ -356,7 +339,3 @@ class Result:
         from flareclust.experiment.reports.page import notebook_page
 
         return notebook_page(self)
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value

@@ -22,11 +22,7 @@ from flareclust.protocol import outcome as outcome_files
 
 
 def read_result(folder: Path) -> Result:
-    """Return a saved result; the rows of sites, the true centroids and the pictures are not among it.
-
-    Raises:
-        UserError: the folder holds no complete result.
-    """
+    """Return a saved result, without the rows of sites, true centroids and pictures; raise UserError for one that is not complete."""
     try:
         outcome, about = outcome_files.read(folder)
         site_labels, site_rows = _read_labels(folder / LABELS_FILE)
@@ -40,10 +36,13 @@ def read_result(folder: Path) -> Result:
             f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
         ) from error
     outcome = replace(outcome, labels=site_labels, job=about.get("job") or "")
+    labels = np.full(n_rows, -1, dtype=np.int64)
+    for site, places in site_rows.items():
+        labels[places] = site_labels[site]
     return Result(
         **plain | {"centroids_file": str(folder.absolute() / outcome_files.ARRAYS)},
         centroids=outcome.centroids,
-        labels=_in_order(site_labels, site_rows, n_rows),
+        labels=labels,
         site_labels=site_labels,
         site_rows=site_rows,
         arrays=outcome.arrays,
@@ -86,11 +85,3 @@ def _read_labels(file: Path) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
                 rows.setdefault(line["site"], []).append(int(line["data_row"]))
     by_site = ({site: np.array(values, dtype=np.int64) for site, values in one.items()} for one in (labels, rows))
     return next(by_site), next(by_site)
-
-
-def _in_order(labels: Mapping[str, IntArray], rows: Mapping[str, IntArray], n: int) -> IntArray:
-    """Return the labels (n,) as `Result.labels` has them, -1 for rows of sites that gave none."""
-    found = np.full(n, -1, dtype=np.int64)
-    for site, own in rows.items():
-        found[own] = labels[site]
-    return found

@@ -7,8 +7,7 @@ no script.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,35 +41,25 @@ _MOST_CELLS, _MOST_CLUSTERS, _MOST_COLUMNS = 8, 30, 8
 def compare_page(name: str, found: StudySummary) -> str:
     """Return the page of a study of this name as HTML."""
     done, cells, ordered, units = found.done, found.cells, found.measures, _units(found.done)
-    names = list(dict.fromkeys(map(series, cells)))
-    groups = [
-        {
-            "about": about,
-            "charts": [
-                chart
-                for measure in ordered
-                for chart in _charts(measure, [cell for cell in members if measure in cell.mean], units, names)
-            ],
-            "clusters": _side_by_side(_by_rank(members, ordered), done, list(members[0].cell)[:2]),
-        }
-        for about, members in comparable(cells).items()
-    ]
-    return render(
-        "compare.html",
-        name=name,
-        found=found,
-        seeds=len({one.trial.seed for one in done}),
-        groups=groups,
-    )
+    names, groups = list(dict.fromkeys(map(series, cells))), []
+    for about, members in comparable(cells).items():
+        measured = {measure: [cell for cell in members if measure in cell.mean] for measure in ordered}
+        charts = [chart for measure, own in measured.items() for chart in _charts(measure, own, units, names)]
+        clusters = _side_by_side(_by_rank(members, ordered), done, list(members[0].cell)[:2])
+        groups.append({"about": about, "charts": charts, "clusters": clusters})
+    return render("compare.html", name=name, found=found, seeds=len({one.trial.seed for one in done}), groups=groups)
 
 
 def _by_rank(cells: Sequence[Cell], ordered: Sequence[str]) -> list[Cell]:
     """Return the cells, the best by the first measure that has a better side first."""
     measure = next((name for name in ordered if name in (*_HIGHER, *_LOWER)), None)
-    if measure is None:
-        return list(cells)
-    sign = -1.0 if measure in _HIGHER else 1.0
-    return sorted(cells, key=lambda cell: sign * cell.mean[measure] if measure in cell.mean else math.inf)
+    return list(cells) if measure is None else sorted(cells, key=lambda cell: _loss(cell, measure))
+
+
+def _loss(cell: Cell, measure: str) -> float:
+    """Return a number that is less the better a cell is by a measure; infinity where it has none."""
+    mean = cell.mean.get(measure, math.inf)
+    return math.inf if not math.isfinite(mean) else -mean if measure in _HIGHER else mean
 
 
 def _units(done: Sequence[TrialRun]) -> dict[tuple[str, ...], str]:
@@ -104,7 +93,8 @@ def _chart(measure: str, cells: Sequence[Cell], names: Sequence[str]) -> dict[st
     low = min(cell.mean[measure] - cell.std[measure] for cell in cells)
     high = max(cell.mean[measure] + cell.std[measure] for cell in cells)
     width = (high - low) or abs(high) or 1.0
-    best = _best(measure, cells)
+    judged = len(cells) > 1 and measure in (*_HIGHER, *_LOWER)
+    best = min(cells, key=lambda cell: _loss(cell, measure)) if judged else None
     lines, previous, y = [], None, 0.0
     splits = [_split(cell) for cell in cells]
     for cell in sorted(cells, key=lambda cell: splits.index(_split(cell))):
@@ -135,14 +125,6 @@ def _chart(measure: str, cells: Sequence[Cell], names: Sequence[str]) -> dict[st
     return {"label": label, "height": _ROW * (len(cells) + len(set(splits))), "lines": lines}
 
 
-def _best(measure: str, cells: Sequence[Cell]) -> Cell | None:
-    """Return the cell with the best mean; None for measures without a better side, or of one cell alone."""
-    if len(cells) < 2 or measure not in (*_HIGHER, *_LOWER):
-        return None
-    sign = -1.0 if measure in _LOWER else 1.0
-    return max(cells, key=lambda cell: sign * cell.mean[measure] if math.isfinite(cell.mean[measure]) else -math.inf)
-
-
 def _split(cell: Cell) -> str:
     return next(iter(list(cell.cell.values())[1:2]), "all rows")
 
@@ -150,8 +132,7 @@ def _split(cell: Cell) -> str:
 # --- the clusters of comparable cells, matched to those of the best one ---
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """The clusters of one cell, and what each cluster of the reference is there.
 
     Attributes:
@@ -191,7 +172,10 @@ def _side_by_side(cells: Sequence[Cell], done: Sequence[TrialRun], ordered: Sequ
         done: all trials of the study; of each cell the first seed that has clusters is shown, the same for all where it can be.
         ordered: names of the axes that name a cell here.
     """
-    known = [(cell, one) for cell in cells if (one := _first(cell, done)) is not None]
+    known = []
+    for cell in cells:
+        clusters = [one.measured.clusters for one in done if one.trial.cell == cell.cell and one.measured is not None]
+        known += [(cell, one) for one in clusters if one is not None][:1]
     same = [(cell, one) for cell, one in known if one.columns == known[0][1].columns][:_MOST_CELLS]
     if len(same) < 2:
         return None
@@ -208,19 +192,13 @@ def _side_by_side(cells: Sequence[Cell], done: Sequence[TrialRun], ordered: Sequ
     }
 
 
-def _first(cell: Cell, done: Sequence[TrialRun]) -> ClusterMeans | None:
-    own = [one for one in done if one.trial.cell == cell.cell and one.measured is not None]
-    return next((one.measured.clusters for one in own if one.measured and one.measured.clusters is not None), None)
-
-
 def _shares(found: Sequence[_Found]) -> Table:
     """Return a table with a line per cluster of the reference: its share in each cell, and how far its mean moved."""
     rows: list[list[object]] = []
     for c in range(min(len(found[0].clusters.rows), _MOST_CLUSTERS)):
         rows.append([f"cluster {c}", *(_share(one, c, first=one is found[0]) for one in found)])
-    words = [
-        [text for text in one.since.changes(found[0].name) if "split" in text or "merged" in text] for one in found
-    ]
+    changes = [one.since.changes(found[0].name) for one in found]
+    words = [[text for text in own if "split" in text or "merged" in text] for own in changes]
     if any(words):
         rows.append(["split, merged", *(Shown("", "long", lines=own) for own in words)])
     return Table([Shown("share of the rows"), *numbers(*(one.name for one in found))], rows)
@@ -254,6 +232,5 @@ def _means(found: Sequence[_Found]) -> Table:
 def _mean(one: _Found, r: int | None, j: int) -> Shown:
     if r is None:
         return tinted("", float("nan"))
-    return tinted(
-        profile_words.number(one.clusters.means[r][j], one.clusters.deviation[j]), float(one.clusters.z[r, j])
-    )
+    mean = profile_words.number(one.clusters.means[r][j], one.clusters.deviation[j])
+    return tinted(mean, float(one.clusters.z[r, j]))

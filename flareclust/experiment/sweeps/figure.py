@@ -1,7 +1,7 @@
 """The figure of a study: a group per partition, a mark with its standard deviation per algorithm."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,39 +14,31 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: The first of these that the study has is drawn, with what stands at its axis.
-_DRAWN = {
-    "l2": "l2 distance to the true centroids",
-    "ari": "adjusted Rand index",
-    "inertia": "inertia",
-}
+_DRAWN = {"l2": "l2 distance to the true centroids", "ari": "adjusted Rand index", "inertia": "inertia"}
 #: Eleven, for ten colours: a mark and its colour come together again after 110.
 _MARKERS = "osD^vPXp*h<"
+#: How every mark looks, and the bar of its deviation.
+_MARK: Mapping[str, Any] = {"markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.4}
+_BAR: Mapping[str, Any] = {"linestyle": "none", "elinewidth": 1.2, "capsize": 2}
 #: Above this ratio of the largest to the smallest mean, the axis is logarithmic.
 _WIDE = 20.0
 _MOST_PANELS = 12
 
 
 def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None = None) -> "Figure":
-    """Draw mean and standard deviation of one quality.
+    """Return a figure of mean and standard deviation of one quality, for `flareclust.plotting.style.save`.
 
     The cells' first axis (the algorithm) gives marks and colours, the second (the partition) gives the groups; every
-    combination of further axes has a panel of its own, up to twelve of them.
-
-    Args:
-        cells: what the trials came to; at least one has the quality.
-        title: printed above, as it is.
-        metric: the quality; by default l2 where it is known, else the adjusted Rand index, else the inertia, else the
-            first in the alphabet.
-
-    Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
+    combination of further axes has a panel of its own, up to twelve of them. The quality, which at least one cell has, is by
+    default l2 where it is known, else the adjusted Rand index, else the inertia, else the first in the alphabet.
     """
-    name = metric or _main_metric(cells)
+    known = {name for cell in cells for name in cell.mean}
+    name = metric or next((name for name in _DRAWN if name in known), min(known))
     panels = comparable(cells)
     shown = list(panels.items())[:_MOST_PANELS]
     columns = min(len(shown), 3)
     rows = -(-len(shown) // columns)
-    groups = list(dict.fromkeys(_group(cell) for cell in cells))
+    groups = list(dict.fromkeys(map(_group, cells)))
     names = list(dict.fromkeys(map(series, cells)))
     width = max(6.0, min(1.2 + 0.16 * len(groups) * (len(names) + 2), 14.0)) if columns == 1 else 4.5 * columns
     figure = style.page(width + 2, 1 + 3.5 * rows)
@@ -81,20 +73,9 @@ def _draw(axes: "Axes", cells: Sequence[Cell], name: str, groups: list[str], nam
         if not mine:
             continue
         x = [groups.index(_group(cell)) + (number - (len(names) - 1) / 2) * step for cell in mine]
-        axes.errorbar(
-            x,
-            [cell.mean[name] for cell in mine],
-            yerr=_bars(mine, name, log),
-            label=label,
-            linestyle="none",
-            marker=_MARKERS[number % len(_MARKERS)],
-            markersize=5,
-            color=style.PALETTE[number % len(style.PALETTE)],
-            markeredgecolor="white",
-            markeredgewidth=0.4,
-            elinewidth=1.2,
-            capsize=2,
-        )
+        y, bars = [cell.mean[name] for cell in mine], _bars(mine, name, log)
+        marker, colour = _MARKERS[number % len(_MARKERS)], style.PALETTE[number % len(style.PALETTE)]
+        axes.errorbar(x, y, yerr=bars, label=label, marker=marker, color=colour, **_MARK, **_BAR)
     for edge in range(1, len(groups)):
         axes.axvline(edge - 0.5, color=style.SOFT, alpha=0.25, linewidth=0.6)
     axes.set_xticks(range(len(groups)), groups, fontsize=9)
@@ -109,11 +90,6 @@ def _bars(cells: Sequence[Cell], name: str, log: bool) -> list[list[float]]:
     up = [cell.std[name] for cell in cells]
     down = [min(std, 0.9 * cell.mean[name]) for std, cell in zip(up, cells, strict=True)] if log else up
     return [down, up]
-
-
-def _main_metric(cells: Sequence[Cell]) -> str:
-    names = {name for cell in cells for name in cell.mean}
-    return next((name for name in _DRAWN if name in names), min(names))
 
 
 def _group(cell: Cell) -> str:

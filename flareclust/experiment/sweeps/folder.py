@@ -33,8 +33,7 @@ class TrialFile:
 
     Args:
         file: may be there already; trials that it has are not run again, unless they failed.
-        study: name of the study.
-        trials: all of them.
+        study, trials: name of the study, and all of its trials.
         experiment: name of the MLflow experiment that they are logged to, or would be.
 
     Attributes:
@@ -66,12 +65,8 @@ class TrialFile:
     def run(self, attempt: Attempt, workers: int, on_done: OnDone) -> list[TrialRun]:
         """Run the missing trials in threads, each kept as soon as it is over; return what all came to, in their order.
 
-        Ctrl-C lets the trials that are running come to their end and starts no other.
-
-        Args:
-            attempt: runs one of them.
-            workers: how many run side by side.
-            on_done: called with each that was run, when the file has it.
+        Ctrl-C lets the trials that are running come to their end and starts no other. `on_done` is called with each that was
+        run, when the file has it.
 
         Raises:
             UserError: the file cannot be written.
@@ -93,11 +88,7 @@ class TrialFile:
         return self.done
 
     def add(self, number: int, done: TrialRun) -> None:
-        """Keep a trial that is over.
-
-        Raises:
-            JobFailed: it can be written nowhere.
-        """
+        """Keep a trial that is over; raise JobFailed where it can be written nowhere."""
         with self._lock:
             self.results[number] = done
             try:
@@ -108,15 +99,14 @@ class TrialFile:
 
     def _move(self, reason: str) -> None:
         for folder in fallbacks(self.file.absolute().parent.name):
+            file = folder / self.file.name
             try:
-                self._write(folder / self.file.name)
+                self._write(file)
             except UserError as error:
                 reason += f"; {error}"
                 continue
-            self.warning = (
-                f"the trials are in {folder / self.file.name}: {reason}; move the file back, and none is run again"
-            )
-            self.file = folder / self.file.name
+            self.warning = f"the trials are in {file}: {reason}; move the file back, and none is run again"
+            self.file = file
             return
         raise JobFailed(f"the trials could not be kept: {reason}")
 
@@ -179,20 +169,19 @@ def all_trials(file: Path) -> tuple[dict[str, str], list[TrialRun]]:
     Raises:
         UserError: the file cannot be read, or trials of the study are missing.
     """
-    lines = _lines(file)
-    about = lines[0]["study"] if lines else {}
-    done = [_of_line(line) for line in lines]
-    if not lines or study_key(about["name"], [one.trial.key(about["name"]) for one in done]) != about["key"]:
-        raise UserError(f"{file} has {len(done)} trials and not all of its study; the same command runs the others")
-    return about, done
 
-
-def _of_line(line: Mapping[str, Any]) -> TrialRun:
     def measure() -> TrialResult:
         raise UserError("a trial that was read from a file cannot be run again")
 
-    measured = TrialResult.from_json(line) if line["error"] is None else None
-    return TrialRun(Trial(line["cell"], line["seed"], line["params"], measure), measured, line["error"], resumed=True)
+    lines, done = _lines(file), []
+    for line in lines:
+        measured = TrialResult.from_json(line) if line["error"] is None else None
+        trial = Trial(line["cell"], line["seed"], line["params"], measure)
+        done.append(TrialRun(trial, measured, line["error"], resumed=True))
+    about = lines[0]["study"] if lines else {}
+    if not lines or study_key(about["name"], [one.trial.key(about["name"]) for one in done]) != about["key"]:
+        raise UserError(f"{file} has {len(done)} trials and not all of its study; the same command runs the others")
+    return about, done
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
@@ -211,14 +200,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 def _line(done: TrialRun, about: Mapping[str, str]) -> str:
     trial, measured = done.trial, done.measured or TrialResult({})
-    what = {
-        "key": trial.key(about["name"]),
-        "study": dict(about),
-        "cell": dict(trial.cell),
-        "seed": trial.seed,
-        "params": dict(trial.params),
-    }
-    return json.dumps({**what, **measured.to_json(), "error": done.error}) + "\n"
+    what = {"key": trial.key(about["name"]), "study": dict(about), "cell": dict(trial.cell), "seed": trial.seed}
+    return json.dumps({**what, "params": dict(trial.params), **measured.to_json(), "error": done.error}) + "\n"
 
 
 TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"

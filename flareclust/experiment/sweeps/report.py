@@ -90,7 +90,7 @@ class StudySummary:
         """Return a line per cell, the first `most`: its place on the axes, how many trials it has, mean ± standard deviation of measures."""
         heads = [*map(Head, self.axes), *numbers("trials", *(name.replace("_", " ") for name in names))]
         rows = [
-            [*(cell.cell.get(axis, "") for axis in self.axes), _count(cell), *(spread(cell, name) for name in names)]
+            [*(cell.cell.get(axis, "") for axis in self.axes), cell.count, *(spread(cell, name) for name in names)]
             for cell in self.cells[:most]
         ]
         return Table(heads, rows)
@@ -101,22 +101,18 @@ class StudySummary:
 
     def values(self) -> list[dict[str, Any]]:
         """Return each cell as plain values by the names of columns: `algorithm`, `done`, `failed`, `l2_mean`, `l2_std`, ..."""
-        return [
-            {
-                **cell.cell,
-                "done": cell.n,
-                "failed": cell.failed,
-                **{f"{name}_mean": value for name, value in cell.mean.items()},
-                **{f"{name}_std": value for name, value in cell.std.items()},
-            }
-            for cell in self.cells
-        ]
+        rows = []
+        for cell in self.cells:
+            means = {f"{name}_mean": value for name, value in cell.mean.items()}
+            stds = {f"{name}_std": value for name, value in cell.std.items()}
+            rows.append({**cell.cell, "done": cell.n, "failed": cell.failed, **means, **stds})
+        return rows
 
     def comma_separated(self) -> str:
         """Return `values` as comma-separated values with full precision."""
         text = io.StringIO()
-        heads = [f"{name}_{what}" for name in self.measures for what in ("mean", "std")]
-        heads = [*self.axes, "done", "failed", *heads]
+        values = [f"{name}_{what}" for name in self.measures for what in ("mean", "std")]
+        heads = [*self.axes, "done", "failed", *values]
         write_rows(text, [heads, *([row.get(head, "") for head in heads] for row in self.values())])
         return text.getvalue()
 
@@ -127,24 +123,14 @@ class StudySummary:
             "done": len(self.done) - self.failed,
             "failed": self.failed,
             "resumed": sum(one.resumed for one in self.done),
-            "cells": [
-                {
-                    "cell": dict(one.cell),
-                    "done": one.n,
-                    "failed": one.failed,
-                    "mean": dict(one.mean),
-                    "std": dict(one.std),
-                }
-                for one in self.cells
-            ],
+            "cells": [one.to_json() for one in self.cells],
             "reasons": [{"reason": reason, "trials": count, "first": first} for reason, count, first in self.reasons],
         }
 
 
 def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     """Print the table on stdout, with the reasons of failed trials and where everything is."""
-    found = StudySummary.of(done)
-    console = Console()
+    found, console = StudySummary.of(done), Console()
     if not console.is_terminal:
         console = Console(width=240)  # a file or a pipe has no width to fit, and numbers must not be cut
     table = found.table([name for name in _SHOWN if name in found.measures])
@@ -228,7 +214,3 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _count(cell: Cell) -> str:
-    return f"{cell.n} of {cell.n + cell.failed}" if cell.failed else str(cell.n)

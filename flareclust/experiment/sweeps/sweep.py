@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
@@ -35,8 +35,7 @@ _MOST_WORKERS, _SEEDS = 64, 2**32
 _MOST_TRIALS = 100_000
 
 
-@dataclass(frozen=True)
-class _Choice:
+class _Choice(NamedTuple):
     """One algorithm with one value for each of its settings that the sweep names."""
 
     name: str
@@ -52,23 +51,27 @@ def _check_different(what: str, values: Sequence[Any]) -> None:
         raise UserError(f"{what}: {', '.join(doubles)} is there more than once; its trials would be the same")
 
 
+def _check_number(lists: str, trials: int) -> None:
+    if trials > _MOST_TRIALS:
+        raise UserError(f"{lists} make {trials} trials, and at most {_MOST_TRIALS} can be run; shorten them")
+
+
 def _listed(value: Any) -> list[Any]:
     """Return a list as it is, and another value as a list of one."""
     return list(value) if isinstance(value, list) else [value]
 
 
 def _expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[_Choice]:
-    """Return every algorithm with every combination of its settings' values.
-
-    Combinations are distinguished by the settings that have several values: `kfed k_local=3`.
-
-    Raises:
-        UserError: an algorithm or a setting is unknown, a list of values is empty, or a label cannot be used.
-    """
+    """Return every algorithm with every combination of its settings' values."""
     return [choice for entry in algorithms for choice in _choices(entry)]
 
 
 def _choices(entry: str | Mapping[str, Any]) -> list[_Choice]:
+    """Return an algorithm with the combinations, which the settings with several values tell apart: `kfed k_local=3`.
+
+    Raises:
+        UserError: the algorithm or a setting is unknown, a list of values is empty, or a label cannot be used.
+    """
     if isinstance(entry, str):
         entry = {"name": entry}
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
@@ -80,10 +83,7 @@ def _choices(entry: str | Mapping[str, Any]) -> list[_Choice]:
     registry.get(name).check_names(grid)
     for key, values in grid.items():
         _check_different(f"{key} of {label}", values)
-    if (number := math.prod(map(len, grid.values()))) > _MOST_TRIALS:
-        raise UserError(
-            f"the lists of {label} make {number} trials, and at most {_MOST_TRIALS} can be run; shorten them"
-        )
+    _check_number(f"the lists of {label}", math.prod(map(len, grid.values())))
     several = [key for key, values in grid.items() if len(values) > 1]
     combined = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     return [_Choice(name, " ".join([label, *(f"{key}={_text(p[key])}" for key in several)]), p) for p in combined]
@@ -121,10 +121,8 @@ THREADS = SweepRunner()
 
 
 def parse_runner(text: object) -> SweepRunner:
-    """Return the runner that a text names: `threads`, `processes`, `dask`, `ray`, `dask:ADDRESS` or `ray:ADDRESS`.
-
-    Raises:
-        UserError: it is none of these.
+    """Return the runner that a text names: `threads`, `processes`, `dask`, `ray`, `dask:ADDRESS` or `ray:ADDRESS`; else raise
+    UserError.
     """
     if not isinstance(text, str):
         raise UserError(f"runner must be a text, got {text!r}")
@@ -224,13 +222,9 @@ class Sweep(Quorum):
 
     @model_validator(mode="after")
     def _as_a_whole(self) -> "Sweep":
-        own_sites = any(parse(text).name in ("none", "owners") for text in _listed(self.partitions))
-        if not own_sites:
+        if not any(parse(text).name in ("none", "owners") for text in _listed(self.partitions)):
             self.check_enough(self.n_sites, f"n_sites={self.n_sites}")
-        if self.n_trials > _MOST_TRIALS:
-            raise UserError(
-                f"these lists make {self.n_trials} trials, and at most {_MOST_TRIALS} can be run; shorten them"
-            )
+        _check_number("these lists", self.n_trials)
         return self
 
     @property
@@ -249,13 +243,7 @@ class Sweep(Quorum):
 def read_sweep(
     path: str | Path, workers: int | None = None, in_experiment: str | None = None, runner: str | None = None
 ) -> Sweep:
-    """Read a sweep's TOML file; files of data are looked for beside it.
-
-    Args:
-        path: the file.
-        workers: in place of what the file says; None for that.
-        in_experiment: name of the MLflow experiment, likewise.
-        runner: where the trials run, likewise.
+    """Read a sweep's TOML file; files of data are looked for beside it, and arguments stand in place of what the file says.
 
     Raises:
         UserError: the file cannot be read, or a key is unknown, missing or has a value that it cannot have.
@@ -321,14 +309,9 @@ def trials(sweep: Sweep) -> list[Trial]:
 def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: _Choice) -> Experiment:
     algorithm = registry.get(choice.name)
     shared = {name: getattr(sweep, name) for name in Sweep.model_fields.keys() & Experiment.model_fields.keys()}
-    cell: dict[str, Any] = {
-        "algorithm": choice.name,
-        "data": data,
-        "k": k,
-        "partition": partition,
-        "seed": sweep.seed_list[0],
-    }
-    cell |= {"params": dict(choice.params), "engine": sweep.engine if algorithm.federated else "inprocess"}
+    cell: dict[str, Any] = {"algorithm": choice.name, "params": dict(choice.params), "seed": sweep.seed_list[0]}
+    cell |= {"data": data, "k": k, "partition": partition}
+    cell |= {"engine": sweep.engine if algorithm.federated else "inprocess"}
     return make_experiment(**shared | cell | {"profile": sweep.profile and not algorithm.why_no_profile(choice.params)})
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, cast
 
 import numpy as np
 
@@ -98,15 +98,15 @@ class TrialRun:
 #: Runs one trial of many; whatever happens in it is its result.
 Attempt = Callable[[Trial], TrialRun]
 
+#: Runs the missing trials of a study, each by the given function, and logs the study; returns what all came to.
+RunMissing = Callable[[Attempt], list[TrialRun]]
+
 #: Called with each trial as soon as it is over, also from several threads at once.
 OnDone = Callable[[TrialRun], None]
 
 
-class Runner(Protocol):
-    """Runs trials; the answers come in the order of the trials, failed ones among them."""
-
-    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
-        """Run all of them."""
+#: Runs trials; the answers come in the order of the trials, failed ones among them.
+Runner = Callable[[Sequence[Trial]], list[TrialRun]]
 
 
 def run_plain(trials: Sequence[Trial]) -> list[TrialRun]:
@@ -144,11 +144,8 @@ def _storable(measured: TrialResult) -> TrialResult:
 
 @dataclass(frozen=True)
 class _ExperimentMeasure:
-    """Runs an experiment and measures its result: the `measure` of a sweep's trial.
-
-    Attributes:
-        experiment: what to run.
-        source: of its rows; None for what it names.
+    """Runs an experiment and measures its result: the `measure` of a sweep's trial. Without a source of its rows, it runs on
+    those that it names.
     """
 
     experiment: Experiment
@@ -162,40 +159,21 @@ class _ExperimentMeasure:
         final = {**result.metrics, "centroids_found": float(result.centroids_found), "rounds": float(result.rounds)}
         cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()}
         cost |= {f"seconds_{name}": result.seconds[name] for name in ("local_max", "merge")}
-        rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
+        rounds = []
+        for record in filter(is_round, outcome.rounds):
+            traffic = {name: float(str(record[name])) for name in ("round", "bytes_up", "bytes_down")}
+            rounds.append({**cast("dict[str, float]", record["diagnostics"]), **traffic})
         return TrialResult(final, cost, rounds, cluster_means(result))
 
 
 def experiment_trial(experiment: Experiment, cell: Mapping[str, str], source: Source | None = None) -> Trial:
-    """Return the trial that runs an experiment in-process or in whatever engine it names.
-
-    Args:
-        experiment: what to run.
-        cell: see `Trial`.
-        source: of its rows; None for what it names, loaded in the trial.
+    """Return the trial of a cell that runs an experiment in whatever engine it names; without a `source` of its rows, those that
+    it names are loaded in the trial.
     """
-
+    decides = {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", *Quorum.model_fields}
     chosen = {"k_range", "criterion"} if experiment.k_range else set()
-    decides = {
-        *chosen,
-        "algorithm",
-        "data",
-        "k",
-        "partition",
-        "n_sites",
-        "engine",
-        "columns",
-        "params",
-        *Quorum.model_fields,
-    }
-    params = experiment.model_dump(mode="json", include=decides)
+    params = experiment.model_dump(mode="json", include=decides | chosen)
     return Trial(cell, experiment.seed, params, _ExperimentMeasure(experiment, source))
-
-
-def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a round's record says about the clustering and the traffic."""
-    own = {name: float(record[name]) for name in ("round", "bytes_up", "bytes_down")}
-    return {**record["diagnostics"], **own}
 
 
 @dataclass(frozen=True)
@@ -207,6 +185,16 @@ class Cell:
     std: Mapping[str, float]
     n: int
     failed: int
+
+    @property
+    def count(self) -> str:
+        """Return how many trials it has, in words: `10`, `8 of 10` where some failed."""
+        return f"{self.n} of {self.n + self.failed}" if self.failed else str(self.n)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        about = {"cell": dict(self.cell), "done": self.n, "failed": self.failed}
+        return {**about, "mean": dict(self.mean), "std": dict(self.std)}
 
 
 def by_cell(done: Sequence[TrialRun]) -> list[Cell]:
@@ -238,10 +226,8 @@ def data_name(text: str) -> str:
 
 
 def load_source(experiment: Experiment) -> tuple[Source, str]:
-    """Return where the rows of a trial come from, loaded unless each site has a file of its own, and the digest of what it holds.
-
-    Raises:
-        UserError: the data cannot be loaded, or are a folder that is to be split.
+    """Return where the rows of a trial come from, loaded unless each site has a file of its own, and the digest of what it holds;
+    raise UserError for data that cannot be loaded, or are a folder that is to be split.
     """
     asked = experiment.rows
     source, folder = source_of(asked), Path(asked.data)
@@ -257,23 +243,14 @@ def load_source(experiment: Experiment) -> tuple[Source, str]:
     return source, digest_of(about, [array for array in arrays if array is not None])
 
 
-#: Measures what `trial_message` described, in another process, and returns the answer of `measure_message`.
-_Measure = Callable[[dict[str, Any]], dict[str, Any]]
-
-
 def trial_message(trial: Trial) -> dict[str, Any]:
-    """Return what another process needs to run a trial of a sweep; paths are absolute.
-
-    Raises:
-        UserError: the trial is no experiment of a sweep.
-    """
+    """Return what another process needs to run a trial of a sweep, with absolute paths; raise UserError for any other trial."""
     if not isinstance(trial.measure, _ExperimentMeasure):
         raise UserError("only the trials of a sweep can run in other processes; use threads")
     experiment = trial.measure.experiment.model_dump(mode="json")
-    if not is_known(experiment["data"]):
-        experiment["data"] = str(Path(experiment["data"]).absolute())
-    if experiment["table_schema"] is not None:
-        experiment["table_schema"] = str(Path(experiment["table_schema"]).absolute())
+    for name in ("data", "table_schema"):
+        if (path := experiment[name]) is not None and not (name == "data" and is_known(path)):
+            experiment[name] = str(Path(path).absolute())
     return {"cell": dict(trial.cell), "experiment": experiment, "data_digest": trial.params["data_digest"]}
 
 
@@ -284,19 +261,19 @@ def measure_message(message: Mapping[str, Any]) -> dict[str, Any]:
     def measure() -> TrialResult:
         source, digest = load_source(experiment)
         if digest != message["data_digest"]:
-            raise UserError(
-                f"the data {experiment.data} of this worker differ from those of the sweep; give every worker the same files"
-            )
+            differ = f"the data {experiment.data} of this worker differ from those of the sweep"
+            raise UserError(f"{differ}; give every worker the same files")
         return _ExperimentMeasure(experiment, source)()
 
     done = attempt_any(Trial(message["cell"], experiment.seed, {}, measure))
-    if done.measured is None:
-        return {"error": done.error}
-    return done.measured.to_json()
+    return {"error": done.error} if done.measured is None else done.measured.to_json()
 
 
-def attempt_elsewhere(trial: Trial, measure: _Measure) -> TrialRun:
-    """Run one trial of many in another process. A process that is lost costs this trial and no other."""
+def attempt_elsewhere(trial: Trial, measure: Callable[[dict[str, Any]], dict[str, Any]]) -> TrialRun:
+    """Run one trial of many in another process, where `measure` has `measure_message` answer what `trial_message` describes.
+
+    A process that is lost costs this trial and no other.
+    """
     try:
         answer = measure(trial_message(trial))
     except FlareclustError as error:

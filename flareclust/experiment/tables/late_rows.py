@@ -5,13 +5,14 @@ And what is said of such rows: columns unlike those of the run's own rows, and r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
+from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.cells import DAYS
 from flareclust.data.tables import File, Numbers, Table, read_table
@@ -41,8 +42,7 @@ def place_file(
 
     Args:
         folder: of the finished run, as `flareclust.engines.late_sites.place` takes it.
-        file: the late site's.
-        site: its name.
+        file, site: of the late site.
         columns: without a schema, names of the columns to use; None for those of the result, or all where it has no names.
             Where the sites had different columns, the late one may lack some.
         salt: the secret that the sites hashed the names of their columns with, if they did.
@@ -90,9 +90,14 @@ def _agreed(schema: Path, about: Mapping[str, Any], folder: Path, *, partial: bo
     whole = read_schema(schema)
     agreed, known = whole.fingerprint, without(whole, _setting(about, "truth"))
     known = without(known, known.weight)  # labels are the same, however often a row counts
-    if not partial:
-        _check(known, about.get("columns"), schema, folder)
-    if about.get("schema", agreed) != agreed and list(known.features) == about.get("columns"):
+    features, columns = list(known.features), about.get("columns")
+    if not partial and isinstance(columns, list) and features != columns:
+        odd = [name for name in features if name not in columns] + [name for name in columns if name not in features]
+        what = "their order" if not odd else ", ".join(map(repr, odd[:5])) + did_you_mean(odd[0], columns)
+        raise UserError(
+            f"{schema} is not the schema of the run in {folder}: they differ in {what}; name that of the run"
+        )
+    if about.get("schema", agreed) != agreed and features == columns:
         raise UserError(
             f"{schema} is not the schema of the run in {folder}: they differ in what the columns mean, such as units, ranges, or "
             "missing cells; name that of the run"
@@ -106,9 +111,8 @@ def notes_on(folder: Path, table: Table) -> list[str]:
     arrays, columns = {**finished.arrays, "centroids": finished.centroids}, about.get("columns")
     if partial.is_partial(arrays) and (table.columns is None or list(table.columns) != columns):
         return []  # it has other columns, or hidden ones
-    notes = columns_unlike_those_of(
-        arrays, about["params"], columns, table.X, (about.get("assessed") or {}).get("rows")
-    )
+    assessed = (about.get("assessed") or {}).get("rows")
+    notes = columns_unlike_those_of(arrays, about["params"], columns, table.X, assessed)
     far = _far_rows(arrays, about, table.X)
     return [*notes, far] if far else notes
 
@@ -120,17 +124,6 @@ def _setting(about: Mapping[str, Any], name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _check(schema: TableSchema, columns: object, file: Path, folder: Path) -> None:
-    """Raise UserError where the features of a schema are not the columns of a run."""
-    if not isinstance(columns, list) or list(schema.features) == columns:
-        return
-    odd = [name for name in schema.features if name not in columns] + [
-        name for name in columns if name not in schema.features
-    ]
-    what = "their order" if not odd else ", ".join(map(repr, odd[:5])) + did_you_mean(odd[0], columns)
-    raise UserError(f"{file} is not the schema of the run in {folder}: they differ in {what}; name that of the run")
-
-
 def columns_unlike_those_of(
     arrays: Mapping[str, Array],
     params: Mapping[str, Any],
@@ -140,14 +133,8 @@ def columns_unlike_those_of(
 ) -> list[str]:
     """Return a sentence for each column of new rows (n, d) that seems to be in another unit than in the rows of a run.
 
-    The run knows mean and deviation of its columns from its profiles, or with `scale=standard`; else nothing is said.
-
-    Args:
-        arrays: of the result.
-        params: of its algorithm.
-        columns: names (d,), None where there are none.
-        X: NaN where a cell is missing.
-        rows: of the run, that its means and deviations are of; None where it does not say.
+    The run knows mean and deviation of its columns from its profiles, or with `scale=standard`; else nothing is said. `rows` is
+    how many rows of the run these are of; None where it does not say.
     """
     profiles, d = profiles_of(arrays, columns), X.shape[1]
     if profiles is not None and profiles.mean.shape[1] == d:
@@ -163,18 +150,13 @@ def columns_unlike_those_of(
         return []
     names = columns or [f"column {j + 1}" for j in range(d)]
     dates = [name for name, unit in zip(names, arrays.get(cluster_arrays.UNITS, ()), strict=False) if unit == DAYS]
-    return agreement.unlike_columns(
-        X[:, valued], (cells[valued], center[valued], deviation[valued]), _of(names, valued), dates
-    )
+    known = cells[valued], center[valued], deviation[valued]
+    return agreement.unlike_columns(X[:, valued], known, list(compress(names, valued)), dates)
 
 
 def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArray) -> str:
-    """Return how many of new rows (n, d) are far from every cluster of a saved run; empty where that is not known.
-
-    Args:
-        arrays: of the result, `centroids` (k, d) among them.
-        about: the saved summary.
-        X: in the units of the data.
+    """Return how many of new rows (n, d), in the units of the data, are far from every cluster of a saved run; empty where that
+    is not known.
     """
     if partial.is_partial(arrays) or arrays["centroids"].shape[1:] != X.shape[1:] or not len(X):
         return ""
@@ -187,7 +169,3 @@ def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArr
     assert far is not None
     n = int(np.count_nonzero(far))
     return f"{n:,} of {len(X):,} rows ({n / len(X):.1%}) are far from every cluster"
-
-
-def _of(names: Sequence[str], chosen: BoolArray) -> list[str]:
-    return [name for name, known in zip(names, chosen.tolist(), strict=True) if known]

@@ -17,9 +17,8 @@ from flareclust.protocol import registry
 
 
 def site_files(folder: Path) -> dict[str, Rows]:
-    """Return the table files and folders of images in a folder by site.
-
-    The site's name is the file's name without its ending, or the name of the folder.
+    """Return the table files and folders of images in a folder by site, whose name is that of the file without its ending, or of
+    the folder.
 
     Raises:
         UserError: the folder is missing, has neither table files nor folders of images, or two of one site.
@@ -31,9 +30,8 @@ def site_files(folder: Path) -> dict[str, Rows]:
         )
     tables = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and not path.is_dir()]
     files: dict[str, Rows] = {}
-    for path, text in [(path, path.stem) for path in tables] + [
-        (path, path.name) for path in _folders_of_images(folder)
-    ]:
+    named = [(path, path.stem) for path in tables] + [(path, path.name) for path in _folders_of_images(folder)]
+    for path, text in named:
         try:
             name = site_name(text)
         except UserError as error:
@@ -51,11 +49,11 @@ def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
 
     A file with the same columns in another order is then read by name, and one with other columns refuses.
     """
-    if not all(isinstance(rows, Path) for rows in sites.values()):
+    paths = [path for path in sites.values() if isinstance(path, Path)]
+    if len(paths) < len(sites):
         return None
     found: Counter[tuple[str, ...] | None] = Counter()
-    for path in sites.values():
-        assert isinstance(path, Path)
+    for path in paths:
         with suppress(UserError):  # the site will say so itself
             found[Numbers().columns_of(File(path, str(path)))] += 1
     return found.most_common(1)[0][0] if found else None
@@ -70,12 +68,9 @@ def as_rows(name: str, value: Any) -> Rows:
     try:
         if np.iscomplexobj(value):
             raise TypeError
-        # A masked cell is a missing one; asarray would bring back what lies under the mask.
-        rows = (
-            np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
-            if np.ma.isMA(value)
-            else np.asarray(value, np.float64)
-        )
+        if np.ma.isMA(value):  # a masked cell is a missing one; asarray would bring back what lies under the mask
+            value = np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
+        rows = np.asarray(value, np.float64)
     except (TypeError, ValueError):
         raise UserError(f"{name}: expected a numeric array of shape (n, d)") from None
     if rows.ndim != 2:
@@ -83,16 +78,10 @@ def as_rows(name: str, value: Any) -> Rows:
     return rows
 
 
-#: The parameter that says which shape the images in the rows have.
-_IMAGE = "image"
-
-
 def _folders_of_images(folder: Path) -> list[Path]:
     """Return the folders in a folder that have images in them, in the order of their names.
 
-    Raises:
-        UserError: the images lie in the folder itself, so that it is not known whose they are; or some folders have images
-            and others have none.
+    It raises UserError where some folders have images and others none, or they lie in the folder itself: whose are they?
     """
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     folders = [path for path in inside if path.is_dir()]
@@ -134,7 +123,7 @@ def image_settings(algorithm: str, sites: Mapping[str, Rows]) -> dict[str, str]:
     Raises:
         UserError: sites have images of different shapes.
     """
-    if _IMAGE not in registry.get(algorithm).parameters():
+    if "image" not in registry.get(algorithm).parameters():
         return {}
     shapes: dict[str, image_files.Shape] = {}
     for site, rows in sites.items():
@@ -150,4 +139,4 @@ def image_settings(algorithm: str, sites: Mapping[str, Rows]) -> dict[str, str]:
                 f"{site} has images of {image_files.named(own)} where {first} has {image_files.named(shape)} (height x width x channels): images of "
                 "all sites must have one size, and be all grey or all in colour; resize or convert them first"
             )
-    return {_IMAGE: image_files.named(shape)}
+    return {"image": image_files.named(shape)}

@@ -17,9 +17,6 @@ from flareclust.experiment.tables.site_rows import site_files
 from flareclust.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
 from flareclust.schema.reading import Typed
 
-#: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
-_MAPPING = ".mapping.yaml"
-
 #: Columns of a table without a schema.
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
@@ -51,19 +48,15 @@ def typed_sites(folder: Path, schema: TableSchema, truth: str | None, *, agreed:
 
 
 def typed_file(
-    path: Path,
-    schema: TableSchema,
-    truth: str | None,
-    memory: int | None = None,
-    mapping: TableMapping | None = None,
+    path: Path, schema: TableSchema, truth: str | None, memory: int | None = None, mapping: TableMapping | None = None
 ) -> Table:
     """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
     return Typed(schema, mapping or mapping_of(path), truth).read_one(path, memory)
 
 
 def mapping_file(path: Path) -> Path:
-    """Return the file beside a table that says how it differs from the schema; there may be none."""
-    return path.with_name(path.stem + _MAPPING)
+    """Return the file beside a table that says how it differs from the schema: north.mapping.yaml; there may be none."""
+    return path.with_name(f"{path.stem}.mapping.yaml")
 
 
 def mapping_of(path: Path) -> TableMapping | None:
@@ -87,9 +80,7 @@ def schema_of(asked: RowsAsked) -> TableSchema:
     if asked.table_schema is not None:
         return read_schema(asked.table_schema)
     path = Path(asked.data)
-    files = [path]
-    if path.is_dir():
-        files = [file for file in site_files(path).values() if isinstance(file, Path)]
+    files = [file for file in site_files(path).values() if isinstance(file, Path)] if path.is_dir() else [path]
     names = _names(files[0])
     for name in (asked.id_column, asked.truth):
         if name is not None and name not in names:
@@ -152,14 +143,14 @@ def read_table(
             raise UserError(
                 "the schema says which columns are features and which one has ids; leave out columns and id_column"
             )
-        agreed = read_schema(check_path("schema", schema))
-        return typed_file(path, agreed, None, mapping=_as_mapping(mapping))
+        agreed, own = read_schema(check_path("schema", schema)), None
+        if mapping is not None:
+            own = (
+                TableMapping(**mapping)
+                if isinstance(mapping, Mapping)
+                else read_mapping(check_path("mapping", mapping))
+            )
+        return typed_file(path, agreed, None, mapping=own)
     if mapping is not None:
         raise UserError("a mapping says how a table differs from a schema; give the schema, too")
     return read_numbers(path, columns, id_name=id_column, gaps=True)
-
-
-def _as_mapping(given: str | Path | Mapping[str, Any] | None) -> TableMapping | None:
-    if given is None:
-        return None
-    return TableMapping(**given) if isinstance(given, Mapping) else read_mapping(check_path("mapping", given))

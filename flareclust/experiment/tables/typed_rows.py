@@ -26,9 +26,7 @@ def own_sites(asked: RowsAsked) -> Prepared:
     columns = _columns_of_any(sites, schema, asked)
     agreement: Agreement = "may-lack" if asked.by_name else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
-    index, dataset = None, None
-    if asked.truth is not None:
-        dataset, index = _joined(asked.data, sites, columns)
+    dataset, index = (None, None) if asked.truth is None else _joined(asked.data, sites, columns)
     known = 0 if dataset is None else dataset.n_clusters or 0
     return Prepared(known, sites, index, dataset, columns, agreement, ids=ids)
 
@@ -57,20 +55,15 @@ def settled_settings(experiment: Experiment) -> dict[str, Any]:
         UserError: the schema cannot be read, or the algorithm cannot do what it says.
     """
     provisioned = experiment.engine == "production"
-    found = compared(experiment) if provisioned or (experiment.typed and experiment.partition == "none") else {}
+    found = compared(experiment) if provisioned or (experiment.rows.typed and experiment.partition == "none") else {}
     found |= _agreed_settings(experiment)
     return found | (required_schema(experiment.table_schema) if provisioned else {})
 
 
 def exported_settings(algorithm: str, params: Mapping[str, Any], schema: Path, *, secure_sums: bool) -> dict[str, Any]:
     """Return the settings that a schema settles in an exported job: those of a job that `run` submits to provisioned sites."""
-    about = {
-        "engine": "production",
-        "kit": "that of who submits it",
-        "table_schema": str(schema),
-        "params": dict(params),
-    }
-    return settled_settings(make_experiment(algorithm=algorithm, secure_sums=secure_sums, **about))
+    about = {"algorithm": algorithm, "params": dict(params), "secure_sums": secure_sums, "table_schema": str(schema)}
+    return settled_settings(make_experiment(engine="production", kit="that of who submits it", **about))
 
 
 def required_schema(file: str | None) -> dict[str, Any]:
@@ -121,14 +114,15 @@ def _agreed_settings(experiment: Experiment) -> dict[str, Any]:
 
 def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
     """Raise UserError where the schema has weights and the run cannot take them."""
-    if schema.weight is None:
-        return
     private = "differentially-private" in registry.get(experiment.algorithm).promises
-    what = "policy" if experiment.policy else "secure_sums" if experiment.secure_sums else None
-    what = f"{experiment.algorithm} (differential privacy)" if private else what
-    if what is None and experiment.partition != "none":
-        what = f"partition {experiment.partition}, which would put one row at several sites"
-    if what is not None:
+    against = {
+        f"{experiment.algorithm} (differential privacy)": private,
+        "policy": experiment.policy,
+        "secure_sums": experiment.secure_sums,
+        f"partition {experiment.partition}, which would put one row at several sites": experiment.partition != "none",
+    }
+    what = next((words for words, holds in against.items() if holds), None)
+    if schema.weight is not None and what is not None:
         raise UserError(
             f"the weights of the column {schema.weight!r} do not go with {what}; leave that out, or make the column type ignore"
         )
@@ -146,10 +140,8 @@ def schema_facts(experiment: Experiment) -> dict[str, Any]:
 
 def compared(experiment: Experiment) -> dict[str, Any]:
     """Return the setting with which sites' own columns are compared before the first round, where the algorithm has it."""
-    algorithm = registry.get(experiment.algorithm)
-    if "compare" not in algorithm.parameters():
-        return {}
-    return {"compare": "spread" if "scale" in algorithm.parameters() else "names"}
+    known = registry.get(experiment.algorithm).parameters()
+    return {"compare": "spread" if "scale" in known else "names"} if "compare" in known else {}
 
 
 def one_table(asked: RowsAsked) -> tuple[Dataset, Sequence[str] | None]:
@@ -168,11 +160,9 @@ def _joined(
     Of `columns` (the tables' by default) NaN where a table lacks one.
     """
     columns = columns or next(iter(tables.values())).columns or ()
-    index, at = {}, 0
-    for site, table in tables.items():
-        index[site] = np.arange(at, at + len(table))
-        at += len(table)
-    X = np.full((at, len(columns)), np.nan)
+    ends = np.cumsum([len(table) for table in tables.values()])
+    index = dict(zip(tables, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
+    X = np.full((ends[-1], len(columns)), np.nan)
     for site, table in tables.items():
         has = np.array([columns.index(own) for own in table.columns or ()])
         X[np.ix_(index[site], has)] = table.X
