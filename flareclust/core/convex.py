@@ -145,8 +145,7 @@ def _proven(
     q = q + (lacking[a] - lacking[b]) / (lam * total[groups[a], None])
     largest = np.zeros(len(total))
     np.maximum.at(largest, groups[a], (q**2).sum(axis=1))
-    proven: BoolArray = largest <= 1 + 1e-9
-    return proven
+    return largest <= 1 + 1e-9
 
 
 @kernel()
@@ -215,8 +214,7 @@ def _means(points: FloatArray, labels: IntArray, totals: FloatArray, weights: Fl
     """Return the means (g, d) of the points (n, d) of each label, whose weights (n,) add up to `totals` (g,)."""
     sums = np.zeros((len(totals), points.shape[1]))
     np.add.at(sums, labels, points if weights is None else weights[:, None] * points)
-    means: FloatArray = sums / totals[:, None]
-    return means
+    return sums / totals[:, None]
 
 
 def _different(points: FloatArray) -> IntArray:

@@ -123,8 +123,7 @@ def few_known(known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArr
     for j in range(known.shape[1]):
         counts[:, j] = np.bincount(labels[known[:, j]], minlength=k)
     rows = np.bincount(labels, minlength=k)
-    few: BoolArray = (counts > 0) & (counts < least) & (rows >= least)[:, None]
-    return few
+    return (counts > 0) & (counts < least) & (rows >= least)[:, None]
 
 
 def check_enough(data: Sized, min_count: int) -> None:
@@ -143,8 +142,7 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    few: BoolArray = columns_that_vary(data, labels, k) <= 1
-    return few
+    return columns_that_vary(data, labels, k) <= 1
 
 
 # Numbers of rows as multiples of what a site's policy says.
@@ -160,13 +158,11 @@ def rounded(values: Array, multiple: int, floor: int) -> Array:
         return values
     minimum = -(-floor // multiple) * multiple
     nearest = np.rint(values / multiple) * multiple
-    found: Array = np.where(values > 0, np.maximum(nearest, minimum), 0).astype(values.dtype)
-    return found
+    return np.where(values > 0, np.maximum(nearest, minimum), 0).astype(values.dtype)
 
 
 def factor(counts: Array, multiple: int, floor: int) -> FloatArray:
     """Return by how much the sums over so many rows are scaled; 1 where there are none."""
     if multiple == 1:
         return np.ones(np.shape(counts))
-    found: FloatArray = np.where(counts > 0, rounded(counts, multiple, floor) / np.maximum(counts, 1), 1.0)
-    return found
+    return np.where(counts > 0, rounded(counts, multiple, floor) / np.maximum(counts, 1), 1.0)

@@ -62,8 +62,7 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
 
 def in_order(X: FloatArray) -> FloatArray:
     """Return the rows X (n, d) ordered by their values, so that nothing follows from the order they had."""
-    ordered: FloatArray = X[np.lexsort(X.T[::-1])]
-    return ordered
+    return X[np.lexsort(X.T[::-1])]
 
 
 def grouped(X: FloatArray, floor: int) -> tuple[FloatArray, IntArray]:
@@ -127,8 +126,7 @@ def _totals(values: Array, labels: IntArray) -> FloatArray:
     """Return the sums (groups + 1, d) of values (n, d) by group (n,), the last one of rows that belong to none."""
     groups = labels.max(initial=-1) + 1
     own = np.where(labels < 0, groups, labels)
-    totals: FloatArray = np.column_stack([np.bincount(own, column, minlength=groups + 1) for column in values.T])
-    return totals
+    return np.column_stack([np.bincount(own, column, minlength=groups + 1) for column in values.T])
 
 
 def _synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
@@ -153,8 +151,7 @@ def _synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
     spread = _by_group((scaled**2).sum(axis=1, keepdims=True), labels, sizes) / max(
         1, int(np.count_nonzero(column > 0))
     )
-    made: FloatArray = near + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels]
-    return made
+    return np.asarray(near + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels])
 
 
 def _pattern(labels: IntArray, sizes: IntArray, d: int) -> FloatArray:
@@ -168,16 +165,14 @@ def _pattern(labels: IntArray, sizes: IntArray, d: int) -> FloatArray:
 def _by_group(values: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
     """Return the means (groups, d) of values (m, d)."""
     sums = [np.bincount(labels, column, minlength=len(sizes)) for column in values.T]
-    means: FloatArray = np.column_stack(sums) / sizes[:, None]
-    return means
+    return np.column_stack(sums) / sizes[:, None]
 
 
 def _near(mean: FloatArray) -> FloatArray:
     """Return the mean (d,) to three digits: differences from it lose none, and it holds nothing that the mean does not."""
     tiny = np.abs(mean) < 1e-290
     unit = 10.0 ** (np.floor(np.log10(np.where(tiny, 1.0, np.abs(mean)))) - 2)
-    near: FloatArray = np.where(tiny, 0.0, np.rint(mean / unit) * unit)
-    return near
+    return np.where(tiny, 0.0, np.rint(mean / unit) * unit)
 
 
 def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
@@ -187,8 +182,7 @@ def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
     unit = np.divide(X - low, reach, out=np.zeros_like(X), where=reach > 0) - 1  # now squares cannot overflow
     inside = (np.abs(unit) <= 1).all(axis=1)
     scale = np.sqrt(unit[inside].std(axis=0) / 3)  # of a range of 2
-    scaled: FloatArray = np.divide(np.clip(unit, -_FARTHEST, _FARTHEST), scale, out=np.zeros_like(X), where=scale > 0)
-    return scaled
+    return np.asarray(np.divide(np.clip(unit, -_FARTHEST, _FARTHEST), scale, out=np.zeros_like(X), where=scale > 0))
 
 
 def warm_up() -> None:

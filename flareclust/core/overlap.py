@@ -111,8 +111,7 @@ def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
 def _edges(masks: BoolArray) -> BoolArray:
     """Return which sites share a column (m, m); every site is joined to itself."""
     counted = masks.astype(np.float64)
-    joined: BoolArray = (counted @ counted.T > 0) | np.eye(len(masks), dtype=np.bool_)
-    return joined
+    return (counted @ counted.T > 0) | np.eye(len(masks), dtype=np.bool_)
 
 
 def _apart(masks: BoolArray, sites: Sequence[str]) -> str:

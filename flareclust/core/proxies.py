@@ -75,8 +75,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     centred = np.where(varies, rows - rows.mean(axis=0), 0.0)
     if covariance == "diagonal":
         deviations = np.sqrt((centred**2).mean(axis=0))
-        kept: FloatArray = np.diag(deviations)[deviations > 0]
-        return kept
+        return np.asarray(np.diag(deviations)[deviations > 0])
     with one_thread():
         if covariance == "ledoit-wolf":
             values, vectors = np.linalg.eigh(ledoit_wolf(centred, assume_centered=True)[0])
@@ -112,23 +111,20 @@ def _of_squares(covariance: FloatArray, size: float) -> FloatArray | None:
     values, vectors = np.linalg.eigh(covariance)
     if values[0] <= max(_SHARE * size, _NORMAL):
         return None
-    factor: FloatArray = np.sqrt(values[::-1, None]) * vectors.T[::-1]
-    return factor
+    return np.asarray(np.sqrt(values[::-1, None]) * vectors.T[::-1])
 
 
 def _singular(centred: FloatArray, n: int) -> FloatArray:
     """Return the factor (r, d) of the covariance of n rows about their mean, or of what has their squares."""
     d = centred.shape[1]
     _, values, axes = np.linalg.svd(centred / np.sqrt(n), full_matrices=False)
-    factor: FloatArray = (values[:, None] * axes)[values > values[0] * max(n, d) * np.finfo(np.float64).eps]
-    return factor
+    return np.asarray((values[:, None] * axes)[values > values[0] * max(n, d) * np.finfo(np.float64).eps])
 
 
 def _signed(factor: FloatArray) -> FloatArray:
     """Let every axis (r, d), which may point both ways, point one way: so the same draws give the same proxies."""
     largest = factor[np.arange(len(factor)), np.abs(factor).argmax(axis=1)]
-    signed: FloatArray = factor * np.where(largest < 0, -1.0, 1.0)[:, None]
-    return signed
+    return factor * np.where(largest < 0, -1.0, 1.0)[:, None]
 
 
 def _varying(rows: FloatArray, least: int) -> BoolArray:

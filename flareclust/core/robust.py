@@ -171,8 +171,7 @@ def capped(weights: FloatArray | IntArray, site: IntArray, cap: float | None) ->
     scaled = weights * share[site]
     if weights.dtype.kind == "f":
         return scaled
-    whole: IntArray = np.minimum(weights, np.maximum(np.rint(scaled), 1)).astype(np.int64)
-    return whole
+    return np.minimum(weights, np.maximum(np.rint(scaled), 1)).astype(np.int64)
 
 
 def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
@@ -260,8 +259,7 @@ def _limited(total: FloatArray, cap: float | None) -> FloatArray:
 
 def _median_where(values: FloatArray, there: BoolArray) -> FloatArray:
     """Return the median of each column's values that are there; each has one."""
-    found: FloatArray = np.nanmedian(np.where(there, values, np.nan), axis=0)
-    return found
+    return np.nanmedian(np.where(there, values, np.nan), axis=0)
 
 
 # The middle of weighted points, some of which may lie anywhere: weighted median, trimmed mean, geometric median.
@@ -301,8 +299,7 @@ def _weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
     slack = 1e-12 * sums[-1]
     low = np.take_along_axis(values, _at(order, (sums >= half - slack).argmax(axis=0)), axis=0)[0]
     high = np.take_along_axis(values, _at(order, (sums > half + slack).argmax(axis=0)), axis=0)[0]
-    middle: FloatArray = low + 0.5 * (high - low)
-    return middle
+    return np.asarray(low + 0.5 * (high - low))
 
 
 def _trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> FloatArray:
@@ -318,8 +315,7 @@ def _trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> Float
     # What rounding leaves of a value outside must not count: it may be huge.
     inside = np.where(inside > 1e-9 * total, inside, 0.0)
     origin = _weighted_median(values, weights)
-    mean: FloatArray = origin + (inside / inside.sum(axis=0) * (sorted_ - origin)).sum(axis=0)
-    return mean
+    return np.asarray(origin + (inside / inside.sum(axis=0) * (sorted_ - origin)).sum(axis=0))
 
 
 def _geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
@@ -344,8 +340,7 @@ def _geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
         here = moved
         if done:
             break
-    found: FloatArray = start + scale * here
-    return found
+    return start + scale * here
 
 
 def _step(here: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArray:
@@ -362,13 +357,11 @@ def _step(here: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArr
     weight = float(weights[hit].sum())
     if force <= weight:
         return here
-    part: FloatArray = here + (1 - weight / force) * (target - here)
-    return part
+    return here + (1 - weight / force) * (target - here)
 
 
 def _norms(vectors: FloatArray) -> FloatArray:
-    lengths: FloatArray = np.sqrt((vectors**2).sum(axis=1))
-    return lengths
+    return np.asarray(np.sqrt((vectors**2).sum(axis=1)))
 
 
 def _at(order: IntArray, row: IntArray) -> IntArray:
@@ -448,5 +441,4 @@ def _median_of_others(values: FloatArray, own: IntArray) -> FloatArray:
     values[np.arange(len(values)), own] = np.inf  # behind all others
     low, high = (others - 1) // 2, others // 2
     values.partition(sorted({low, high}), axis=1)
-    middle: FloatArray = (values[:, low] + values[:, high]) / 2 if low < high else values[:, low].copy()
-    return middle
+    return (values[:, low] + values[:, high]) / 2 if low < high else values[:, low].copy()

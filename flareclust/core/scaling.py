@@ -130,11 +130,9 @@ def of_length_one(X: FloatArray) -> FloatArray:
     """Return rows (n, d) brought to length 1; one at the origin stays there, and one of length 1 keeps its bits."""
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     done = (lengths == 0) | (np.abs(lengths - 1.0) < _ROUNDING)
-    scaled: FloatArray = X / np.where(done, 1.0, lengths)
-    return scaled
+    return X / np.where(done, 1.0, lengths)
 
 
 def without_direction(X: FloatArray) -> BoolArray:
     """Return which of the rows (n, d) are at the origin (n,), or so near that they have no length."""
-    none: BoolArray = np.linalg.norm(X, axis=1) == 0
-    return none
+    return np.asarray(np.linalg.norm(X, axis=1) == 0)

@@ -116,15 +116,13 @@ class Tree:
 
 def _in_all(counts: IntArray) -> IntArray:
     """Return the rows (k,) of counts (k, d, h), which rounding may make differ by column."""
-    rows: IntArray = np.median(counts.sum(axis=-1), axis=1).astype(np.int64)
-    return rows
+    return np.asarray(np.median(counts.sum(axis=-1), axis=1).astype(np.int64))
 
 
 def _impurity(rows: IntArray) -> FloatArray:
     """Return the number of rows times their Gini impurity, over the first axis, the clusters."""
     n = rows.sum(axis=0)
-    found: FloatArray = n - (rows.astype(np.float64) ** 2).sum(axis=0) / np.maximum(n, 1)
-    return found
+    return np.asarray(n - (rows.astype(np.float64) ** 2).sum(axis=0) / np.maximum(n, 1))
 
 
 def reached(bins: IntArray, column: IntArray, edge: IntArray, labels: IntArray, floor: int) -> IntArray:

@@ -66,5 +66,4 @@ def _means(data: FloatArray, centroids: FloatArray) -> FloatArray:
     counts = np.bincount(labels, minlength=len(centroids))
     sums = np.zeros_like(centroids)
     np.add.at(sums, labels, data - centroids[labels])
-    moved: FloatArray = centroids + sums / np.maximum(counts, 1)[:, None]
-    return moved
+    return centroids + sums / np.maximum(counts, 1)[:, None]

@@ -216,8 +216,7 @@ def whole(vectors: FloatArray) -> IntArray:
 
 def _share(values: FloatArray) -> FloatArray:
     """Return values between 0 and 1; what is beyond counts as that, and NaN as 0."""
-    within: FloatArray = np.fmin(np.fmax(values, 0), 1)
-    return within
+    return np.fmin(np.fmax(values, 0), 1)
 
 
 def _go_on(aborted: AbortCheck) -> None:

@@ -206,8 +206,7 @@ def largest(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArra
 def varying(over: Extremes) -> BoolArray:
     """Return in which entries (D,) the extremes differ by more than rounding; not where nobody knows the entry."""
     size = np.fmax(np.abs(over.high), np.abs(over.low))
-    differs: BoolArray = over.high - over.low > _ROUNDING * size
-    return differs
+    return over.high - over.low > _ROUNDING * size
 
 
 def as_points(values: FloatArray, over: Extremes, phi: str) -> Points:
