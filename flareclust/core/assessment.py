@@ -15,6 +15,8 @@ from flareclust.core.arrays import as_centroids, as_matrix
 from flareclust.core.group_kernels import assessed_of_each
 from flareclust.core.kernels import two_nearest
 
+Distances = Callable[[FloatArray], FloatArray]
+
 SUMS = ("counts", "sse", "silhouette", "scatter")
 #: Those whose sum over all clusters is enough.
 TOTALS = ("sse", "silhouette")
@@ -84,11 +86,13 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
     }
 
 
+def distances_between(points: FloatArray) -> FloatArray:
+    """Return the distances (c, c) between any two of the points (c, d)."""
+    return np.stack([np.sqrt(((points - point) ** 2).sum(axis=1)) for point in points])
+
+
 def cells_index(
-    centroids: FloatArray,
-    counts: IntArray,
-    scatter: FloatArray,
-    distances: Callable[[FloatArray], FloatArray] | None = None,
+    centroids: FloatArray, counts: IntArray, scatter: FloatArray, distances: Distances = distances_between
 ) -> float | None:
     """Return the Davies-Bouldin index of the clusters with rows; None for fewer than two, or where two centroids coincide.
 
@@ -96,28 +100,14 @@ def cells_index(
         centroids: (k, d).
         counts: rows of each (k,).
         scatter: sum of their distances to the centroid (k,).
-        distances: returns those between centroids (c, c); None for Euclidean ones.
+        distances: returns those between centroids (c, c).
     """
     inhabited = counts > 0
     if int(inhabited.sum()) < 2:
         return None
-    separation = (distances or _separation)(centroids[inhabited])
-    return _davies_bouldin(separation, scatter[inhabited] / counts[inhabited])
-
-
-def _davies_bouldin(separation: FloatArray, scatter: FloatArray) -> float | None:
-    """Return the index of two or more clusters; None where two centroids coincide or cannot be compared.
-
-    Args:
-        separation: distances of the centroids (k, k).
-        scatter: mean distance of each cluster's rows to its centroid (k,).
-    """
-    apart = separation[~np.eye(len(scatter), dtype=bool)]
-    if not (apart > 0).all():
+    apart, scatter = distances(centroids[inhabited]), scatter[inhabited] / counts[inhabited]
+    itself = np.eye(len(scatter), dtype=bool)
+    if not (apart[~itself] > 0).all():  # also where two cannot be compared
         return None
-    ratio = (scatter + scatter[:, None]) / np.where(np.eye(len(scatter), dtype=bool), np.inf, separation)
+    ratio = (scatter + scatter[:, None]) / np.where(itself, np.inf, apart)
     return float(ratio.max(axis=1).mean())
-
-
-def _separation(centroids: FloatArray) -> FloatArray:
-    return np.stack([np.sqrt(((centroids - centroid) ** 2).sum(axis=1)) for centroid in centroids])

@@ -2,7 +2,7 @@
 
 Sources: `draw`, `pow_d`: Cho, Wang, Joshi, "Client Selection in Federated Learning: Convergence Analysis and
 Power-of-Choice Selection Strategies" (2020), section 4: draw d candidates in proportion to their rows, ask them for the
-loss of the current model on their rows, and have the m with the largest losses train. `pow_d_kfed`: Dennis, Li, Smith,
+loss of the current model on their rows, and have the m with the largest losses train. `pow_d` with clusters: Dennis, Li, Smith,
 "Heterogeneity for the Win: One-Shot Federated Clustering" (2021), section 4.2.2, "Client Selection": the same without
 clients of the same clusters.
 
@@ -12,7 +12,7 @@ Readings where the papers are open:
 2. A client has the clusters that k-FED assigned its local centers to: one, or several. Candidates are looked at in the
    order of falling losses. One is passed over if all of its clusters are those of candidates chosen before it.
 3. Where that leaves fewer than m, it begins anew with the candidates that were passed over, until there are m. So there
-   are always m clients, and with one cluster for all of them the choice is that of `pow_d`.
+   are always m clients, and with one cluster for all of them the choice is that without clusters.
 4. A client whose clusters are not known, because it came after the one-shot clustering, counts as a cluster of its own.
 """
 
@@ -108,7 +108,7 @@ class Selection:
         """
         names, own = list(losses), self.clusters if self.method == POW_D_KFED and self.clusters else {}
         clusters = [own.get(name, ()) for name in names]
-        return [names[place] for place in pow_d_kfed([*losses.values()], clusters, min(self.m, len(names)))]
+        return [names[place] for place in pow_d([*losses.values()], min(self.m, len(names)), clusters)]
 
 
 def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:
@@ -133,36 +133,23 @@ def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:
     return np.argsort(rng.standard_exponential(len(weights)) / weights, kind="stable")[:size]
 
 
-def pow_d(losses: ArrayLike, m: int) -> IntArray:
-    """Return the places (m,) of the m candidates with the largest losses, the largest first.
+def pow_d(losses: ArrayLike, m: int, clusters: Sequence[Collection[int]] | None = None) -> IntArray:
+    """Return the places (m,) of the m candidates with the largest losses, the largest first; with `clusters`, of different ones.
 
     Args:
         losses: (d,) loss of the current model on each candidate's rows, in the order of the draw.
         m: how many, 1 to d.
-
-    Raises:
-        UserError: for input that does not fit the above.
-    """
-    values = _vector("losses", losses)
-    return _by_loss(values)[: _at_most(m, len(values), "m", "candidates")]
-
-
-def pow_d_kfed(losses: ArrayLike, clusters: Sequence[Collection[int]], m: int) -> IntArray:
-    """Return the places (m,) of m candidates with large losses and different clusters, in the order of choice.
-
-    Args:
-        losses: (d,) as for `pow_d`.
         clusters: (d,) numbers of the clusters that each candidate has rows of; empty where they are not known.
-        m: how many, 1 to d.
 
     Raises:
         UserError: for input that does not fit the above.
     """
     values = _vector("losses", losses)
     m = _at_most(m, len(values), "m", "candidates")
+    clusters = [()] * len(values) if clusters is None else clusters
     if len(clusters) != len(values):
         raise UserError(f"clusters must have an entry for each of the {len(values)} candidates, got {len(clusters)}")
-    left, chosen = [int(place) for place in _by_loss(values)], list[int]()
+    left, chosen = np.argsort(-values, kind="stable").tolist(), list[int]()
     while len(chosen) < m:
         kept = _one_of_each(left, clusters)
         chosen += kept
@@ -201,10 +188,6 @@ def _one_of_each(places: Sequence[int], clusters: Sequence[Collection[int]]) -> 
             kept.append(place)
             seen |= own
     return kept
-
-
-def _by_loss(losses: FloatArray) -> IntArray:
-    return np.argsort(-losses, kind="stable")
 
 
 def _vector(name: str, values: ArrayLike) -> FloatArray:

@@ -28,6 +28,7 @@ import numpy as np
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix
+from flareclust.core.assessment import distances_between
 from flareclust.core.blas import one_thread
 from flareclust.core.jit import kernel
 
@@ -67,12 +68,12 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
     k = as_count(k, "k")
     if len(points) == 0:
         raise UserError("points must have at least one row, got none")
-    labels = _different(points)
+    labels = _in_order(np.unique(points, axis=0, return_inverse=True)[1].reshape(-1))
     if k == 1 or labels.max() < k:
         return _Fused(np.minimum(labels, k - 1), 0.0, 0)
     points, unit = _rescaled(points)
     # From this lam on all points fuse: (x_i - x_j) / (lam n) are the norms' subgradients that balance the squares.
-    low, high, above = 0.0, _diameter(points) / len(points), labels
+    low, high, above = 0.0, float(distances_between(points).max()) / len(points), labels
     for _ in range(_MOST_HALVINGS):
         if high - low <= _LAM_TOLERANCE * high:
             break
@@ -105,7 +106,7 @@ def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck)
     for _ in range(_MOST_LOOKS):
         if aborted():
             raise Aborted("stopped during convex clustering")
-        _admm(centers, sizes, radius, penalty, state, positions, _ITERATIONS_PER_LOOK)
+        _admm(centers, sizes, radius, penalty, state, positions)
         norm = np.sqrt((state**2).sum(axis=1))
         zero = norm <= radius
         graph = coo_array((np.ones(int(zero.sum())), (a[zero], b[zero])), shape=(g, g))
@@ -150,15 +151,9 @@ def _proven(
 
 @kernel()
 def _admm(
-    centers: FloatArray,
-    sizes: FloatArray,
-    radius: float,
-    penalty: float,
-    state: FloatArray,
-    positions: FloatArray,
-    steps: int,
+    centers: FloatArray, sizes: FloatArray, radius: float, penalty: float, state: FloatArray, positions: FloatArray
 ) -> None:
-    """Run `steps` iterations of ADMM with over-relaxation in place.
+    """Run the iterations of ADMM between two looks at the groups, with over-relaxation, in place.
 
     `state` (pairs, d) holds, for each pair a < b in order, the split variable z plus the scaled multiplier y. Both can
     be had from it: y is its projection on the ball of `radius` = lam / penalty, z is the rest.
@@ -170,7 +165,7 @@ def _admm(
         middle += sizes[a] * centers[a]
     middle /= total
     pull, share = np.empty((g, d)), np.empty(len(state))
-    for _ in range(steps):
+    for _ in range(_ITERATIONS_PER_LOOK):
         pull[:] = 0.0
         p = 0
         for a in range(g):
@@ -217,11 +212,6 @@ def _means(points: FloatArray, labels: IntArray, totals: FloatArray, weights: Fl
     return sums / totals[:, None]
 
 
-def _different(points: FloatArray) -> IntArray:
-    """Return the number of each different point (n,), in the order of their first occurrence."""
-    return _in_order(np.unique(points, axis=0, return_inverse=True)[1].reshape(-1))
-
-
 def _in_order(labels: IntArray) -> IntArray:
     """Number groups from 0 in the order of their first points."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
@@ -241,8 +231,3 @@ def _rescaled(points: FloatArray) -> tuple[FloatArray, float]:
             upper: FloatArray = np.linalg.qr(centred.T, mode="r")  # type: ignore[assignment]
         centred = np.ascontiguousarray(upper.T)
     return centred, unit
-
-
-def _diameter(points: FloatArray) -> float:
-    """Return the largest distance between two of the points (n, d)."""
-    return max(float(np.sqrt(((points - point) ** 2).sum(axis=1).max())) for point in points)

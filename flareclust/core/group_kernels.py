@@ -13,17 +13,9 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 @kernel()
-def _checked(label: int, k: int) -> int:
-    """Return a label; raise IndexError unless it is in -1..k-1, beyond which a kernel would write elsewhere."""
-    if not -1 <= label < k:
-        raise IndexError("a label is no cluster's number")
-    return label
-
-
-@kernel()
-def _member(label: int, k: int) -> int:
-    """Return the label of a row that is in a cluster; raise IndexError for another."""
-    if not 0 <= label < k:
+def _checked(label: int, k: int, least: int = -1) -> int:
+    """Return a label; raise IndexError unless it is in least..k-1, beyond which a kernel would write elsewhere."""
+    if not least <= label < k:
         raise IndexError("a label is no cluster's number")
     return label
 
@@ -144,7 +136,7 @@ def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: I
     n, d = X.shape
     means[:] = 0.0
     for i in range(n):
-        c = _member(labels[i], counts.shape[0])
+        c = _checked(labels[i], counts.shape[0], 0)
         for j in range(d):
             means[c, j] += X[i, j] - origin[j]
     for c in range(counts.shape[0]):
@@ -198,17 +190,12 @@ def squares_of_each(X: FloatArray, labels: IntArray, means: FloatArray) -> Float
 
 @kernel()
 def add_means(
-    means: FloatArray,
-    rows: FloatArray,
-    labels: IntArray,
-    origin: FloatArray,
-    present: BoolArray,
-    sums: FloatArray,
+    means: FloatArray, rows: FloatArray, labels: IntArray, origin: FloatArray, present: BoolArray, sums: FloatArray
 ) -> None:
     """Add means (c, d) of so many rows (c,) to the sums (k, d) of their clusters about an origin (k, d): the first mean of each."""
     _check_fitting(means, labels, origin)
     for i in range(means.shape[0]):
-        c = _member(labels[i], origin.shape[0])
+        c = _checked(labels[i], origin.shape[0], 0)
         if not present[c]:
             origin[c], present[c] = means[i], True
         for j in range(means.shape[1]):

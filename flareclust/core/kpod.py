@@ -17,6 +17,7 @@ Readings and deviations:
 5. An empty cluster takes the row that is farthest from its centroid.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -75,7 +76,7 @@ def kpod(X: ArrayLike, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 
     data = data._replace(rows=data.rows / deviation)
     random = np.random.RandomState(seed)  # one stream for all starts, as in scikit-learn's own n_init
     with one_thread():
-        fits = [_last(_improve(data, _start(data, k, random), max_iter)) for _ in range(n_init)]
+        fits = [deque(_improve(data, _start(data, k, random), max_iter), maxlen=1)[0] for _ in range(n_init)]
     best = min(fits, key=lambda fit: fit.objective)  # the first of equals
     totals, holders = np.zeros((2, *best.centroids.shape))
     sums_of_known(*data, best.labels, totals, holders)
@@ -152,11 +153,6 @@ def _squares(data: Observed, centroids: FloatArray, labels: IntArray) -> FloatAr
     squares = np.empty(len(data.rows))
     squares_of_known(*data, centroids, labels, squares)
     return squares
-
-
-def _last(fits: Iterator[Fit]) -> Fit:
-    *_, fit = fits
-    return fit
 
 
 def _checked(X: ArrayLike, k: int) -> tuple[Observed, FloatArray]:

@@ -14,13 +14,7 @@ from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Int
 from flareclust.core import kernels
 from flareclust.core.arrays import as_count
 from flareclust.core.chunks import PIECE, pieces
-from flareclust.core.disclosure import (
-    LEAST_ROWS,
-    check_enough,
-    describable,
-    describable_where_known,
-    disclosable_clusters,
-)
+from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, disclosable_clusters
 from flareclust.core.group_kernels import rows_of_each
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
@@ -72,7 +66,7 @@ def local_clusters(
     found = own_kmeans(data, k, rng, n_init=n_init, local_kmeans=local_kmeans, aborted=aborted)
     if small_clusters == "dissolve":
         found = dissolve_small(data, found, min_count)
-    return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count, known=known))
+    return sendable(found, disclosable_clusters(data, found.labels, found.centroids, min_count, known=known))
 
 
 def own_kmeans(
@@ -157,11 +151,10 @@ def seed_cells(
     drawn, _ = kmeans_plusplus(data, k, rng, n_candidates=n_candidates, aborted=aborted)
     labels, squared = assign(data, drawn)
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
-    if seeds == "means":
-        settled = recompute_centroids(data, cells)
-        return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count, ones, known))
-    kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
-    return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
+    if seeds == "rows":
+        return sendable(cells, cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
+    means = recompute_centroids(data, cells)
+    return sendable(means, disclosable_clusters(data, labels, means.centroids, min_count, ones=ones, known=known))
 
 
 def lloyd_update(
@@ -195,12 +188,10 @@ def lloyd_update(
     if reported is not None:
         labels = np.append(np.flatnonzero(reported), -1)[labels]
     found, source = means_of_groups(data, labels, centroids)
-    if not min_count:
-        return _sendable(found, source, np.ones(len(source), dtype=np.bool_))
-    mask = describable(data, found.labels, found.centroids, min_count, ones=ones)
-    if known is not None:
-        mask &= describable_where_known(data, known, found.labels, len(source), min_count)
-    return _sendable(found, source, mask)
+    mask = np.ones(len(source), dtype=np.bool_)
+    if min_count:
+        mask = describable(data, found.labels, found.centroids, min_count, ones=ones, known=known)
+    return sendable(found, mask, source)
 
 
 def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -> tuple[Clustering, IntArray]:
@@ -220,16 +211,6 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
     return recompute_centroids(data[used], found._replace(labels=places[used]))._replace(labels=places), source
 
 
-def _may_leave(
-    data: FloatArray,
-    found: Clustering,
-    min_count: int,
-    ones: FloatArray | None = None,
-    known: BoolArray | None = None,
-) -> BoolArray:
-    return disclosable_clusters(data, found.labels, found.centroids, min_count, ones=ones, known=known)
-
-
 def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Sendable:
     """Return the clusters that may be described where sums over all rows (n, d) are known, too.
 
@@ -243,8 +224,7 @@ def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Send
         if _may_be_known(data[~np.append(kept, False)[labels]], min_count):
             break
         kept[r] = False
-    keep = np.flatnonzero(kept)
-    return Sendable(found.centroids[keep], found.counts[keep], _relabel(labels, keep, len(kept)), found.source[keep])
+    return sendable(found, kept, found.source)
 
 
 def _may_be_known(rows: FloatArray, min_count: int) -> bool:
@@ -255,7 +235,9 @@ def _may_be_known(rows: FloatArray, min_count: int) -> bool:
     return bool(describable(rows, together, rows.mean(axis=0)[None], max(min_count, LEAST_ROWS))[0])
 
 
-def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
+def sendable(found: Clustering | Sendable, mask: BoolArray, source: IntArray | None = None) -> Sendable:
+    """Return those of the clusters that the mask (k,) keeps, counted anew; `source` (k,) are their numbers, by default 0 to k - 1."""
+    source = np.arange(len(mask)) if source is None else source
     if mask.all():
         return Sendable(found.centroids, found.counts, found.labels, source)
     keep = np.flatnonzero(mask)

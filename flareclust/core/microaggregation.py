@@ -33,7 +33,7 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.jit import kernel
-from flareclust.core.microaggregation_kernels import argsort, fill, of_different_rows, partition
+from flareclust.core.microaggregation_kernels import argsort, of_different_rows, partition
 
 #: Bytes of rows that are divided into groups at once.
 CHUNK = 16 << 20
@@ -164,8 +164,7 @@ def _pattern(labels: IntArray, sizes: IntArray, d: int) -> FloatArray:
 
 def _by_group(values: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
     """Return the means (groups, d) of values (m, d)."""
-    sums = [np.bincount(labels, column, minlength=len(sizes)) for column in values.T]
-    return np.column_stack(sums) / sizes[:, None]
+    return _totals(values, labels)[:-1] / sizes[:, None]
 
 
 def _near(mean: FloatArray) -> FloatArray:
@@ -279,8 +278,7 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
 def _lopsided(values: FloatArray, maximum: int, share: float) -> bool:
     """Return whether all values but the `most` least or largest ones lie so close together that `_pull_in` may apply."""
     ends = np.empty((2, 3))  # the three least, and the three largest negated, each in increasing order
-    fill(ends[0], np.inf)
-    fill(ends[1], np.inf)
+    ends[:] = np.inf
     for value in values:
         for side in range(2):
             x = value if side == 0 else -value

@@ -87,9 +87,9 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
                 farthest, reach = i, squared
         if maximum < 1 or reach == 0:
             return hi
+        total[:] = 0.0
         for j in range(d):
             along[j] = Z[order[farthest], j] - centre[j]
-            total[j] = 0.0
         first = _first(Z, order, lo, hi, centre, along, maximum)
         best, size = 0.0, 0
         for i in range(maximum):
@@ -98,7 +98,7 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
             gain = _squared_norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
             if gain > best:
                 best, size = gain, i + 1
-                _copy_into(total, shift)
+                shift[:] = total
         rest, spread = n - size, 0.0
         for j in range(d):
             centre[j] -= shift[j] / rest
@@ -110,7 +110,7 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
                 spread += _squared_distance(Z[order[lo + i]], centre)
         if size == 0 or not _squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
-        segment, at = _segment_of(order, lo, hi), lo
+        segment, at = order[lo:hi].copy(), lo
         for last in range(2):
             for i in range(n):
                 if moved[i] == (last == 1):
@@ -156,7 +156,7 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
         for i in range(n):
             projected[i] = _projection(Z[order[lo + i]], centre, along)
         ranked = argsort(projected)
-        fill(total, 0.0)
+        total[:] = 0.0
         better, here = 0.0, 0
         for i in range(1, n - floor + 1):
             x = Z[order[lo + ranked[i - 1]]]
@@ -166,17 +166,14 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
                 gain = _squared_norm(total) * (1 / i + 1 / (n - i))
                 if gain > better:
                     better, here = gain, i
-                    _copy_into(total, shift)
+                    shift[:] = total
         if not better > best * (1 + 1e-12):
             break
         best, at, ranking = better, here, ranked
-        for j in range(d):
-            along[j] = -shift[j]
+        along[:] = -shift
     if at == 0:
         return 0
-    segment = _segment_of(order, lo, hi)
-    for i in range(n):
-        order[lo + i] = segment[ranking[i]]
+    order[lo:hi] = order[lo:hi][ranking]
     return lo + at
 
 
@@ -195,7 +192,7 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
             widest = j
     axis[widest] = 1.0
     for _ in range(_POWER_STEPS):
-        fill(moved, 0.0)
+        moved[:] = 0.0
         for i in range(lo, hi):
             x = Z[order[i]]
             projected = _projection(x, centre, axis)
@@ -230,8 +227,8 @@ def _refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: i
     nearest, gain, sizes = np.zeros(m, np.int64), np.zeros(m), np.zeros(groups, np.int64)
     for _ in range(_PASSES):
         _group_means(Z, order, own, means, sizes)
+        gain[:] = 0.0
         for i in range(m):
-            gain[i] = 0.0
             if own[i] >= 0:
                 nearest[i] = 0
                 for g in range(groups):
@@ -267,7 +264,7 @@ def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -
     means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
     for g in range(groups):
         while True:
-            members = _members_of(order, own, g)
+            members = order[own == g]
             if len(members) == 0 or _different(Z, members) >= _DIFFERENT:
                 break
             _group_means(Z, order, own, means, sizes)
@@ -317,7 +314,7 @@ def _apart(x: FloatArray, y: FloatArray) -> float:
 @kernel()
 def _segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
     """mean (d,) becomes the mean of a segment's rows."""
-    fill(mean, 0.0)
+    mean[:] = 0.0
     for i in range(lo, hi):
         x = Z[order[i]]
         for j in range(len(mean)):
@@ -375,45 +372,9 @@ def argsort(values: FloatArray) -> IntArray:
 
 
 @kernel()
-def _copy_into(source: FloatArray, target: FloatArray) -> None:
-    """target becomes source."""
-    for j in range(len(source)):
-        target[j] = source[j]
-
-
-@kernel()
-def fill(target: FloatArray, value: float) -> None:
-    """Every entry of target becomes value."""
-    for j in range(len(target)):
-        target[j] = value
-
-
-@kernel()
-def _segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
-    """Return a copy of `order[lo:hi]`."""
-    found = np.empty(hi - lo, np.int64)
-    for i in range(lo, hi):
-        found[i - lo] = order[i]
-    return found
-
-
-@kernel()
-def _members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
-    """Return which rows of a segment belong to a group."""
-    members, size = np.empty(len(order), np.int64), 0
-    for i in range(len(order)):
-        if own[i] == group:
-            members[size] = order[i]
-            size += 1
-    return members[:size]
-
-
-@kernel()
 def _group_means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
     """means (groups, d) and sizes become those of the groups `own` of a segment's rows."""
-    for g in range(len(sizes)):
-        sizes[g] = 0
-        fill(means[g], 0.0)
+    means[:], sizes[:] = 0.0, 0
     for i in range(len(order)):
         if own[i] >= 0:
             sizes[own[i]] += 1

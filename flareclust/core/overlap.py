@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray
 
@@ -57,8 +58,7 @@ def components(masks: ArrayLike) -> list[list[int]]:
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(_edges(_as_masks(masks)), directed=False)
-    found = [np.flatnonzero(labels == c).tolist() for c in range(count)]
-    return sorted(found)
+    return sorted(np.flatnonzero(labels == c).tolist() for c in range(count))
 
 
 def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str] = ()) -> Verdict:
@@ -79,7 +79,7 @@ def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str
     verdict = _judged(masks, sites)
     if not constant:
         return verdict
-    return verdict._replace(text=f"{verdict.text}. Constant columns link no sites: {some(constant)}")
+    return verdict._replace(text=f"{verdict.text}. Constant columns link no sites: {some(constant, _NAMED)}")
 
 
 def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
@@ -99,7 +99,7 @@ def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
             "rows of a cluster to be distributed alike at all sites, which nobody can check"
         )
         return Verdict(True, False, True, False, "A", text)
-    listed = "; ".join(f"{{{some([sites[i] for i in part])}}}" for part in parts)
+    listed = "; ".join(f"{{{some([sites[i] for i in part], _NAMED)}}}" for part in parts)
     text = (
         f"the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
         "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "
@@ -119,12 +119,6 @@ def _apart(masks: BoolArray, sites: Sequence[str]) -> str:
     i, j = np.nonzero(np.triu(~_edges(masks)))
     pairs = "one pair" if len(i) == 1 else f"{len(i)} pairs"
     return f"{pairs} of them without a common one (first {sites[int(i[0])]} and {sites[int(j[0])]})"
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the names, or the first of them and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _as_masks(masks: ArrayLike) -> BoolArray:

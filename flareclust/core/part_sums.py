@@ -11,8 +11,8 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import kernels
 from flareclust.core.assessment import assessment_sums
-from flareclust.core.disclosure import check_enough, describable_groups, evidence, first_rows
-from flareclust.core.group_kernels import rounding_of, squares_of_each
+from flareclust.core.disclosure import check_enough, describable_groups, evidence
+from flareclust.core.group_kernels import rounding_of, rows_of_each, squares_of_each
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.parts import Parts
 
@@ -81,7 +81,7 @@ def may_be_described(parts: Parts, groups: Groups, min_count: int, *, ones: Floa
     shared = groups.centroids, groups.first, rounding_of(extent.least, extent.largest)
     found = parts.each(evidence, groups.labels, shared=shared)
     varied, is_row = np.any([own for own, _ in found], axis=0), np.any([own for _, own in found], axis=0)
-    return describable_groups(groups.counts, varied, is_row, groups.first, min_count, ones=ones)
+    return describable_groups(groups.counts, varied, is_row, groups.first, min_count, ones)
 
 
 def lloyd_update(
@@ -136,8 +136,8 @@ def _sums(X: FloatArray, labels: IntArray, centroids: FloatArray, origin: FloatA
     squared, sums, mass = np.empty(len(X)), np.empty((k, d)), np.empty(k)
     kernels.own_distances(X, centroids, labels, squared)
     kernels.cluster_sums(X, np.ones(len(X)), origin, labels, sums, mass)
-    counts = np.bincount(labels, minlength=k)
-    return _Sums(counts, sums, sums_by_label(labels, squared, k), X[first_rows(labels, k)])
+    counts, first = rows_of_each(labels, k)
+    return _Sums(counts, sums, sums_by_label(labels, squared, k), X[first])
 
 
 def _renumbered(X: FloatArray, labels: IntArray, numbers: IntArray) -> IntArray:

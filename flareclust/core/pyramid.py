@@ -151,8 +151,7 @@ def _fill_cells(
     children = 1 << d
     for c in range(first - 1, -1, -1):  # children of cell c of all cells: 2^d c + 1, ...
         line = cells[c]
-        for j in range(3):
-            low[j], high[j] = np.inf, -np.inf
+        low[:], high[:] = np.inf, -np.inf
         for child in range(children * c + 1, children * (c + 1) + 1):
             below = cells[child]
             for j in range(3):
@@ -271,9 +270,7 @@ def _add_up(
     Returns False, and has not finished, where a row is about as near to two centroids.
     """
     k = G.shape[0]
-    for c in range(k):
-        for j in range(4):
-            sums[c, j] = 0.0
+    sums[:] = 0.0
     kept = np.empty((depth + 2, k + 1), np.int64)  # line l + 1: of the cell of l halvings that is looked at
     kept[0, 0] = k
     for c in range(k):
@@ -293,8 +290,7 @@ def _add_up(
             continue
         if _survivors(cells[cell], G, kept[level], kept[level + 1], scores, tie) == 1:
             owner = kept[level + 1, 1]
-            for j in range(4):
-                sums[owner, j] += cells[cell, 6 + j]
+            sums[owner] += cells[cell, 6:]
         elif level == depth or hi - lo <= _FEW:
             if _add_rows(rows[lo:hi], G, kept[level + 1], sums, tie) > 0:
                 return False
@@ -333,9 +329,8 @@ def pyramid_steps(
             G[c, 3] = (G[c, 0] ** 2 + G[c, 1] ** 2 + G[c, 2] ** 2) / 2
         if not _add_up(rows, starts, cells, depth, d, G, sums):
             return step, True
-        for c in range(k):
-            if sums[c, 3] == 0.0:
-                return step, True
+        if sums[:, 3].min() == 0.0:
+            return step, True
         shift, moved = 0.0, False
         for c in range(k):
             for j in range(d):
@@ -344,17 +339,11 @@ def pyramid_steps(
                 shift += move * move
                 # A row that changes its cluster moves it by more, unless an equal one takes its place.
                 moved |= abs(move) > 1e-13 * cells[0, 3 + j] + 1e-15 * abs(origin[j])
-        if not moved and not np.isnan(
-            earlier[0, 0]
-        ):  # no label has changed: this step and the one before are taken back
-            for c in range(k):
-                for j in range(d):
-                    centroids[c, j] = earlier[c, j]
+        if not moved and not np.isnan(earlier[0, 0]):
+            centroids[:] = earlier  # no label has changed: this step and the one before are taken back
             return step - 1, True
         if not moved or shift <= tol:
             return step, True
-        for c in range(k):
-            for j in range(d):
-                earlier[c, j] = centroids[c, j]
-                centroids[c, j] = sums[c, j] + origin[j]
+        earlier[:] = centroids
+        centroids[:] = sums[:, :d] + origin
     return n_steps, False

@@ -61,7 +61,7 @@ class Rule(NamedTuple):
 PLAIN = Rule()
 
 
-class Believed(NamedTuple):
+class _Believed(NamedTuple):
     """Who is believed; None where nobody is judged.
 
     Attributes:
@@ -98,12 +98,12 @@ class FilteredCentroids(NamedTuple):
             return centroids
         return site_centers(centroids, self.points, self.weights, self.site, labels, self.rule)
 
-    def summary(self, names: Iterable[str]) -> "tuple[dict[str, float], Believed]":
+    def summary(self, names: Iterable[str]) -> tuple[dict[str, float], _Believed]:
         """Return the number of sites left out, and who they are; nothing without an active rule."""
         if not self.rule.active:
-            return {}, Believed()
+            return {}, _Believed()
         answered = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
-        return {"left_out": float(self.left_out.sum())}, Believed(answered[self.left_out], self.kept)
+        return {"left_out": float(self.left_out.sum())}, _Believed(answered[self.left_out], self.kept)
 
 
 def filter_outliers(
@@ -183,7 +183,7 @@ def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
     """
     maximum = max(map(len, sets))
     others = ~np.eye(len(sets), dtype=np.bool_)
-    middle = _median_where(apart, others) if len(sets) > 1 else np.zeros(1)
+    middle = np.nanmedian(np.where(others, apart, np.nan), axis=0) if len(sets) > 1 else np.zeros(1)
     return int(np.argmin(np.where([len(own) == maximum for own in sets], middle, np.inf)))
 
 
@@ -255,11 +255,6 @@ def _limited(total: FloatArray, cap: float | None) -> FloatArray:
     if cap is None or not (total > 0).any():
         return total
     return np.minimum(total, cap * np.median(total[total > 0]))
-
-
-def _median_where(values: FloatArray, there: BoolArray) -> FloatArray:
-    """Return the median of each column's values that are there; each has one."""
-    return np.nanmedian(np.where(there, values, np.nan), axis=0)
 
 
 # The middle of weighted points, some of which may lie anywhere: weighted median, trimmed mean, geometric median.

@@ -72,7 +72,7 @@ def seeds_of(
     n = len(X)
     n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
     chosen = np.empty(k, np.int64)
-    chosen[0] = _draw_row(mass, rng)
+    chosen[0] = row_at(mass, mass.sum(), rng.random(1)[0])
     closest, tiles = np.full(n, np.inf), _tiles(X)
     sums = np.empty((1 + n_candidates, -(-n // TILE)))
     seeds_with(X, mass, tiles, _points(X, chosen[:1]), closest, sums)
@@ -123,11 +123,6 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
     return chosen[:found].copy()
 
 
-def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
-    """Draw a row in proportion to its mass, in the steps of numpy's `choice(n, p=mass / mass.sum())`."""
-    return row_at(mass, mass.sum(), rng.random(1)[0])
-
-
 def _points(X: Array, rows: IntArray) -> FloatArray:
     """Return rows of float32 or float64 as points, which kernels take in float64."""
     return X[rows].astype(np.float64, copy=False)
@@ -172,7 +167,10 @@ _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 @kernel()
 def row_at(mass: FloatArray, total: float, drawn: float) -> int:
-    """Return the row that a number in [0, 1) draws in proportion to `mass`, which adds up to `total`, as `searchsorted` does."""
+    """Return the row that a number in [0, 1) draws in proportion to `mass`, which adds up to `total`, in NumPy's steps.
+
+    These are those of `choice(n, p=mass / total)`, of a Generator or a RandomState.
+    """
     cumulative = np.cumsum(mass / total)
     return int(np.searchsorted(cumulative / cumulative[-1], drawn, side="right"))
 

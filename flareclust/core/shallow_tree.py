@@ -54,26 +54,22 @@ class Tree:
         opened = []
         for node, own in zip(nodes.tolist(), counts, strict=True):
             if node == 0:
-                self.rows[0] = _in_all(own)
+                self.rows[0] = np.median(own.sum(axis=-1), axis=1)  # whole; rounding may make columns differ
             if (found := self._best(own)) is None:
                 continue
             self.column[node], self.edge[node], left, right = found
             self.rows[2 * node + 1], self.rows[2 * node + 2] = left, right
             opened += [2 * node + 1, 2 * node + 2]
-        return np.array([node for node in opened if node < SPLITS and self._worth(node)], dtype=np.int64)
+        worth = [node for node in opened if node < SPLITS and self.rows[node].max() < self.rows[node].sum()]
+        return np.array(worth, dtype=np.int64)
 
     def prune(self) -> None:
         """Take back splits of a node whose two leaves name the same cluster."""
         for node in range(SPLITS - 1, -1, -1):
-            left, right = 2 * node + 1, 2 * node + 2
-            if (
-                self.column[node] >= 0
-                and self.is_leaf(left)
-                and self.is_leaf(right)
-                and self.names(left) == self.names(right)
-            ):
+            children = [2 * node + 1, 2 * node + 2]
+            if self.column[node] >= 0 and all(map(self.is_leaf, children)) and len({*map(self.names, children)}) == 1:
                 self.column[node] = -1
-                self.rows[[left, right]] = 0
+                self.rows[children] = 0
 
     def is_leaf(self, node: int) -> bool:
         """Return whether a node that is there is not split."""
@@ -93,10 +89,6 @@ class Tree:
         leaves = self.rows[self.leaves()]
         return float(leaves.max(axis=1).sum() / leaves.sum()) if leaves.sum() else float("nan")
 
-    def _worth(self, node: int) -> bool:
-        rows = self.rows[node]
-        return bool(rows.max() < rows.sum())
-
     def _best(self, counts: IntArray) -> tuple[int, int, IntArray, IntArray] | None:
         """Return column, edge and rows on both sides of the best split of a leaf (k, d, h); None where none helps."""
         below = np.cumsum(counts, axis=-1)[..., :-1]
@@ -112,11 +104,6 @@ class Tree:
         if not gain[j, edge] > max(least, 0):
             return None
         return int(j), int(edge), below[:, j, edge], above[:, j, edge]
-
-
-def _in_all(counts: IntArray) -> IntArray:
-    """Return the rows (k,) of counts (k, d, h), which rounding may make differ by column."""
-    return np.asarray(np.median(counts.sum(axis=-1), axis=1).astype(np.int64))
 
 
 def _impurity(rows: IntArray) -> FloatArray:

@@ -22,11 +22,11 @@ from typing import TypeVar
 import numpy as np
 
 from flareclust._foundation.errors import Aborted, Refusal, UserError
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int, did_you_mean
 from flareclust.core.disclosure import check_enough, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
-from flareclust.core.local import Sendable
+from flareclust.core.local import Sendable, sendable
 from flareclust.core.seeds import kmeans_plusplus
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,8 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
         At most c clusters in any order, each with the mean of its own rows.
     """
     if clusterer == "kmedoids":
-        return recompute_centroids(data, _kmedoids(data, np.unique(_nearest_rows(data, start)), local_iter, aborted))
+        nearest_rows = np.unique(assign(start, data)[0])  # the first of equally near ones, so of equal rows
+        return recompute_centroids(data, _kmedoids(data, nearest_rows, local_iter, aborted))
     found = _cells(data, start)
     for _ in range(local_iter - 1):
         if aborted():
@@ -113,14 +114,6 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
             break
         found = moved
     return found
-
-
-def sendable(found: Clustering, mask: BoolArray) -> Sendable:
-    """Return those of the k clusters that the mask (k,) keeps; their rows' labels count them anew, other rows get -1."""
-    keep = np.flatnonzero(mask)
-    new = np.full(len(mask) + 1, -1, dtype=np.int64)  # the last one for rows of no cluster, -1
-    new[keep] = np.arange(len(keep))
-    return Sendable(found.centroids[keep], found.counts[keep], new[found.labels], keep.astype(np.int64))
 
 
 # ---- settings ----
@@ -227,11 +220,6 @@ def _medoid(data: FloatArray, members: IntArray) -> int:
         distances[block, at + block] = 0.0
         totals[at + block] = distances.sum(axis=1)
     return int(members[np.argmax(totals <= totals.min() * (1 + _SAME))])
-
-
-def _nearest_rows(data: FloatArray, centroids: FloatArray) -> IntArray:
-    """Return the row (n, d) nearest to each centroid (c, d); the first of equally near ones, so of equal rows."""
-    return assign(centroids, data)[0]
 
 
 def _ward_tree(data: FloatArray) -> IntArray:

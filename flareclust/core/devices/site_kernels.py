@@ -60,12 +60,9 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
     n, d = X.shape
     mass, closest, tiles = np.ones(n), np.full(n, np.inf), np.zeros((0, min(d, TILED), TILE))
     candidates = 2 + int(np.log(k))
-    sums, chosen, uniforms = (
-        np.empty((1 + candidates, -(-n // TILE))),
-        np.empty(k, np.int64),
-        np.empty((k - 1, candidates)),
-    )
-    chosen[0] = _first_row(n, _uniform(state))
+    sums, chosen = np.empty((1 + candidates, -(-n // TILE))), np.empty(k, np.int64)
+    uniforms = np.empty((k - 1, candidates))
+    chosen[0] = row_at(mass, float(n), _uniform(state))
     for s in range(k - 1):
         for t in range(candidates):
             uniforms[s, t] = _uniform(state)
@@ -74,12 +71,6 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
     for c in range(found):
         seeds[c] = X[chosen[c]]
     return found
-
-
-@kernel()
-def _first_row(n: int, drawn: float) -> int:
-    """Return the row that `numpy.random.Generator.choice(n, p=...)` draws with equal chances."""
-    return int(row_at(np.ones(n), float(n), drawn))
 
 
 @kernel()

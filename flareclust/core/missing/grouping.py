@@ -38,32 +38,13 @@ from flareclust.core.missing.distances import (
     as_masked,
     as_points,
     blocks,
-    centroid_distances,
-    contrasts,
     extremes,
     largest,
     lowest,
-    nearest,
     scaled,
     scaled_distances,
 )
 from flareclust.core.missing.kernels import pair_distances
-
-__all__ = [
-    "PHIS",
-    "Extremes",
-    "Grouping",
-    "centroid_distances",
-    "contrasts",
-    "extremes",
-    "merge",
-    "method_a",
-    "method_b",
-    "nearest",
-    "objective",
-    "regroup",
-    "scaled_distances",
-]
 
 _MOST_ROUNDS = 100
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.core.disclosure import LEAST_ROWS, describable_where_known
+from flareclust.core.disclosure import LEAST_ROWS, describable_where_known, known_cells
 from flareclust.core.lloyd import sums_by_label
 from flareclust.core.profiles import edges_between, moments, without_small_bins
 from flareclust.core.shallow_tree import SPLITS
@@ -35,20 +35,6 @@ class _KnownMoments(NamedTuple):
     m2: FloatArray
 
 
-def _known_cells(known: BoolArray, labels: IntArray, k: int) -> IntArray:
-    """Return how many known cells (k, d) each cluster has in each column.
-
-    Args:
-        known: which cells of the rows are known (n, d).
-        labels: cluster of each row (n,); -1 for none.
-        k: number of clusters.
-    """
-    found = np.empty((k, known.shape[1]), dtype=np.int64)
-    for j in range(known.shape[1]):
-        found[:, j] = np.bincount(labels[known[:, j] & (labels >= 0)], minlength=k)
-    return found
-
-
 def described(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: int) -> BoolArray:
     """Return which columns (k, d) of the clusters a site describes, by the rules of this module.
 
@@ -60,7 +46,7 @@ def described(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: 
         floor: smallest number of known cells that is described; three at least.
     """
     floor = max(floor, LEAST_ROWS)
-    cells = _known_cells(known, labels, k)
+    cells = known_cells(known, labels, k)
     large = np.bincount(labels[labels >= 0], minlength=k) >= floor
     if not large.any():
         return np.zeros(cells.shape, dtype=np.bool_)
@@ -81,7 +67,7 @@ def known_moments(X: FloatArray, known: BoolArray, labels: IntArray, k: int, flo
         kept, rows, means, m2 = moments(X, labels, k, floor)
         return _KnownMoments(kept, rows, np.repeat(rows[:, None], X.shape[1], axis=1), means, m2)
     shown = described(X, known, labels, k, floor)
-    cells = np.where(shown, _known_cells(known, labels, k), 0)
+    cells = np.where(shown, known_cells(known, labels, k), 0)
     means, m2 = np.zeros(cells.shape), np.zeros(cells.shape)
     for j in np.flatnonzero(shown.any(axis=0)):
         counted = known[:, j] & (labels >= 0)
@@ -115,7 +101,7 @@ def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: Bo
     """
     k, nodes = len(shown), 2 * SPLITS + 1
     place = np.where(labels >= 0, node * k + labels, -1)
-    cells = _known_cells(known, place, nodes * k).reshape(nodes, k, -1)
+    cells = known_cells(known, place, nodes * k).reshape(nodes, k, -1)
     for i in range(nodes - 1, 0, -1):
         cells[(i - 1) // 2] += cells[i]
     enough = (cells == 0) | (cells >= floor)

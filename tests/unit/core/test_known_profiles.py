@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flareclust.core.disclosure import known_cells
 from flareclust.core.missing.profiles import (
-    _known_cells,
     described,
     edges_of_known,
     known_in_bins,
@@ -82,7 +82,7 @@ def test_no_number_of_known_cells_below_the_floor_follows_from_a_column_s_total(
     X, labels = of_cells(*numbers)
     known = ~np.isnan(X)
     shown = described(X, known, labels, len(numbers), floor)[:, 0]
-    cells = _known_cells(known, labels, len(numbers))[:, 0]
+    cells = known_cells(known, labels, len(numbers))[:, 0]
     left = cells[~shown].sum()
     assert (cells[shown] >= max(floor, 3)).all()
     assert not 0 < left < max(floor, 3) or not shown.any()
