@@ -17,8 +17,7 @@ _PROBE = 2**16
 def state_folder() -> Path:
     """Return the folder for what this account's programs keep: `$XDG_STATE_HOME/flareclust`, or under the home folder.
 
-    Raises:
-        RuntimeError: there is no home folder.
+    Raises RuntimeError where there is no home folder.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "flareclust"

@@ -37,8 +37,7 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
         labels (n,) with ties to the lowest index, and the sums over each cluster's rows, arrays of shape (k,):
         `counts` (int64) of 1, `sse` of a^2, `silhouette` of the simplified silhouette, `scatter` of a.
 
-    Raises:
-        UserError: unless both arrays are finite, with the same number of features.
+    Raises UserError unless both arrays are finite, with the same number of features.
     """
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
@@ -67,9 +66,7 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
     Only clusters with rows count. The last two are None for fewer than two of them; `davies_bouldin` is also None
     where two of their centroids coincide.
 
-    Raises:
-        UserError: unless the centroids are a finite array.
-        BadMessage: when a sum is missing or is not of shape (k,).
+    Raises UserError unless the centroids are a finite array and BadMessage when a sum is missing or is not of shape (k,).
     """
     centroids = as_matrix(centroids, "centroids")
     k = len(centroids)

@@ -122,8 +122,7 @@ def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:
     Returns:
         Indices (size,) in the order in which they were drawn.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     weights = _vector("rows", rows)
     if not (weights > 0).all():
@@ -141,8 +140,7 @@ def pow_d(losses: ArrayLike, m: int, clusters: Sequence[Collection[int]] | None 
         m: how many, 1 to d.
         clusters: (d,) numbers of the clusters that each candidate has rows of; empty where they are not known.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     values = _vector("losses", losses)
     m = _at_most(m, len(values), "m", "candidates")
@@ -168,8 +166,7 @@ def clusters_by_client(assigned: ArrayLike, owners: ArrayLike, clients: Sequence
     Returns:
         Numbers of clusters by name, in rising order; none for a client that sent no center.
 
-    Raises:
-        UserError: the two arrays do not fit each other or the clients.
+    Raises UserError where the two arrays do not fit each other or the clients.
     """
     tau, places = np.asarray(assigned), np.asarray(owners)
     if tau.ndim != 1 or tau.shape != places.shape or {tau.dtype.kind, places.dtype.kind} - set("iu"):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix
 from flareclust.core.assessment import distances_between
@@ -60,14 +60,9 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
 
     Fewer than k where there are fewer different points. Time O(n^2 d) per iteration, some thousand iterations.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
-    points = as_matrix(points, "points")
-    k = as_count(k, "k")
-    if len(points) == 0:
-        raise UserError("points must have at least one row, got none")
+    points, k = as_matrix(points, "points", empty=False), as_count(k, "k")
     labels = _in_order(np.unique(points, axis=0, return_inverse=True)[1].reshape(-1))
     if k == 1 or labels.max() < k:
         return _Fused(np.minimum(labels, k - 1), 0.0, 0)
@@ -104,8 +99,7 @@ def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck)
     radius = lam / penalty
     groups, unchanged = np.full(g, -1), 0
     for _ in range(_MOST_LOOKS):
-        if aborted():
-            raise Aborted("stopped during convex clustering")
+        stop_if(aborted, "during convex clustering")
         _admm(centers, sizes, radius, penalty, state, positions)
         norm = np.sqrt((state**2).sum(axis=1))
         zero = norm <= radius

@@ -52,8 +52,7 @@ def least_overlap(points: ArrayLike, cluster: ArrayLike, phi: str = "euclidean")
         cluster: of each point (N,), every number from 0 to c - 1.
         phi: "euclidean" or "cosine".
 
-    Raises:
-        UserError: points are not (N, D), or hold infinite numbers.
+    Raises UserError where points are not (N, D), or hold infinite numbers.
     """
     values, labels = as_masked(points, "points"), np.asarray(cluster, np.int64)
     over = extremes(values)

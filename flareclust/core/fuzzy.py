@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
 from flareclust.core.arrays import as_centroids, as_count, as_matrix
 from flareclust.core.blas import one_thread
@@ -65,8 +65,7 @@ def memberships(X: ArrayLike, centroids: ArrayLike, fuzzifier: float = 2.0) -> F
         centroids: (k, d), k >= 1, e.g. `Result.centroids`.
         fuzzifier: m > 1. Near 1 the memberships are 0 or 1, and large values make them equal.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
 
     Example:
         >>> memberships([[0.0], [1.0], [4.0]], [[0.0], [4.0]])
@@ -104,13 +103,9 @@ def fuzzy_cmeans(
         tol: of memberships, so without unit; at least 0.
         aborted: asked before every kernel call, some tenths of a second of work.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
-    X = as_matrix(X)
-    if len(X) == 0:
-        raise UserError("X must have at least one row, got none")
+    X = as_matrix(X, empty=False)
     centroids = as_centroids(start, X.shape[1]).copy()
     m, max_iter, tol = _check_fuzzifier(fuzzifier), as_count(max_iter, "max_iter"), check_tol(tol)
     k, d = centroids.shape
@@ -120,8 +115,7 @@ def fuzzy_cmeans(
         for n_iter in range(1, max_iter + 1):
             sums, change = _Sums(k, origin), 0.0
             for part in _parts(len(X), k * d, _block(k)):
-                if aborted():
-                    raise Aborted(f"stopped in iteration {n_iter} of fuzzy c-means")
+                stop_if(aborted, f"in iteration {n_iter} of fuzzy c-means")
                 change = max(change, _update(X, part, centroids, m, u, sums))
             sums.um[sums.um < _NO_MASS] = 0.0
             moving = sums.um > 0

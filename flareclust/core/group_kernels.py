@@ -153,11 +153,11 @@ def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: I
 @kernel()
 def distances_of_each(
     X: FloatArray, labels: IntArray, centroids: FloatArray
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return what `flareclust.core.lloyd.Statistics` holds, of the rows that are in a cluster."""
     _check_fitting(X, labels, centroids)
     k, d = centroids.shape
-    counts, sse, largest, total = np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k)
+    counts, sse, largest = np.zeros(k, np.int64), np.zeros(k), np.zeros(k)
     for i in range(X.shape[0]):
         c = _checked(labels[i], k)
         if c < 0:
@@ -166,12 +166,10 @@ def distances_of_each(
         for j in range(d):
             difference = X[i, j] - centroids[c, j]
             squared += difference * difference
-        distance = np.sqrt(squared)
         counts[c] += 1
         sse[c] += squared
-        largest[c] = max(largest[c], distance)
-        total[c] += distance
-    return counts, sse, largest, total
+        largest[c] = max(largest[c], np.sqrt(squared))
+    return counts, sse, largest
 
 
 @kernel()

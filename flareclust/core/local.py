@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core import kernels
 from flareclust.core.arrays import as_count
@@ -179,8 +179,7 @@ def lloyd_update(
         ones: as for `describable`.
         known: as for `local_clusters`.
 
-    Raises:
-        Refusal: the site has fewer than `min_count` rows.
+    Raises Refusal where the site has fewer than `min_count` rows.
     """
     check_enough(data, min_count)
     asked = centroids if reported is None else centroids[reported]
@@ -303,9 +302,7 @@ def summary_kmeans(
         rows: of a piece; by default 4 MiB of them, or 20 for each mean. Fewer rows in all are a summary of themselves.
         aborted: asked before each piece, in both passes, and by `kmeans`.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
     k = as_count(k, "k", len(X))
     found = _summary_of(X, k, rng, rows=rows, aborted=aborted)
@@ -328,7 +325,7 @@ def _summary_of(
         return _WeightedMeans(np.array(X), np.ones(len(X)))
     levels: list[list[_WeightedMeans]] = []
     for start in range(0, len(X), rows):
-        _go_on(aborted, start, len(X))
+        stop_if(aborted, f"at row {start} of {len(X)} while the rows of k-means were read")
         piece = np.array(X[start : start + rows])
         kept = _weighted_means(piece, np.ones(len(piece)), draws, rng)
         for level in levels:
@@ -383,7 +380,7 @@ def of_all_rows(
     origin, labels, inertia = centroids.mean(axis=0), np.empty(len(X), np.int64), 0.0
     total, sums, mass = np.zeros((k, d)), np.empty((k, d)), np.empty(k)
     for part in pieces(*X.shape):
-        _go_on(aborted, part.start, len(X))
+        stop_if(aborted, f"at row {part.start} of {len(X)} while the rows of k-means were read")
         rows = np.array(X[part])
         labels[part], squared = assign(rows, centroids)
         kernels.cluster_sums(rows, np.ones(len(rows)), origin, labels[part], sums, mass)
@@ -394,8 +391,3 @@ def of_all_rows(
     means = origin + total[used] / counts[used, None]
     inertia -= float((counts[used, None] * (means - centroids[used]) ** 2).sum())
     return Clustering(means, (np.cumsum(used) - 1)[labels], counts[used], max(inertia, 0.0), n_iter)
-
-
-def _go_on(aborted: AbortCheck, row: int, n: int) -> None:
-    if aborted():
-        raise Aborted(f"stopped at row {row} of {n} while the rows of k-means were read")

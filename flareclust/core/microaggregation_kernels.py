@@ -100,22 +100,16 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
                 best, size = gain, i + 1
                 shift[:] = total
         rest, spread = n - size, 0.0
-        for j in range(d):
-            centre[j] -= shift[j] / rest
+        centre -= shift / rest
         moved = np.zeros(n, np.bool_)
-        for i in range(size):
-            moved[first[i] - lo] = True
+        moved[first[:size] - lo] = True
         for i in range(n):
             if not moved[i]:
                 spread += _squared_distance(Z[order[lo + i]], centre)
         if size == 0 or not _squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
-        segment, at = order[lo:hi].copy(), lo
-        for last in range(2):
-            for i in range(n):
-                if moved[i] == (last == 1):
-                    order[at] = segment[i]
-                    at += 1
+        segment = order[lo:hi]
+        order[lo:hi] = np.concatenate((segment[~moved], segment[moved]))
         hi -= size
     return hi
 
@@ -186,11 +180,7 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         x = Z[order[i]]
         for j in range(d):
             moved[j] += (x[j] - centre[j]) ** 2
-    widest = 0
-    for j in range(d):
-        if moved[j] > moved[widest]:
-            widest = j
-    axis[widest] = 1.0
+    axis[moved.argmax()] = 1.0
     for _ in range(_POWER_STEPS):
         moved[:] = 0.0
         for i in range(lo, hi):
@@ -201,8 +191,7 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         size = np.sqrt(_squared_norm(moved))
         if size == 0:
             break
-        for j in range(d):
-            axis[j] = moved[j] / size
+        axis[:] = moved / size
     return axis
 
 
@@ -276,9 +265,7 @@ def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -
                         other, minimum = h, apart
             if other < 0:
                 break
-            for i in range(len(own)):
-                if own[i] == other:
-                    own[i] = g
+            own[own == other] = g
 
 
 @kernel()

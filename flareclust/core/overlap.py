@@ -19,8 +19,8 @@ from flareclust._foundation.display import some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray
 
-#: A text names a site only where there are at most so many.
-_NAMED = 5
+#: Names that a text lists at most.
+NAMED = 5
 
 
 class Verdict(NamedTuple):
@@ -52,8 +52,7 @@ def components(masks: ArrayLike) -> list[list[int]]:
     Args:
         masks: which site has which column (m, D) bool.
 
-    Raises:
-        UserError: masks are not (m, D) of true and false, m >= 1.
+    Raises UserError where masks are not (m, D) of true and false, m >= 1.
     """
     from scipy.sparse.csgraph import connected_components
 
@@ -73,13 +72,12 @@ def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str
         sites: their names (m,).
         constant: names of shared columns that are constant, for the text.
 
-    Raises:
-        UserError: masks are not (m, D) of true and false, m >= 1, or do not fit the names.
+    Raises UserError where masks are not (m, D) of true and false, m >= 1, or do not fit the names.
     """
     verdict = _judged(masks, sites)
     if not constant:
         return verdict
-    return verdict._replace(text=f"{verdict.text}. Constant columns link no sites: {some(constant, _NAMED)}")
+    return verdict._replace(text=f"{verdict.text}. Constant columns link no sites: {some(constant, NAMED)}")
 
 
 def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
@@ -99,7 +97,7 @@ def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
             "rows of a cluster to be distributed alike at all sites, which nobody can check"
         )
         return Verdict(True, False, True, False, "A", text)
-    listed = "; ".join(f"{{{some([sites[i] for i in part], _NAMED)}}}" for part in parts)
+    listed = "; ".join(f"{{{some([sites[i] for i in part], NAMED)}}}" for part in parts)
     text = (
         f"the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
         "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "

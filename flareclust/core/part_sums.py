@@ -38,13 +38,7 @@ class Groups(NamedTuple):
 
     def of(self, mask: BoolArray) -> "Groups":
         """Return those of the groups that a mask (c,) has; labels stay what they are."""
-        return self._replace(
-            source=self.source[mask],
-            counts=self.counts[mask],
-            centroids=self.centroids[mask],
-            sse=self.sse[mask],
-            first=self.first[mask],
-        )
+        return self._replace(**{name: getattr(self, name)[mask] for name in self._fields[:-1]})
 
 
 def nearest(parts: Parts, centroids: FloatArray) -> list[Any]:
@@ -59,20 +53,14 @@ def groups_about(parts: Parts, centroids: FloatArray, labels: Sequence[Any] | No
     found = parts.each(_sums, labels, shared=(centroids, origin))
     counts = np.sum([own.counts for own in found], axis=0)
     source = np.flatnonzero(counts)
-    sums = np.sum([own.sums for own in found], axis=0)[source]
+    means = origin + np.sum([own.sums for own in found], axis=0)[source] / counts[source][:, None]
+    sse = np.sum([own.sse for own in found], axis=0)[source]
     first = np.empty_like(centroids)
     for own in reversed(found):  # the first part that has a group is written last
         first[own.counts > 0] = own.first[own.counts > 0]
     if len(source) < len(counts):
         labels = parts.keep(_renumbered, labels, shared=(np.cumsum(counts > 0) - 1,))
-    return Groups(
-        source.astype(np.int64),
-        counts[source],
-        origin + sums / counts[source][:, None],
-        np.sum([own.sse for own in found], axis=0)[source],
-        first[source],
-        labels,
-    )
+    return Groups(source.astype(np.int64), counts[source], means, sse, first[source], labels)
 
 
 def may_be_described(parts: Parts, groups: Groups, min_count: int, *, ones: FloatArray | None = None) -> BoolArray:

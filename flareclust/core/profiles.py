@@ -150,27 +150,36 @@ def in_bins(X: FloatArray, edges: FloatArray) -> IntArray:
     return found
 
 
-def counted(bins: IntArray, leaves: IntArray, labels: IntArray, shape: tuple[int, int, int], floor: int) -> IntArray:
-    """Return how many rows each leaf and cluster has in each column's bins (l, k, d, h).
-
-    Cells of fewer than `floor` rows are left out; smaller bins of others are added to their neighbours.
+def counted(
+    bins: IntArray,
+    leaves: IntArray,
+    labels: IntArray,
+    shape: tuple[int, int, int],
+    floor: int,
+    known: BoolArray | None = None,
+    shown: BoolArray | None = None,
+) -> IntArray:
+    """Return how many rows, or known cells, each leaf and cluster has in each column's bins (l, k, d, h).
 
     Args:
         bins: of every value (n, d).
         leaves: leaf of each row (n,); -1 for rows that are not counted.
         labels: cluster of each row (n,); -1 likewise.
         shape: numbers of leaves l, clusters k and bins h.
-        floor: smallest number that may be counted.
+        floor: smallest number that may be counted; smaller bins are added to their neighbours.
+        known: which of the values are known (n, d); None for all.
+        shown: which columns of leaves and clusters are counted (l, k, d); None for those with `floor` rows.
     """
     n_leaves, k, h = shape
     used = (labels >= 0) & (leaves >= 0)
-    cell = leaves[used] * k + labels[used]
+    cell = leaves * k + labels
     found = np.empty((n_leaves, k, bins.shape[1], h), dtype=np.int64)
     for j in range(bins.shape[1]):
-        code = cell * h + bins[used, j]
+        own = used if known is None else used & known[:, j]
+        code = cell[own] * h + bins[own, j]
         found[:, :, j] = np.bincount(code, minlength=n_leaves * k * h).reshape(n_leaves, k, h)
-    small = found[:, :, :1].sum(axis=-1) < floor
-    return without_small_bins(np.where(small[..., None], 0, found), floor)
+    shown = found[:, :, :1].sum(axis=-1) >= floor if shown is None else shown
+    return without_small_bins(np.where(shown[..., None], found, 0), floor)
 
 
 def without_small_bins(counts: IntArray, floor: int) -> IntArray:

@@ -60,8 +60,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     rows (reading 2), and for rows that are all the same. "mle" is the maximum likelihood
     estimate (r <= n - 1), "ledoit-wolf" scikit-learn's shrinkage estimate (r = d), "diagonal" the variances alone.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     rows = as_matrix(rows, "rows")
     check_choice("covariance", covariance, COVARIANCES)
@@ -154,8 +153,7 @@ def dirichlet_fit(rows: ArrayLike) -> FloatArray:
 
     Minka (2000), Estimating a Dirichlet distribution: the Hessian is diagonal plus a constant, so a step is O(d).
 
-    Raises:
-        UserError: rows are not (n, d) with n >= 1 and d >= 2, entries are negative, or do not add up to 1.
+    Raises UserError where rows are not (n, d) with n >= 1 and d >= 2, entries are negative, or do not add up to 1.
     """
     shares = as_matrix(rows, "rows")
     if len(shares) == 0 or shares.shape[1] < 2:
@@ -184,12 +182,9 @@ def box(rows: ArrayLike) -> tuple[FloatArray, FloatArray]:
     No corner is a value of a row. But who knows the rule can undo it, so a box does disclose the smallest and largest value
     of each column. Fewer than 3 rows get their mean for both corners (reading 2).
 
-    Raises:
-        UserError: rows are not (n, d) with n >= 1.
+    Raises UserError where rows are not (n, d) with n >= 1.
     """
-    rows = as_matrix(rows, "rows")
-    if len(rows) == 0:
-        raise UserError("rows must have at least one row, got none")
+    rows = as_matrix(rows, "rows", empty=False)
     if len(rows) < LEAST_ROWS:
         return rows.mean(axis=0), rows.mean(axis=0)
     low, high = rows.min(axis=0), rows.max(axis=0)
@@ -217,8 +212,7 @@ def sample_gaussian(
         rng: the only source of randomness.
         box: low and high corner, both (d,), low <= high.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     center, axes, size = _as_vector(mean, "mean"), np.asarray(factor, np.float64), as_count(size, "size")
     if axes.ndim != 2 or axes.shape[1] != len(center) or not np.isfinite(axes).all():

@@ -54,8 +54,7 @@ def check_tol(tol: object) -> float:
 def check_start(start: object, k: int, names: Collection[str]) -> str | list[list[float]]:
     """Return `start` if it is one of the names, or k different centroids of d numbers, which come back as lists.
 
-    Raises:
-        UserError: for anything else, in words that say what was expected and what came.
+    Raises UserError for anything else, in words that say what was expected and what came.
     """
     if isinstance(start, str):
         return check_choice("start", start, names)

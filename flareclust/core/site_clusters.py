@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted, Refusal, UserError
+from flareclust._foundation.errors import Refusal, UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int, did_you_mean
 from flareclust.core.disclosure import check_enough, disclosable_clusters
@@ -107,8 +107,7 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
         return recompute_centroids(data, _kmedoids(data, nearest_rows, local_iter, aborted))
     found = _cells(data, start)
     for _ in range(local_iter - 1):
-        if aborted():
-            raise Aborted("stopped while clusters were refined")
+        stop_if(aborted, "while clusters were refined")
         moved = _cells(data, found.centroids)
         if np.array_equal(moved.labels, found.labels):
             break
@@ -175,8 +174,7 @@ def _kmedoids(data: FloatArray, medoids: IntArray, max_iter: int, aborted: Abort
     """
     labels, squared = assign(data, data[medoids])
     for iteration in range(1, max_iter + 1):
-        if aborted():
-            raise Aborted(f"stopped after {iteration - 1} iterations of k-medoids")
+        stop_if(aborted, f"after {iteration - 1} iterations of k-medoids")
         moved = np.array([_medoid(data, np.flatnonzero(labels == r)) for r in range(len(medoids))])
         if np.array_equal(moved, medoids):
             break
@@ -266,8 +264,7 @@ def _best_by_silhouette(
     np.fill_diagonal(distances, 0.0)
     best, highest = None, -np.inf
     for k in range(2, maximum + 1):
-        if aborted():
-            raise Aborted(f"stopped before the silhouette of {k} clusters")
+        stop_if(aborted, f"before the silhouette of {k} clusters")
         found = cluster(k)
         labels = found.labels[seen]
         if 1 < len(np.unique(labels)) < len(labels):

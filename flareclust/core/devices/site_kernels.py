@@ -15,6 +15,7 @@ from flareclust.core import kernels
 from flareclust.core.group_kernels import described_groups
 from flareclust.core.jit import kernel
 from flareclust.core.kernels import column_moments
+from flareclust.core.screen import Screen
 from flareclust.core.seeds import TILE, TILED, more_seeds, row_at, seeds_with
 
 #: Sums of more numbers are added up by NumPy in blocks of so many.
@@ -82,22 +83,18 @@ def lloyd_from(X: FloatArray, centroids: FloatArray, max_iter: int, tol: float, 
     column_moments(X, origin, variance)
     threshold = tol * (pairwise_sum(variance) / d)
     weights, squared = np.ones(n), np.empty(n)
-    no_tiles, no_lengths = np.empty((0, d, TILE), np.float32), np.empty(0)
+    no_screen = Screen(1.0, np.empty((0, d, TILE), np.float32), np.empty(0))
     labels[:] = -1
     _, status = kernels.lloyd_steps(
-        X, weights, origin, centroids, labels, squared, max_iter, threshold, _MOVING, 1.0, no_tiles, no_lengths
+        X, weights, origin, centroids, labels, squared, max_iter, threshold, _MOVING, no_screen
     )
     if status != _SETTLED:
         kernels.nearest_centroids(X, centroids, labels, squared)
-    number, found = np.zeros(k, np.int64), 0
-    for label in labels:
-        number[label] = 1
-    for c in range(k):
-        found += number[c]
-        number[c] = found - 1
-    for i in range(n):
-        labels[i] = number[labels[i]]
-    return found
+    present = np.zeros(k, np.int64)
+    present[labels] = 1
+    up_to = np.cumsum(present)
+    labels[:] = up_to[labels] - 1
+    return int(up_to[-1])
 
 
 @kernel()

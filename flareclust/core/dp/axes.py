@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.clusterers import weighted_kmeans
@@ -81,7 +81,7 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
         noise: standard deviation of the noise of all integers.
     """
     d, counted = len(values), max(rows, 1.0)
-    mean = shrunk(values, _value_noise(noise)) / counted
+    mean = shrunk(values, noise / VALUE_UNIT) / counted
     covariance = _matrix_of(products, d) / counted - np.outer(mean, mean)
     return _Spread(counted, mean, covariance, 2 * math.sqrt(d) * _product_noise(noise) / counted)
 
@@ -194,19 +194,14 @@ MOST_COLUMNS = 512
 def second_moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck) -> IntArray:
     """Return the number of rows, the sums of their values, and of the products of any two (1 + d + d (d + 1) / 2,).
 
-    Values are clipped at the site's `own` bounds, and are distances from the middle of the `box`, in radii of it. The products
-    are those on and above the diagonal of the matrix of second moments, row by row. A row changes all by at most
+    Values are those of `in_radii`. The products are those on and above the diagonal of the matrix of second moments, row by row. A row changes all by at most
     `second_moment_sensitivity`: the products by its squared length.
     """
     n, d = data.shape
     upper = np.triu_indices(d)
     values, products = np.zeros(d, np.int64), np.zeros((d, d), np.int64)
-    for part in pieces(n, d):
-        if aborted():
-            raise Aborted("stopped while sums over the rows were taken")
-        away = (box.clip(own.clip(data[part])) - box.middle) / box.half
-        away /= np.maximum(np.sqrt((away**2).sum(axis=1)), 1)[:, None]  # beyond 1 by rounding only
-        whole = np.trunc(dp_sums.whole(away) / (UNIT // _STEP))
+    for rows in dp_sums.pieces_until(data, aborted):
+        whole = np.trunc(dp_sums.whole(dp_sums.in_radii(rows, own, box)) / (UNIT // _STEP))
         values += whole.sum(axis=0).astype(np.int64)
         products += (whole.T @ whole).astype(np.int64)  # of integers below 2^53, and so exact in any order
     products *= np.where(np.eye(d, dtype=np.bool_), 8, _PRODUCT)
@@ -226,43 +221,21 @@ def _matrix_of(products: FloatArray, d: int) -> FloatArray:
     return np.diag(np.diag(upper)) + above + above.T
 
 
-def _value_noise(noise: float) -> float:
-    """Return the standard deviation of the noise of a sum of values, from that of all integers."""
-    return noise / VALUE_UNIT
-
-
 def _product_noise(noise: float) -> float:
     """Return the standard deviation of the noise of an entry off the diagonal, from that of all integers."""
     return noise / (_STEP**2 * _PRODUCT)
 
 
-def axis_cell_counts(
-    data: FloatArray,
-    own: Box,
-    middle: FloatArray,
-    axes: FloatArray,
-    half: FloatArray,
-    shape: tuple[int, ...],
-    aborted: AbortCheck,
-) -> IntArray:
-    """Return the number of rows in each cell (cells,) of a grid along given axes, the last axis first to change.
+def axis_cell_counts(data: FloatArray, own: Box, grid: Grid, aborted: AbortCheck) -> IntArray:
+    """Return the number of rows (n, d) in each cell (cells,) of a grid along axes, the last axis first to change.
 
-    A row changes one of them by 1: L2 sensitivity 1.
-
-    Args:
-        data: rows (n, d).
-        own: the site's bounds, which its rows are clipped at.
-        middle: of the grid (d,).
-        axes: directions (p, d), entries between -1 and 1.
-        half: half the length of the grid along each (p,); rows beyond count in the cell nearest to them.
-        shape: numbers of cells along each (p,).
-        aborted: asked between pieces of the rows.
+    A row changes one of them by 1: L2 sensitivity 1. Rows are clipped at the site's `own` bounds; those beyond the grid count in
+    the cell nearest to them. Entries of directions lie between -1 and 1.
     """
-    counts, parts = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape)
-    step = np.cumprod([1, *shape[:0:-1]])[::-1]
+    middle, axes, half, shape = grid
+    counts, parts, step = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape), dp_sums.steps_of(shape)
     for part in pieces(*data.shape):
-        if aborted():
-            raise Aborted("stopped while rows were counted")
+        stop_if(aborted, "while rows were counted")
         away = own.clip(data[part]) - middle
         along = np.zeros((len(away), len(shape)))
         for column, direction in zip(away.T, axes.T, strict=True):

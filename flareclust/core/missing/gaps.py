@@ -48,14 +48,7 @@ def complete(X: FloatArray, centroids: FloatArray, least: int = 0) -> Completed:
 
 
 def complete_alone(
-    X: FloatArray,
-    fill: FloatArray,
-    k: int,
-    rng: np.random.Generator,
-    *,
-    n_init: int,
-    least: int,
-    aborted: AbortCheck,
+    X: FloatArray, fill: FloatArray, k: int, rng: np.random.Generator, *, n_init: int, least: int, aborted: AbortCheck
 ) -> Completed:
     """Return rows completed by a site's own clusters: k-means of filled rows, then means of known cells until no row moves.
 

@@ -34,7 +34,6 @@ from flareclust.core.blas import one_thread
 from flareclust.core.missing.distances import (
     PHIS,
     Extremes,
-    Points,
     as_masked,
     as_points,
     blocks,
@@ -44,7 +43,7 @@ from flareclust.core.missing.distances import (
     scaled,
     scaled_distances,
 )
-from flareclust.core.missing.kernels import pair_distances
+from flareclust.core.missing.kernels import Points, pair_distances
 
 _MOST_ROUNDS = 100
 
@@ -73,8 +72,7 @@ def merge(centroids: ArrayLike, counts: ArrayLike) -> FloatArray:
     Returns:
         NaN where no centroid knows the entry.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     points = as_masked(centroids, "centroids")
     return _merge(points, _as_numbers(counts, "counts", len(points), 1))[0]
@@ -145,8 +143,7 @@ def objective(centroids: ArrayLike, counts: ArrayLike, group: ArrayLike, k: int,
         centroids, counts, k, phi: as for `method_a`.
         group: (c,) integers from -1 to k - 1.
 
-    Raises:
-        JobFailed, UserError: as for `method_a`.
+    Raises JobFailed or UserError as for `method_a`.
     """
     points, weights = _checked(centroids, counts, k, phi)
     labels = _as_numbers(group, "group", len(points), -1)
@@ -300,7 +297,7 @@ class _Groups:
         free = np.flatnonzero((self.group < 0) & ~present[self.site])
         merged = Points((self.sums[g] / np.maximum(1, self.rows[g]))[None], mask[None], np.zeros(1, np.int64))
         new, same = np.empty(len(free)), np.zeros(len(free), np.int64)
-        pair_distances(*self.points, free, *merged, same, self.phi == "cosine", new)
+        pair_distances(self.points, free, merged, same, self.phi == "cosine", new)
         new /= self.divisors[g, pattern[free]]
         self.distances[member] = np.inf
         self.distances[:, g] = np.inf

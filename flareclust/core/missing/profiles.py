@@ -19,7 +19,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.disclosure import LEAST_ROWS, describable_where_known, known_cells
 from flareclust.core.lloyd import sums_by_label
-from flareclust.core.profiles import edges_between, moments, without_small_bins
+from flareclust.core.profiles import edges_between, moments
 from flareclust.core.shallow_tree import SPLITS
 
 
@@ -111,30 +111,6 @@ def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: Bo
         left, right = 2 * i + 1, 2 * i + 2
         found[left] = found[right] = found[i] & enough[left] & enough[right]
     return found
-
-
-def known_in_bins(
-    bins: IntArray, known: BoolArray, leaves: IntArray, labels: IntArray, shown: BoolArray, h: int, floor: int
-) -> IntArray:
-    """Return how many known cells each leaf and cluster has in each column's bins (l, k, d, h).
-
-    Args:
-        bins: of every value (n, d).
-        known: which of them are known (n, d).
-        leaves: leaf of each row (n,); -1 for rows that are not counted.
-        labels: cluster of each row (n,); -1 likewise.
-        shown: which columns of leaves and clusters are counted (l, k, d).
-        h: number of bins.
-        floor: smallest number that may be counted; smaller bins are added to their neighbours.
-    """
-    l, k, d = shown.shape
-    found = np.empty((l, k, d, h), dtype=np.int64)
-    place = np.where((labels >= 0) & (leaves >= 0), leaves * k + labels, -1)
-    for j in range(d):
-        used = known[:, j] & (place >= 0)
-        code = place[used] * h + bins[used, j]
-        found[:, :, j] = np.bincount(code, minlength=l * k * h).reshape(l, k, h)
-    return without_small_bins(np.where(shown[..., None], found, 0), floor)
 
 
 def with_missing(counts: IntArray, rows: IntArray, filled: IntArray) -> IntArray:

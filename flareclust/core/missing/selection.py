@@ -62,8 +62,7 @@ def best_grouping(
         methods: which to run: "A", "B" or "AB".
         preferred: whose grouping counts of equal ones.
 
-    Raises:
-        JobFailed, UserError: as `method_a`.
+    Raises JobFailed or UserError as `method_a`.
     """
     found: list[tuple[float, Method, Grouping, BoolArray]] = []
     for dropped in left_out_on_trial(centroids, counts, site):

@@ -130,7 +130,6 @@ def test_cluster_statistics_by_hand():
     np.testing.assert_array_equal(found.counts, [2, 0, 2, 0])
     np.testing.assert_allclose(found.sse, [25.0, 0.0, 89.0, 0.0], rtol=1e-15)
     np.testing.assert_allclose(found.max_distance, [5.0, 0.0, far, 0.0], rtol=1e-15)
-    np.testing.assert_allclose(found.sum_distance, [5.0, 0.0, far, 0.0], rtol=1e-15)
 
 
 def test_cluster_statistics_without_rows_are_zeros_of_the_right_types():
