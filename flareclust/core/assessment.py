@@ -93,11 +93,7 @@ def cells_index(
 ) -> float | None:
     """Return the Davies-Bouldin index of the clusters with rows; None for fewer than two, or where two centroids coincide.
 
-    Args:
-        centroids: (k, d).
-        counts: rows of each (k,).
-        scatter: sum of their distances to the centroid (k,).
-        distances: returns those between centroids (c, c).
+    Centroids are (k, d), with their rows (k,) and the sums of these rows' distances (k,); `distances` returns those between centroids.
     """
     inhabited = counts > 0
     if int(inhabited.sum()) < 2:

@@ -70,10 +70,7 @@ class Selection:
     ) -> tuple[list[str], int]:
         """Return the clients that train in a round where losses are at hand, and how many were asked for theirs before.
 
-        Args:
-            rows: as of `drawn`.
-            round_: as of `drawn`.
-            losses: returns those that are known of some clients, in the order of these.
+        `losses` returns those that are known of some clients, in the order of these; the others as of `drawn`.
         """
         drawn = self.drawn(rows, round_)
         return (self.chosen(losses(drawn)), len(drawn)) if self.asks(len(rows)) else (drawn, 0)
@@ -83,14 +80,10 @@ class Selection:
         return self.method != RANDOM and self.m < count
 
     def drawn(self, rows: Mapping[str, float], round_: int) -> list[str]:
-        """Return the clients drawn for a round: the candidates where it `asks` for losses, else those that train.
+        """Return the clients drawn for a round from 0: the candidates where it `asks` for losses, else those that train.
 
-        Args:
-            rows: number of rows, or another positive weight, of each client that can train, by name.
-            round_: number of the round, from 0.
-
-        Returns:
-            Names in the order of the draw; all of them, sorted, where there are no more than m.
+        `rows` has the number of rows, or another positive weight, of each client that can train. Names come in the order of the draw; all
+        of them, sorted, where there are no more than m.
         """
         names = sorted(rows)
         if self.m >= len(names):
@@ -101,11 +94,7 @@ class Selection:
         return [names[place] for place in places]
 
     def chosen(self, losses: Mapping[str, float]) -> list[str]:
-        """Return the m candidates that train, or all where there are fewer.
-
-        Args:
-            losses: of the candidates whose loss is known, by name, in the order of the draw.
-        """
+        """Return the m candidates that train, or all where there are fewer, from the losses that are known, in the order of the draw."""
         names, own = list(losses), self.clusters if self.method == POW_D_KFED and self.clusters else {}
         clusters = [own.get(name, ()) for name in names]
         return [names[place] for place in pow_d([*losses.values()], min(self.m, len(names)), clusters)]
@@ -114,15 +103,8 @@ class Selection:
 def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:
     """Draw clients without replacement, each draw in proportion to the rows of those that are left.
 
-    Args:
-        rows: (n,) number of rows of each client, or other positive weights; all the same for equal chances.
-        size: how many, 1 to n.
-        rng: makes n draws of its exponential distribution.
-
-    Returns:
-        Indices (size,) in the order in which they were drawn.
-
-    Raises UserError for input that does not fit the above.
+    Rows (n,) are positive weights. The indices (size,) come in the order of the draws, which take n exponential numbers of `rng`.
+    Raises UserError for other input, or a size beyond 1 to n.
     """
     weights = _vector("rows", rows)
     if not (weights > 0).all():

@@ -45,12 +45,7 @@ class Overlap(NamedTuple):
 
 
 def least_overlap(points: ArrayLike, cluster: ArrayLike, phi: str = "euclidean") -> Overlap:
-    """Return the least overlap among sites.
-
-    Args:
-        points: (N, D), NaN where unknown. All points of a cluster know the same columns, those of its site.
-        cluster: of each point (N,), every number from 0 to c - 1.
-        phi: "euclidean" or "cosine".
+    """Return the least overlap among sites, from points (N, D) and their clusters as for `flareclust.core.forces.pair_forces`.
 
     Raises UserError where points are not (N, D), or hold infinite numbers.
     """

@@ -65,7 +65,8 @@ def memberships(X: ArrayLike, centroids: ArrayLike, fuzzifier: float = 2.0) -> F
         centroids: (k, d), k >= 1, e.g. `Result.centroids`.
         fuzzifier: m > 1. Near 1 the memberships are 0 or 1, and large values make them equal.
 
-    Raises UserError for input that does not fit the above.
+    Raises:
+        UserError: for input that does not fit the above.
 
     Example:
         >>> memberships([[0.0], [1.0], [4.0]], [[0.0], [4.0]])

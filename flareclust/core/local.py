@@ -90,12 +90,7 @@ def dissolve_small(data: FloatArray, found: Clustering, min_count: int) -> Clust
 
     The smallest goes first, of equal ones the first, and joins the cluster with the nearest centroid; then centroids and
     numbers of rows are those of the joint cluster. One cluster is left at the end where there are fewer rows than
-    `min_count`. Clusters keep their order, and the clustering is the same where none is too small.
-
-    Args:
-        data: rows (n, d).
-        found: their clustering into k clusters, with the means of the rows as centroids.
-        min_count: smallest number of rows of a cluster.
+    `min_count`. Clusters keep their order, and the clustering is the same where none is too small. Its centroids are the means.
     """
     centroids, counts = found.centroids.copy(), found.counts.copy()
     joined = np.arange(len(counts))  # which cluster the rows of each are in

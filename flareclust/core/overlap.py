@@ -47,12 +47,8 @@ class Verdict(NamedTuple):
 def components(masks: ArrayLike) -> list[list[int]]:
     """Return the connected components of the graph of sites, each with its sites' numbers in ascending order.
 
-    They come in the order of their first sites. A site without a column is a component of its own.
-
-    Args:
-        masks: which site has which column (m, D) bool.
-
-    Raises UserError where masks are not (m, D) of true and false, m >= 1.
+    They come in the order of their first sites. A site without a column is a component of its own. Raises UserError unless masks, which
+    site has which column, are (m, D) of true and false, m >= 1.
     """
     from scipy.sparse.csgraph import connected_components
 

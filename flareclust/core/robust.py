@@ -175,12 +175,7 @@ def capped(weights: FloatArray | IntArray, site: IntArray, cap: float | None) ->
 
 
 def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
-    """Return which of the sets with most centroids (k_i, d) has the smallest median distance to the others.
-
-    Args:
-        sets: the sites' centroids.
-        apart: distance between any two of them (m, m).
-    """
+    """Return which of the sets with most centroids (k_i, d) has the smallest median distance to the others, of these (m, m)."""
     maximum = max(map(len, sets))
     others = ~np.eye(len(sets), dtype=np.bool_)
     middle = np.nanmedian(np.where(others, apart, np.nan), axis=0) if len(sets) > 1 else np.zeros(1)

@@ -47,9 +47,7 @@ class Tree:
     def grow(self, nodes: IntArray, counts: IntArray) -> IntArray:
         """Split the leaves that it helps to split; return those of the new leaves that may be split next.
 
-        Args:
-            nodes: leaves of one depth (l,).
-            counts: their rows by cluster, column and bin (l, k, d, h).
+        The leaves (l,) are of one depth, with their rows by cluster, column and bin (l, k, d, h).
         """
         opened = []
         for node, own in zip(nodes.tolist(), counts, strict=True):
@@ -116,14 +114,7 @@ def reached(bins: IntArray, column: IntArray, edge: IntArray, labels: IntArray, 
     """Return the node (n,) that each row ends in, of the bins of its values (n, d) and a tree's splits (15,).
 
     Where a split would part fewer than `floor` rows of a cluster from the others in its node, they go with these: counts of
-    a node less those of one half are never of fewer.
-
-    Args:
-        bins: of the values (n, d).
-        column: of each split, -1 for none.
-        edge: of each split.
-        labels: cluster of each row (n,); -1 for rows that are not counted.
-        floor: smallest number that may be counted.
+    a node less those of one half are never of fewer. Labels (n,) are -1 for rows that are not counted.
     """
     node = np.zeros(len(bins), dtype=np.int64)
     k = int(labels.max(initial=-1)) + 2  # -1 counts as a cluster of its own

@@ -72,13 +72,9 @@ class Grid(NamedTuple):
 
 
 def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: float) -> _Spread:
-    """Return the estimates from noisy `second_moment_sums` of all sites in total, in units.
+    """Return the estimates from noisy `second_moment_sums` of all sites in total, in units, of values (d,) and products (d (d + 1) / 2,).
 
-    Args:
-        rows: how many.
-        values: sums (d,).
-        products: sums (d (d + 1) / 2,).
-        noise: standard deviation of the noise of all integers.
+    `noise` is the standard deviation of the noise of all integers.
     """
     d, counted = len(values), max(rows, 1.0)
     mean = shrunk(values, noise / VALUE_UNIT) / counted
@@ -87,24 +83,14 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
 
 
 def cells_for(found: _Spread, noise: float, k: int) -> int:
-    """Return how many cells along the axes there should be.
-
-    Args:
-        found: of all rows.
-        noise: standard deviation of the noise of each cell.
-        k: number of clusters.
-    """
+    """Return how many cells along the axes there should be, for k clusters and noise of this standard deviation in each cell."""
     return max(_CELLS_PER_CLUSTER * k, int(min(found.rows / (_ROWS_TO_NOISE * noise), _MOST_CELLS)))
 
 
 def is_clear(found: _Spread, cells: int, noise: float, k: int) -> bool:
-    """Return whether there are so many rows that main axes, and cells along them, stand out of noise.
+    """Return whether there are so many rows that main axes stand out of noise, and so many cells along them, for k clusters.
 
-    Args:
-        found: of all rows.
-        cells: how many there will be.
-        noise: standard deviation of the noise of each.
-        k: number of clusters.
+    `noise` is the standard deviation of that of each cell.
     """
     return found.noise <= _MOST_VARIANCE and _threshold(cells, noise) <= _MOST_OF_CLUSTER * found.rows / k
 
@@ -146,11 +132,7 @@ def first_radii(found: _Spread, box: Box, k: int) -> FloatArray:
 def settled_radii(radii: FloatArray, sums: ClusterSums, noise: float, box: Box) -> FloatArray:
     """Return the radii of the next update (k,), one for all: what rows are away from their centroids, and these from the truth.
 
-    Args:
-        radii: of these sums (k,).
-        sums: noisy, in total over the sites.
-        noise: standard deviation of the noise of each of the shifts, in radii.
-        box: bounds of the rows.
+    From noisy sums in total over the sites with these radii (k,); `noise` is the standard deviation of that of each shift, in radii.
     """
     k, d = sums.shifts.shape
     sure = sure_rows(sums.rows, noise)

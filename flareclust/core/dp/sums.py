@@ -89,16 +89,10 @@ def steps_of(shape: tuple[int, ...]) -> IntArray:
 
 
 def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], aborted: AbortCheck) -> IntArray:
-    """Return the number of rows in each cell (cells,) of a grid over the box, the last axis first to change.
+    """Return the number of rows (n, d) in each cell (cells,) of a grid over the box, the last axis first to change.
 
-    A row changes one of them by 1: L2 sensitivity 1.
-
-    Args:
-        data: rows (n, d).
-        own: the site's bounds, which its values are clipped at.
-        box: what the grid covers; values outside it count in the cell nearest to them.
-        shape: numbers of cells along each column (d,).
-        aborted: asked between pieces of the rows.
+    A row changes one of them by 1: L2 sensitivity 1. Values are clipped at the site's `own` bounds; those outside the box count in the
+    cell nearest to them.
     """
     counts, parts, step = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape), steps_of(shape)
     for rows in pieces_until(data, aborted):
@@ -133,14 +127,8 @@ def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: Float
     """Return, for the rows (n, d) nearest to each of the centroids, what `ClusterSums` holds, in integers (k, d + 2).
 
     A row changes the entries of one cluster only: the shifts by at most UNIT in L2 norm, the count by COUNT, the squares
-    by at most SQUARE; together by at most `cluster_sensitivity`.
-
-    Args:
-        data: rows.
-        own: the site's bounds, which its values are clipped at.
-        centroids: public (k, d).
-        radii: public (k,), between `LEAST_RADIUS` and `LARGEST_RADIUS`.
-        aborted: asked between pieces of the rows.
+    by at most SQUARE; together by at most `cluster_sensitivity`. Values are clipped at the site's `own` bounds. Public are centroids
+    (k, d) and radii (k,), these between `LEAST_RADIUS` and `LARGEST_RADIUS`.
     """
     k, d = centroids.shape
     sums = np.zeros((k, d + 2), np.int64)
@@ -207,9 +195,7 @@ def quality_sensitivity() -> float:
 def signal_to_noise(noisy: FloatArray, noise: float) -> float:
     """Return how large a statistic is beside its noise: the root mean square of its entries over the noise's deviation.
 
-    Args:
-        noisy: entries with noise, in any shape; what noise alone adds to their mean square is taken out.
-        noise: standard deviation of the noise of each.
+    What noise alone adds to the mean square of the entries is taken out.
     """
     signal = float((noisy**2).mean()) / noise**2 - 1
     return math.sqrt(max(signal, 0.0))

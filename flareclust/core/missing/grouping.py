@@ -63,16 +63,9 @@ class Grouping(NamedTuple):
 
 
 def merge(centroids: ArrayLike, counts: ArrayLike) -> FloatArray:
-    """Return the mean (D,) of centroids (c, D), entry by entry over those that know it: equation 4 as corrected.
+    """Return the mean (D,) of centroids (c, D), entry by entry over those that know it: equation 4 as corrected; NaN where none does.
 
-    Args:
-        centroids: NaN where unknown; c may be 0.
-        counts: rows behind each (c,), at least 1.
-
-    Returns:
-        NaN where no centroid knows the entry.
-
-    Raises UserError for input that does not fit the above.
+    `counts` (c,) are the rows behind each, at least 1; c may be 0. Raises UserError for other input.
     """
     points = as_masked(centroids, "centroids")
     return _merge(points, _as_numbers(counts, "counts", len(points), 1))[0]
@@ -137,13 +130,7 @@ def method_b(
 def objective(centroids: ArrayLike, counts: ArrayLike, group: ArrayLike, k: int, phi: str = "euclidean") -> float:
     """Return equation 5: squared scaled distances of centroids (c, D) to the merged centroid of their group, added.
 
-    Centroids without a group (-1) are left out.
-
-    Args:
-        centroids, counts, k, phi: as for `method_a`.
-        group: (c,) integers from -1 to k - 1.
-
-    Raises JobFailed or UserError as for `method_a`.
+    Those without a group, -1 in `group` (c,), are left out. Other arguments and errors are as for `method_a`.
     """
     points, weights = _checked(centroids, counts, k, phi)
     labels = _as_numbers(group, "group", len(points), -1)
@@ -243,13 +230,7 @@ def _place(
 ) -> IntArray:
     """Return the group of each centroid (c,), -1 where none can take it: lines 3 to 21 of method A.
 
-    Args:
-        centroids: (c, D), NaN where unknown.
-        counts: rows behind each (c,).
-        site: number of the site of each (c,), from 0.
-        seeds: the centroids that the groups start from (k,).
-        over: extremes of the centroids.
-        phi: "euclidean" or "cosine".
+    `seeds` (k,) are the centroids that the groups start from; the others are as for `method_a`.
     """
     groups = _Groups(centroids, counts, site, len(seeds), over, phi)
     groups.group[seeds] = np.arange(len(seeds))

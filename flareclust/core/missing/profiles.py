@@ -38,12 +38,8 @@ class _KnownMoments(NamedTuple):
 def described(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: int) -> BoolArray:
     """Return which columns (k, d) of the clusters a site describes, by the rules of this module.
 
-    Args:
-        X: rows (n, d); values that are not known do not matter.
-        known: which of their cells are known (n, d).
-        labels: cluster of each row (n,); -1 for none.
-        k: number of clusters.
-        floor: smallest number of known cells that is described; three at least.
+    Rows X are (n, d), their known cells (n, d), labels (n,), -1 for none; `floor` is the smallest number of known cells that is
+    described, three at least.
     """
     floor = max(floor, LEAST_ROWS)
     cells = known_cells(known, labels, k)
@@ -92,12 +88,8 @@ def edges_of_known(cells: IntArray, means: FloatArray, m2: FloatArray, bins: int
 def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: BoolArray, floor: int) -> BoolArray:
     """Return which columns of the clusters are counted in the nodes of a tree (31, k, d).
 
-    Args:
-        known: which cells of the rows are known (n, d).
-        node: in which each row ends (n,), as `flareclust.core.shallow_tree.reached` returns it.
-        labels: cluster of each row (n,); -1 for none.
-        shown: columns of the clusters that are described (k, d).
-        floor: smallest number that may be counted.
+    `node` (n,) is where each row ends, see `flareclust.core.shallow_tree.reached`, `shown` the columns of the clusters that are described
+    (k, d), and `floor` the smallest number that may be counted; known cells (n, d) and labels (n,) are as for `described`.
     """
     k, nodes = len(shown), 2 * SPLITS + 1
     place = np.where(labels >= 0, node * k + labels, -1)
