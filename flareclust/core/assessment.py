@@ -93,7 +93,8 @@ def cells_index(
 ) -> float | None:
     """Return the Davies-Bouldin index of the clusters with rows; None for fewer than two, or where two centroids coincide.
 
-    Centroids are (k, d), with their rows (k,) and the sums of these rows' distances (k,); `distances` returns those between centroids.
+    Centroids are (k, d), with their rows (k,) and the sums of these rows' distances (k,); `distances` returns those between
+    centroids.
     """
     inhabited = counts > 0
     if int(inhabited.sum()) < 2:

@@ -72,8 +72,8 @@ def number_variance(deviation: FloatArray, divisors: FloatArray) -> float:
 def category_divisor(shares: FloatArray, deviation: FloatArray, of_number: float) -> float:
     """Return what the columns of a category are divided by; 1 where it has one value only.
 
-    `shares` are of the rows with each value (p,), with the deviations (p,) of its column, which do not count for values that never or
-    always occur; `of_number` is the `number_variance` beside it.
+    `shares` are of the rows with each value (p,), with the deviations (p,) of its column, which do not count for values
+    that never or always occur; `of_number` is the `number_variance` beside it.
     """
     variances = np.where((shares == 0) | (shares == 1), 0.0, np.square(deviation))
     return float(np.sqrt(variances.sum() / (of_number * _category_variance(shares)))) or 1.0
@@ -93,8 +93,8 @@ def divisor(gamma: float) -> float:
 def with_modes(means: FloatArray, groups: _Groups, one: float) -> FloatArray:
     """Return centers: the means (k, d) with 1 for the most frequent value of each category, and 0 for its other values.
 
-    Means of columns of 0 and 1 are the shares of rows with a value; there `one` stands for 1. Of equally frequent values the first
-    counts. A category that is missing in all rows of a cluster stays without a mode.
+    Means of columns of 0 and 1 are the shares of rows with a value; there `one` stands for 1. Of equally frequent values
+    the first counts. A category that is missing in all rows of a cluster stays without a mode.
     """
     centers = means.copy()
     for group in map(list, groups):

@@ -82,8 +82,8 @@ class Selection:
     def drawn(self, rows: Mapping[str, float], round_: int) -> list[str]:
         """Return the clients drawn for a round from 0: the candidates where it `asks` for losses, else those that train.
 
-        `rows` has the number of rows, or another positive weight, of each client that can train. Names come in the order of the draw; all
-        of them, sorted, where there are no more than m.
+        `rows` has the number of rows, or another positive weight, of each client that can train. Names come in the order of
+        the draw; all of them, sorted, where there are no more than m.
         """
         names = sorted(rows)
         if self.m >= len(names):
@@ -94,7 +94,9 @@ class Selection:
         return [names[place] for place in places]
 
     def chosen(self, losses: Mapping[str, float]) -> list[str]:
-        """Return the m candidates that train, or all where there are fewer, from the losses that are known, in the order of the draw."""
+        """Return the m candidates that train, or all where there are fewer, from the losses that are known, in the order of
+        the draw.
+        """
         names, own = list(losses), self.clusters if self.method == POW_D_KFED and self.clusters else {}
         clusters = [own.get(name, ()) for name in names]
         return [names[place] for place in pow_d([*losses.values()], min(self.m, len(names)), clusters)]
@@ -103,8 +105,8 @@ class Selection:
 def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:
     """Draw clients without replacement, each draw in proportion to the rows of those that are left.
 
-    Rows (n,) are positive weights. The indices (size,) come in the order of the draws, which take n exponential numbers of `rng`.
-    Raises UserError for other input, or a size beyond 1 to n.
+    Rows (n,) are positive weights. The indices (size,) come in the order of the draws, which take n exponential numbers of
+    `rng`. Raises UserError for other input, or a size beyond 1 to n.
     """
     weights = _vector("rows", rows)
     if not (weights > 0).all():

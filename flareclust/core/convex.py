@@ -124,8 +124,8 @@ def _proven(
 
     A set C has if there are q_ab = -q_ba of norm at most 1 with x_a - mean(C) = lam * sum_b n_b q_ab for its members
     (Chiquet, Gutierrez, Rigaill 2017). ADMM's multipliers nearly are such q; what they lack is spread evenly (Jiang,
-    Vavasis 2020). Here x are the centers (g, d), n their sizes (g,), `groups` those of each (g,), and q (pairs, d) is of the pairs
-    a < b within groups.
+    Vavasis 2020). Here x are the centers (g, d), n their sizes (g,), `groups` those of each (g,), and q (pairs, d) is of
+    the pairs a < b within groups.
     """
     total = np.bincount(groups, weights=sizes).astype(np.float64)
     lacking: FloatArray = centers - _means(centers, groups, total, sizes)[groups]

@@ -88,8 +88,8 @@ def disclosable_clusters(
 def describable_where_known(data: FloatArray, known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArray:
     """Return which of k clusters may be described, by the cells that were not filled in; labels may be -1.
 
-    With what gaps were filled with, the means of the known cells follow from what is sent. So these must be of `least` rows in each column
-    that the cluster knows, differ in some column, and not be a row that knows all of these columns.
+    With what gaps were filled with, the means of the known cells follow from what is sent. So these must be of `least` rows
+    in each column that the cluster knows, differ in some column, and not be a row that knows all of these columns.
     """
     used = labels >= 0
     rows, known, labels = data[used], known[used], labels[used]

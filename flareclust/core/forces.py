@@ -22,7 +22,7 @@ from flareclust._foundation.validation import check_choice
 from flareclust.core.arrays import as_labels, check_rows
 from flareclust.core.blas import one_thread
 from flareclust.core.jit import kernel
-from flareclust.core.missing.distances import PHIS, Extremes, as_masked, extremes, varying
+from flareclust.core.missing.distances import PHIS, Extremes, as_masked, extremes, masks_of_sites, varying
 
 #: Least scaled distance (reading 1).
 _NEAREST = 1e-12
@@ -101,9 +101,7 @@ def point_sums(points: ArrayLike, cluster: ArrayLike, power: float = 1.0, phi: s
     Raises UserError as for `pair_forces`.
     """
     values, labels, over = _checked(points, cluster, phi)
-    size, first = np.bincount(labels), np.unique(labels, return_index=True)[1]
-    masks, site = np.unique(~np.isnan(values[first]), axis=0, return_inverse=True)
-    site = site.reshape(-1)
+    size, (masks, site) = np.bincount(labels), masks_of_sites(~np.isnan(values), labels)
     # Clusters of one site side by side, and the points in this order of clusters.
     ordered = np.argsort(site, kind="stable")
     place = np.argsort(ordered)

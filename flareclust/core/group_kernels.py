@@ -111,8 +111,7 @@ def columns_that_vary(X: FloatArray, labels: IntArray, k: int) -> IntArray:
             for j in range(d):
                 varied[c, j] |= X[i, j] != examples[c, j]
     for c in range(k):
-        for j in range(d):
-            found[c] += varied[c, j]
+        found[c] = varied[c].sum()
     return found
 
 

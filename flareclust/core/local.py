@@ -230,7 +230,9 @@ def _may_be_known(rows: FloatArray, min_count: int) -> bool:
 
 
 def sendable(found: Clustering | Sendable, mask: BoolArray, source: IntArray | None = None) -> Sendable:
-    """Return those of the clusters that the mask (k,) keeps, counted anew; `source` (k,) are their numbers, by default 0 to k - 1."""
+    """Return those of the clusters that the mask (k,) keeps, counted anew; `source` (k,) are their numbers, by default 0 to
+    k - 1.
+    """
     source = np.arange(len(mask)) if source is None else source
     if mask.all():
         return Sendable(found.centroids, found.counts, found.labels, source)
@@ -362,9 +364,8 @@ def _weighted_means(rows: FloatArray, weights: FloatArray, draws: int, rng: np.r
 
 
 def _joined(kept: list[_WeightedMeans]) -> _WeightedMeans:
-    return _WeightedMeans(
-        np.concatenate([each.means for each in kept]), np.concatenate([each.weights for each in kept])
-    )
+    means, weights = map(np.concatenate, zip(*kept, strict=True))
+    return _WeightedMeans(means, weights)
 
 
 def of_all_rows(

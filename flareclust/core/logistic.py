@@ -57,8 +57,8 @@ def improved(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the coefficients (C, f) after a step, numbered from 0, and where the next gradient is needed.
 
-    `coefficients` are where the gradient (C, f) is, summed over all rows, and `before` those after the step before (C, f), or the start;
-    `moments` is the sum of the rows' outer products (f, f).
+    `coefficients` are where the gradient (C, f) is, summed over all rows, and `before` those after the step before (C, f),
+    or the start; `moments` is the sum of the rows' outer products (f, f).
     """
     ridge = _RIDGE * np.trace(moments) / len(moments)
     bound = cho_factor(moments / 2 + ridge * np.eye(len(moments)))

@@ -49,7 +49,8 @@ _FARTHEST = 1e9
 
 
 def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
-    """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk; NaN where a cell is missing.
+    """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk; NaN where a cell is
+    missing.
 
     `floor` is the least number of rows of a group; at least `SMALLEST_GROUP` are taken.
     """
@@ -128,7 +129,9 @@ def _totals(values: Array, labels: IntArray) -> FloatArray:
 
 
 def _synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
-    """Return rows (m, d), group by group; each (n,) but -1 has the number of rows, the mean and the spread that it has in X (n, d)."""
+    """Return rows (m, d), group by group; each (n,) but -1 has the number of rows, the mean and the spread that it has in X
+    (n, d).
+    """
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]
     labels, n, d = labels[order], len(order), X.shape[1]
@@ -199,7 +202,8 @@ _BASE = 3
 
 
 def _without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
-    """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose; NaN is in no mean.
+    """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose; NaN is
+    in no mean.
 
     With them come the groups (n,), where rows belong to none (-1) if their group would have less than three rows left that
     no value was moved to. Where that is so in a column with NaN, the group has NaN in all of that column instead.

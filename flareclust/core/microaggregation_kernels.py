@@ -4,6 +4,8 @@ Serial, and added in a fixed order, as those of core/kernels.py. A segment of ro
 kernels permute it.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
@@ -23,16 +25,25 @@ def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
     from the others as these spread, or where all rows around are the same few.
     """
     labels, order, groups = np.full(len(Z), -1, dtype=np.int64), np.arange(len(Z)), 0
-    segments = [(0, len(Z))]
+    for lo, hi in _segments(Z, order, _NODE, floor, far):
+        if floor <= hi - lo <= _NODE:
+            groups = _finish(Z, order[lo:hi], floor, far, labels, groups)
+    return labels
+
+
+def _segments(Z: FloatArray, order: IntArray, most: int, floor: int, far: float) -> Iterator[tuple[int, int]]:
+    """Sort the rows `order`; give the segments lo:hi, without what is far away, that have at most so many rows or cannot be
+    cut.
+    """
+    segments = [(0, len(order))]
     while segments:
         lo, hi = segments.pop()
         hi = _without_far(Z, order, lo, hi, floor, far)
-        if hi - lo > _NODE:
-            mid = _cut(Z, order, lo, hi, floor)
-            segments += [(mid, hi), (lo, mid)] if mid else []
-        elif hi - lo >= floor:
-            groups = _finish(Z, order[lo:hi], floor, far, labels, groups)
-    return labels
+        mid = _cut(Z, order, lo, hi, floor) if hi - lo > most else 0
+        if mid:
+            segments += [(mid, hi), (lo, mid)]
+        else:
+            yield lo, hi
 
 
 def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
@@ -50,14 +61,8 @@ def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
 def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntArray, groups: int) -> int:
     """Cut a small segment into groups, refine them, and number those that can be released from `groups` on."""
     own, found = np.full(len(order), -1, dtype=np.int64), 0
-    segments = [(0, len(order))]
-    while segments:
-        lo, hi = segments.pop()
-        hi = _without_far(Z, order, lo, hi, floor, far)
-        mid = _cut(Z, order, lo, hi, floor) if hi - lo >= 2 * floor else 0
-        if mid:
-            segments += [(mid, hi), (lo, mid)]
-        elif hi - lo >= floor:
+    for lo, hi in _segments(Z, order, 2 * floor - 1, floor, far):
+        if hi - lo >= floor:
             own[lo:hi] = found
             found += 1
     _refine(Z, order, own, found, floor)

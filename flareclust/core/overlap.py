@@ -47,8 +47,8 @@ class Verdict(NamedTuple):
 def components(masks: ArrayLike) -> list[list[int]]:
     """Return the connected components of the graph of sites, each with its sites' numbers in ascending order.
 
-    They come in the order of their first sites. A site without a column is a component of its own. Raises UserError unless masks, which
-    site has which column, are (m, D) of true and false, m >= 1.
+    They come in the order of their first sites. A site without a column is a component of its own. Raises UserError unless
+    masks, which site has which column, are (m, D) of true and false, m >= 1.
     """
     from scipy.sparse.csgraph import connected_components
 
@@ -71,9 +71,8 @@ def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str
     Raises UserError where masks are not (m, D) of true and false, m >= 1, or do not fit the names.
     """
     verdict = _judged(masks, sites)
-    if not constant:
-        return verdict
-    return verdict._replace(text=f"{verdict.text}. Constant columns link no sites: {some(constant, NAMED)}")
+    constants = f". Constant columns link no sites: {some(constant, NAMED)}" if constant else ""
+    return verdict._replace(text=verdict.text + constants)
 
 
 def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:

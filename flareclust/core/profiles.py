@@ -50,8 +50,8 @@ def moments_of_all(X: FloatArray, labels: IntArray, k: int) -> tuple[IntArray, F
 def is_binary(counts: IntArray, means: FloatArray, m2: FloatArray) -> BoolArray:
     """Return which columns (d,) hold only 0 and 1, from means (k, d) and squared deviations (k, d) of clusters.
 
-    A column's values between 0 and 1 are all 0 or 1 exactly where its variance is p (1 - p). `counts` are the rows of each cluster (k,),
-    or the known cells of each column (k, d).
+    A column's values between 0 and 1 are all 0 or 1 exactly where its variance is p (1 - p). `counts` are the rows of each
+    cluster (k,), or the known cells of each column (k, d).
     """
     n = np.broadcast_to(counts if counts.ndim == 2 else counts[:, None], means.shape)
     inside = (means >= -_ROUNDING) & (means <= 1 + _ROUNDING)
@@ -65,12 +65,12 @@ def are_shares(means: FloatArray) -> BoolArray:
 
 
 def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int = BINS) -> FloatArray:
-    """Return the edges (d, bins - 1) of bins that hold about equally many rows, were each cluster normally distributed; where
-    clusters are apart in a column, some lie between them.
+    """Return the edges (d, bins - 1) of bins that hold about equally many rows, were each cluster normally distributed;
+    where clusters are apart in a column, some lie between them.
 
     The outer bins are open; bin b holds the values x with edge[b - 1] < x <= edge[b]. Of columns with few different values
-    edges repeat; those of 0 and 1 have the edge 0.5 alone. There are two bins at least, and in the clusters' counts (k,) one row at
-    least; `m2` are the squared deviations from the means (k, d).
+    edges repeat; those of 0 and 1 have the edge 0.5 alone. There are two bins at least, and in the clusters' counts (k,)
+    one row at least; `m2` are the squared deviations from the means (k, d).
     """
     from scipy.special import ndtr  # sites, which need it not, start in a tenth less time without it
 
@@ -196,10 +196,11 @@ def _move(counts: IntArray, source: int, target: int, which: BoolArray) -> None:
 def quantiles(
     counts: IntArray, edges: FloatArray, ends: tuple[FloatArray, FloatArray], shares: FloatArray
 ) -> FloatArray:
-    """Return the quantiles (q, k, d) of each cluster's columns, read off the counts (k, d, h) in bins by straight lines; NaN without rows.
+    """Return the quantiles (q, k, d) of each cluster's columns, read off the counts (k, d, h) in bins by straight lines;
+    NaN without rows.
 
-    `edges` are those of the bins (d, h - 1), `ends` the lower ends of the first and upper ends of the last bins, each (k, d), and
-    `shares` say which quantiles (q,), above 0 and below 1.
+    `edges` are those of the bins (d, h - 1), `ends` the lower ends of the first and upper ends of the last bins, each (k,
+    d), and `shares` say which quantiles (q,), above 0 and below 1.
     """
     k, d, h = counts.shape
     inner = np.broadcast_to(edges, (k, d, h - 1))

@@ -120,21 +120,19 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
 
 def check_clusterer(clusterer: object) -> str | dict[str, str]:
     """Return `clusterer` if it is one of `CLUSTERERS_AT_SITES`, or such by site name; else raise UserError."""
-    if isinstance(clusterer, Mapping):
-        return {
-            str(site): check_choice(f"clusterer of {site}", name, CLUSTERERS_AT_SITES)
-            for site, name in clusterer.items()
-        }
-    return check_choice("clusterer", clusterer, CLUSTERERS_AT_SITES)
+    return _each("clusterer", clusterer, lambda what, value: check_choice(what, value, CLUSTERERS_AT_SITES))
 
 
 def check_k_local(k_local: object, k: int) -> _KLocal | dict[str, int | str]:
     """Return `k_local` if it is None, "silhouette", a number in 1..k, or such by site name; else raise UserError."""
-    if k_local is None:
-        return None
-    if isinstance(k_local, Mapping):
-        return {str(site): _check_one(f"k_local of {site}", value, k) for site, value in k_local.items()}
-    return _check_one("k_local", k_local, k)
+    return None if k_local is None else _each("k_local", k_local, lambda what, value: _check_one(what, value, k))
+
+
+def _each(name: str, setting: object, check: Callable[[str, object], _T]) -> _T | dict[str, _T]:
+    """Return a setting, or that of each site, as `check` does, which is told what it is of."""
+    if isinstance(setting, Mapping):
+        return {str(site): check(f"{name} of {site}", value) for site, value in setting.items()}
+    return check(name, setting)
 
 
 def _check_one(what: str, value: object, k: int) -> int | str:

@@ -120,11 +120,8 @@ def may_be_described(
 ) -> int:
     """keep (k,) becomes which clusters `describable` lets out; return how many."""
     _, varied, is_row, _ = described_groups(X, labels, means)
-    kept = 0
-    for c in range(counts.shape[0]):
-        keep[c] = counts[c] >= min_count and varied[c] and not is_row[c]
-        kept += keep[c]
-    return kept
+    keep[:] = (counts >= min_count) & varied & ~is_row
+    return int(keep.sum())
 
 
 @kernel()

@@ -72,7 +72,8 @@ class Grid(NamedTuple):
 
 
 def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: float) -> _Spread:
-    """Return the estimates from noisy `second_moment_sums` of all sites in total, in units, of values (d,) and products (d (d + 1) / 2,).
+    """Return the estimates from noisy `second_moment_sums` of all sites in total, in units, of values (d,) and products (d
+    (d + 1) / 2,).
 
     `noise` is the standard deviation of the noise of all integers.
     """
@@ -83,7 +84,9 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
 
 
 def cells_for(found: _Spread, noise: float, k: int) -> int:
-    """Return how many cells along the axes there should be, for k clusters and noise of this standard deviation in each cell."""
+    """Return how many cells along the axes there should be, for k clusters and noise of this standard deviation in each
+    cell.
+    """
     return max(_CELLS_PER_CLUSTER * k, int(min(found.rows / (_ROWS_TO_NOISE * noise), _MOST_CELLS)))
 
 
@@ -130,9 +133,11 @@ def first_radii(found: _Spread, box: Box, k: int) -> FloatArray:
 
 
 def settled_radii(radii: FloatArray, sums: ClusterSums, noise: float, box: Box) -> FloatArray:
-    """Return the radii of the next update (k,), one for all: what rows are away from their centroids, and these from the truth.
+    """Return the radii of the next update (k,), one for all: what rows are away from their centroids, and these from the
+    truth.
 
-    From noisy sums in total over the sites with these radii (k,); `noise` is the standard deviation of that of each shift, in radii.
+    From noisy sums in total over the sites with these radii (k,); `noise` is the standard deviation of that of each shift,
+    in radii.
     """
     k, d = sums.shifts.shape
     sure = sure_rows(sums.rows, noise)
@@ -176,8 +181,8 @@ MOST_COLUMNS = 512
 def second_moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck) -> IntArray:
     """Return the number of rows, the sums of their values, and of the products of any two (1 + d + d (d + 1) / 2,).
 
-    Values are those of `in_radii`. The products are those on and above the diagonal of the matrix of second moments, row by row. A row changes all by at most
-    `second_moment_sensitivity`: the products by its squared length.
+    Values are those of `in_radii`. The products are those on and above the diagonal of the matrix of second moments, row by
+    row. A row changes all by at most `second_moment_sensitivity`: the products by its squared length.
     """
     n, d = data.shape
     upper = np.triu_indices(d)
@@ -211,8 +216,8 @@ def _product_noise(noise: float) -> float:
 def axis_cell_counts(data: FloatArray, own: Box, grid: Grid, aborted: AbortCheck) -> IntArray:
     """Return the number of rows (n, d) in each cell (cells,) of a grid along axes, the last axis first to change.
 
-    A row changes one of them by 1: L2 sensitivity 1. Rows are clipped at the site's `own` bounds; those beyond the grid count in
-    the cell nearest to them. Entries of directions lie between -1 and 1.
+    A row changes one of them by 1: L2 sensitivity 1. Rows are clipped at the site's `own` bounds; those beyond the grid
+    count in the cell nearest to them. Entries of directions lie between -1 and 1.
     """
     middle, axes, half, shape = grid
     counts, parts, step = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape), dp_sums.steps_of(shape)

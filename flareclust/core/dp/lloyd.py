@@ -32,7 +32,8 @@ class Moments(NamedTuple):
 
 
 def moments(values: FloatArray, box: Box, noise: float = 0.0) -> Moments:
-    """Return the estimates from the noisy `moment_sums` about a box, of all sites in total (1 + 2 d,), in units; the mean lies in the box.
+    """Return the estimates from the noisy `moment_sums` about a box, of all sites in total (1 + 2 d,), in units; the mean
+    lies in the box.
 
     `noise` is the standard deviation of the noise of each.
     """

@@ -91,8 +91,8 @@ def steps_of(shape: tuple[int, ...]) -> IntArray:
 def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], aborted: AbortCheck) -> IntArray:
     """Return the number of rows (n, d) in each cell (cells,) of a grid over the box, the last axis first to change.
 
-    A row changes one of them by 1: L2 sensitivity 1. Values are clipped at the site's `own` bounds; those outside the box count in the
-    cell nearest to them.
+    A row changes one of them by 1: L2 sensitivity 1. Values are clipped at the site's `own` bounds; those outside the box
+    count in the cell nearest to them.
     """
     counts, parts, step = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape), steps_of(shape)
     for rows in pieces_until(data, aborted):
@@ -126,9 +126,9 @@ def moment_sensitivity() -> float:
 def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: FloatArray, aborted: AbortCheck) -> IntArray:
     """Return, for the rows (n, d) nearest to each of the centroids, what `ClusterSums` holds, in integers (k, d + 2).
 
-    A row changes the entries of one cluster only: the shifts by at most UNIT in L2 norm, the count by COUNT, the squares
-    by at most SQUARE; together by at most `cluster_sensitivity`. Values are clipped at the site's `own` bounds. Public are centroids
-    (k, d) and radii (k,), these between `LEAST_RADIUS` and `LARGEST_RADIUS`.
+    A row changes the entries of one cluster only: the shifts by at most UNIT in L2 norm, the count by COUNT, the squares by
+    at most SQUARE; together by at most `cluster_sensitivity`. Values are clipped at the site's `own` bounds. Public are
+    centroids (k, d) and radii (k,), these between `LEAST_RADIUS` and `LARGEST_RADIUS`.
     """
     k, d = centroids.shape
     sums = np.zeros((k, d + 2), np.int64)

@@ -184,6 +184,15 @@ def largest(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArra
     return divisor
 
 
+def masks_of_sites(known: BoolArray, labels: IntArray) -> tuple[BoolArray, IntArray]:
+    """Return the different masks (u, D) of the clusters, whose points know the same columns (N, D), and which each cluster
+    has (c,).
+    """
+    first = np.unique(labels, return_index=True)[1]
+    masks, site = np.unique(known[first], axis=0, return_inverse=True)
+    return masks, site.reshape(-1)
+
+
 def varying(over: Extremes) -> BoolArray:
     """Return in which entries (D,) the extremes differ by more than rounding; not where nobody knows the entry."""
     size = np.fmax(np.abs(over.high), np.abs(over.low))

@@ -49,8 +49,8 @@ def complete_alone(
 ) -> Completed:
     """Return rows completed by a site's own clusters: k-means of filled rows, then means of known cells until no row moves.
 
-    Rows X (n, d) and `least` are as for `complete`. `fill` (d,) stands in the gaps at first, and where a cluster does not know a column.
-    There are fewer than k clusters where there are fewer than `least` rows for each.
+    Rows X (n, d) and `least` are as for `complete`. `fill` (d,) stands in the gaps at first, and where a cluster does not
+    know a column. There are fewer than k clusters where there are fewer than `least` rows for each.
     """
     known = ~np.isnan(X)
     if known.all():

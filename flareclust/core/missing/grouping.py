@@ -63,7 +63,8 @@ class Grouping(NamedTuple):
 
 
 def merge(centroids: ArrayLike, counts: ArrayLike) -> FloatArray:
-    """Return the mean (D,) of centroids (c, D), entry by entry over those that know it: equation 4 as corrected; NaN where none does.
+    """Return the mean (D,) of centroids (c, D), entry by entry over those that know it: equation 4 as corrected; NaN where
+    none does.
 
     `counts` (c,) are the rows behind each, at least 1; c may be 0. Raises UserError for other input.
     """

@@ -88,8 +88,9 @@ def edges_of_known(cells: IntArray, means: FloatArray, m2: FloatArray, bins: int
 def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: BoolArray, floor: int) -> BoolArray:
     """Return which columns of the clusters are counted in the nodes of a tree (31, k, d).
 
-    `node` (n,) is where each row ends, see `flareclust.core.shallow_tree.reached`, `shown` the columns of the clusters that are described
-    (k, d), and `floor` the smallest number that may be counted; known cells (n, d) and labels (n,) are as for `described`.
+    `node` (n,) is where each row ends, see `flareclust.core.shallow_tree.reached`, `shown` the columns of the clusters that
+    are described (k, d), and `floor` the smallest number that may be counted; known cells (n, d) and labels (n,) are as for
+    `described`.
     """
     k, nodes = len(shown), 2 * SPLITS + 1
     place = np.where(labels >= 0, node * k + labels, -1)

@@ -55,7 +55,8 @@ class Chosen(NamedTuple):
 def best_grouping(
     centroids: FloatArray, counts: IntArray, site: IntArray, k: int, phi: str, methods: str, preferred: Method
 ) -> Chosen:
-    """Return the grouping of centroids (c, D) with the smallest objective by methods "A", "B" or "AB"; of equal ones the preferred.
+    """Return the grouping of centroids (c, D) with the smallest objective by methods "A", "B" or "AB"; of equal ones the
+    preferred.
 
     Other arguments and errors are as for `method_a`.
     """
