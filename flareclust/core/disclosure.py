@@ -53,18 +53,13 @@ def evidence(
 
 
 def describable_groups(
-    counts: IntArray,
-    varied: BoolArray,
-    is_row: BoolArray,
-    examples: FloatArray,
-    min_count: int,
-    ones: FloatArray | None = None,
+    counts: IntArray, varied: BoolArray, is_row: BoolArray, example: FloatArray, min_count: int, ones: FloatArray | None
 ) -> BoolArray:
     """Return what `describable` does, from the rows of each cluster (k,), their `evidence`, and a row of each (k, d)."""
     mask: BoolArray = (counts >= min_count) & varied & ~is_row
     if ones is None:
         return mask
-    of_categories = ((examples == 0) | (examples == ones)).all(axis=1)
+    of_categories = ((example == 0) | (example == ones)).all(axis=1)
     mask |= (counts >= max(min_count, LEAST_ROWS)) & ~varied & of_categories
     return mask
 

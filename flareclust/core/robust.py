@@ -18,6 +18,9 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.core.jit import kernel
 
+#: Numbers of rows, or what they count.
+Weights = FloatArray | IntArray
+
 NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
 ROBUST = (NONE, TRIMMED, MEDIAN)
 
@@ -86,7 +89,7 @@ class FilteredCentroids(NamedTuple):
     """
 
     points: FloatArray
-    weights: FloatArray | IntArray
+    weights: Weights
     site: IntArray
     kept: BoolArray
     left_out: BoolArray
@@ -106,9 +109,7 @@ class FilteredCentroids(NamedTuple):
         return {"left_out": float(self.left_out.sum())}, _Believed(answered[self.left_out], self.kept)
 
 
-def filter_outliers(
-    points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, rule: Rule
-) -> FilteredCentroids:
+def filter_outliers(points: FloatArray, weights: Weights, site: IntArray, k: int, rule: Rule) -> FilteredCentroids:
     """Return which of the centroids (c, d) are believed, and what they count.
 
     Left out are sites whose centroids are mostly outliers, by number or by rows (see `outlier_score`), and single centroids
@@ -137,12 +138,7 @@ def filter_outliers(
 
 
 def site_centers(
-    centroids: FloatArray,
-    points: FloatArray,
-    weights: FloatArray | IntArray,
-    site: IntArray,
-    labels: IntArray,
-    rule: Rule,
+    centroids: FloatArray, points: FloatArray, weights: Weights, site: IntArray, labels: IntArray, rule: Rule
 ) -> FloatArray:
     """Return for each of k groups of points (c, d) the center of what the sites say of it; the given one where none does.
 
@@ -157,7 +153,7 @@ def site_centers(
     return moved
 
 
-def capped(weights: FloatArray | IntArray, site: IntArray, cap: float | None) -> FloatArray | IntArray:
+def capped(weights: Weights, site: IntArray, cap: float | None) -> Weights:
     """Return weights (c,) in which no site has more than `cap` times the median site's total; whole ones stay whole.
 
     Sites whose weights are all 0 do not count in the median. What was above 0 stays at least 1 where weights are whole.
@@ -213,7 +209,7 @@ def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule)
     return totals
 
 
-def _odd_sites(strange: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, d: int) -> BoolArray:
+def _odd_sites(strange: FloatArray, weights: Weights, site: IntArray, k: int, d: int) -> BoolArray:
     """Return which of the sites that sent anything are too strange on the whole.
 
     Both the median over a site's centroids and that over its rows are judged: with the former alone, a site could put nearly
