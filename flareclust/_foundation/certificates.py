@@ -32,9 +32,7 @@ def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
 
 
 def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timedelta) -> str | None:
-    """Return why a certificate does not hold at this time, give or take what clocks may be apart, in words that follow it;
-    else None.
-    """
+    """Return why a certificate does not hold now, give or take the clocks' tolerance, in words that follow it; else None."""
     if now < certificate.not_valid_before_utc - tolerance:
         return f"begins {_said(certificate.not_valid_before_utc)}, and the clock here says {_said(now)}: set the clocks (NTP)"
     if now > certificate.not_valid_after_utc + tolerance:

@@ -2,7 +2,7 @@
 
 Sources: `draw`, `pow_d`: Cho, Wang, Joshi, "Client Selection in Federated Learning: Convergence Analysis and
 Power-of-Choice Selection Strategies" (2020), section 4: draw d candidates in proportion to their rows, ask them for the
-loss of the current model on their rows, and have the m with the largest losses train. `pow_d` with clusters: Dennis, Li, Smith,
+loss of the current model on their rows, and have the m with the largest losses train. With clusters: Dennis, Li, Smith,
 "Heterogeneity for the Win: One-Shot Federated Clustering" (2021), section 4.2.2, "Client Selection": the same without
 clients of the same clusters.
 
@@ -94,9 +94,7 @@ class Selection:
         return [names[place] for place in places]
 
     def chosen(self, losses: Mapping[str, float]) -> list[str]:
-        """Return the m candidates that train, or all where there are fewer, from the losses that are known, in the order of
-        the draw.
-        """
+        """Return the m candidates that train, or all where there are fewer, by the known losses in the order of the draw."""
         names, own = list(losses), self.clusters if self.method == POW_D_KFED and self.clusters else {}
         clusters = [own.get(name, ()) for name in names]
         return [names[place] for place in pow_d([*losses.values()], min(self.m, len(names)), clusters)]

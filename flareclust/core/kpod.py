@@ -17,7 +17,6 @@ Readings and deviations:
 5. An empty cluster takes the row that is farthest from its centroid.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -77,7 +76,7 @@ def kpod(X: ArrayLike, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 
     random = np.random.RandomState(seed)  # one stream for all starts, as in scikit-learn's own n_init
     with one_thread():
         starts = (_kmeans(data, data.rows, k, random_state=random) for _ in range(n_init))
-        fits = [deque(_improve(data, start, max_iter), maxlen=1)[0] for start in starts]
+        fits = [list(_improve(data, start, max_iter))[-1] for start in starts]
     best = min(fits, key=lambda fit: fit.objective)  # the first of equals
     totals, holders = np.zeros((2, *best.centroids.shape))
     sums_of_known(*data, best.labels, totals, holders)

@@ -230,9 +230,7 @@ def _may_be_known(rows: FloatArray, min_count: int) -> bool:
 
 
 def sendable(found: Clustering | Sendable, mask: BoolArray, source: IntArray | None = None) -> Sendable:
-    """Return those of the clusters that the mask (k,) keeps, counted anew; `source` (k,) are their numbers, by default 0 to
-    k - 1.
-    """
+    """Return the clusters that the mask (k,) keeps, numbered anew; `source` (k,) are their numbers, else 0 to k - 1."""
     source = np.arange(len(mask)) if source is None else source
     if mask.all():
         return Sendable(found.centroids, found.counts, found.labels, source)

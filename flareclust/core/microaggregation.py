@@ -129,9 +129,7 @@ def _totals(values: Array, labels: IntArray) -> FloatArray:
 
 
 def _synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
-    """Return rows (m, d), group by group; each (n,) but -1 has the number of rows, the mean and the spread that it has in X
-    (n, d).
-    """
+    """Return rows (m, d), group by group, as many as each (n,) but -1 has in X (n, d), with its mean and spread."""
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]
     labels, n, d = labels[order], len(order), X.shape[1]

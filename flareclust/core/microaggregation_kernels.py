@@ -32,9 +32,7 @@ def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
 
 
 def _segments(Z: FloatArray, order: IntArray, most: int, floor: int, far: float) -> Iterator[tuple[int, int]]:
-    """Sort the rows `order`; give the segments lo:hi, without what is far away, that have at most so many rows or cannot be
-    cut.
-    """
+    """Sort rows; give segments lo:hi, without rows far away, that have at most so many rows or cannot be cut."""
     segments = [(0, len(order))]
     while segments:
         lo, hi = segments.pop()

@@ -70,35 +70,31 @@ def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str
 
     Raises UserError where masks are not (m, D) of true and false, m >= 1, or do not fit the names.
     """
-    verdict = _judged(masks, sites)
-    constants = f". Constant columns link no sites: {some(constant, NAMED)}" if constant else ""
-    return verdict._replace(text=verdict.text + constants)
-
-
-def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
     known = _as_masks(masks)
     if len(sites) != len(known):
         raise UserError(f"sites must be {len(known)} names, one for each row of masks, got {len(sites)}")
     complete, parts = bool(_edges(known).all()), components(known)
+    connected = len(parts) == 1
     if complete:
         text = (
             "any two sites share a column, which suits method B (Assumption 2): it needs nothing known about how rows are spread over "
             "the sites"
         )
-        return Verdict(True, True, True, True, "B", text)
-    if len(parts) == 1:
+    elif connected:
         text = (
             f"all sites are linked by shared columns, with {_apart(known, sites)}, which suits method A (Assumption 1): it takes the "
             "rows of a cluster to be distributed alike at all sites, which nobody can check"
         )
-        return Verdict(True, False, True, False, "A", text)
-    listed = "; ".join(f"{{{some([sites[i] for i in part], NAMED)}}}" for part in parts)
-    text = (
-        f"the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
-        "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "
-        "has columns of both"
-    )
-    return Verdict(False, False, False, False, "B", text)
+    else:
+        listed = "; ".join(f"{{{some([sites[i] for i in part], NAMED)}}}" for part in parts)
+        text = (
+            f"the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
+            "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "
+            "has columns of both"
+        )
+    if constant:
+        text += f". Constant columns link no sites: {some(constant, NAMED)}"
+    return Verdict(connected, complete, connected, complete, "A" if connected and not complete else "B", text)
 
 
 def _edges(masks: BoolArray) -> BoolArray:

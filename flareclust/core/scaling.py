@@ -86,9 +86,7 @@ def divisors_of(deviation: FloatArray) -> FloatArray:
 
 
 def without(pooled: KnownSpread, own: KnownSpread) -> KnownSpread:
-    """Return what is left of the columns of all sites without one site's own part of that; 0 for a column without other
-    cells.
-    """
+    """Return what the columns of all sites are without one site's own part; 0 for a column without other cells."""
     counts = np.maximum(pooled.counts - own.counts, 0)
     parts = np.maximum(counts, 1)
     mean = np.where(counts > 0, pooled.mean + (pooled.mean - own.mean) * (own.counts / parts), 0.0)

@@ -72,10 +72,9 @@ class Grid(NamedTuple):
 
 
 def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: float) -> _Spread:
-    """Return the estimates from noisy `second_moment_sums` of all sites in total, in units, of values (d,) and products (d
-    (d + 1) / 2,).
+    """Return the estimates from noisy `second_moment_sums` of all sites in total, in units.
 
-    `noise` is the standard deviation of the noise of all integers.
+    They are of values (d,) and products (d (d + 1) / 2,); `noise` is the standard deviation of the noise of all integers.
     """
     d, counted = len(values), max(rows, 1.0)
     mean = shrunk(values, noise / VALUE_UNIT) / counted
@@ -84,9 +83,7 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
 
 
 def cells_for(found: _Spread, noise: float, k: int) -> int:
-    """Return how many cells along the axes there should be, for k clusters and noise of this standard deviation in each
-    cell.
-    """
+    """Return how many cells along the axes there should be, for k clusters and noise of this deviation in each cell."""
     return max(_CELLS_PER_CLUSTER * k, int(min(found.rows / (_ROWS_TO_NOISE * noise), _MOST_CELLS)))
 
 
@@ -133,11 +130,9 @@ def first_radii(found: _Spread, box: Box, k: int) -> FloatArray:
 
 
 def settled_radii(radii: FloatArray, sums: ClusterSums, noise: float, box: Box) -> FloatArray:
-    """Return the radii of the next update (k,), one for all: what rows are away from their centroids, and these from the
-    truth.
+    """Return the radii of the next update (k,), one for all: what rows are away from centroids, and these from the truth.
 
-    From noisy sums in total over the sites with these radii (k,); `noise` is the standard deviation of that of each shift,
-    in radii.
+    Sums are noisy, in total over the sites, with these radii (k,); `noise` is the deviation of that of each shift, in radii.
     """
     k, d = sums.shifts.shape
     sure = sure_rows(sums.rows, noise)

@@ -32,10 +32,9 @@ class Moments(NamedTuple):
 
 
 def moments(values: FloatArray, box: Box, noise: float = 0.0) -> Moments:
-    """Return the estimates from the noisy `moment_sums` about a box, of all sites in total (1 + 2 d,), in units; the mean
-    lies in the box.
+    """Return the estimates from the noisy `moment_sums` of all sites in total (1 + 2 d,), in units; the mean lies in the box.
 
-    `noise` is the standard deviation of the noise of each.
+    They are about the box; `noise` is the standard deviation of the noise of each.
     """
     d, middle, half = len(box.low), box.middle, box.half
     rows = max(float(values[0]), 1.0)

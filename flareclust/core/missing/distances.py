@@ -185,9 +185,7 @@ def largest(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArra
 
 
 def masks_of_sites(known: BoolArray, labels: IntArray) -> tuple[BoolArray, IntArray]:
-    """Return the different masks (u, D) of the clusters, whose points know the same columns (N, D), and which each cluster
-    has (c,).
-    """
+    """Return the different masks (u, D) among clusters of points (N, D), and which each cluster has (c,)."""
     first = np.unique(labels, return_index=True)[1]
     masks, site = np.unique(known[first], axis=0, return_inverse=True)
     return masks, site.reshape(-1)
