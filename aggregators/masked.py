@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import overlap as overlaps
@@ -183,7 +184,9 @@ def _verdict_text(chosen: selection.Chosen, columns: Columns, asked: str) -> str
     if not chosen.left_out.any():
         return text
     names = [columns.names[j] for j in np.flatnonzero(chosen.left_out)]
-    return f"{text}. Centroids were compared without columns that hardly separate clusters: {overlaps.some(names)}"
+    return (
+        f"{text}. Centroids were compared without columns that hardly separate clusters: {some(names, overlaps.NAMED)}"
+    )
 
 
 def overlap_of(columns: Columns, replies: Mapping[str, Message], centers: FloatArray) -> overlaps.Verdict:

@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator
@@ -100,7 +101,7 @@ class ProxyAggregator(ClusteringAggregator):
         group = agglomeration.cut(tree, k_hat)
         numbers = {**_forces_at(tree, k_hat), "w": w, "left_out": float(left_out.sum())}
         if left_out.any():
-            names = overlaps.some([columns.names[j] for j in np.flatnonzero(left_out)])
+            names = some([columns.names[j] for j in np.flatnonzero(left_out)], overlaps.NAMED)
             _log.info("clusters were compared without columns that hardly separate them: %s", names)
         if numbers["incomparable"]:
             _log.warning(

@@ -142,7 +142,7 @@ class DPLloydExecutor(ClusteringExecutor):
         """Return noisy numbers of rows in cells along the main axes."""
         noise = Noise.granted_for_sums(self.params, rows)
         grid = _grid(task.arrays, rows.X.shape[1])
-        counted = dp_axes.axis_cell_counts(rows.X, noise.box, *grid, rows.aborted)
+        counted = dp_axes.axis_cell_counts(rows.X, noise.box, grid, rows.aborted)
         return _noisy_cells(noise, counted, AXES_START, "cells along the main axes")
 
     def update(self, task: Task, rows: SiteRows) -> Message:

@@ -8,7 +8,7 @@ from pydantic import ValidationInfo, field_validator
 from flareclust._foundation.settings import OneOf
 from flareclust.core import site_clusters as own_clusters
 from flareclust.core.local import Sendable
-from flareclust.core.missing import grouping
+from flareclust.core.missing.distances import PHIS
 from flareclust.preparation.different import guarded
 from flareclust.preparation.settings import ColumnsParams
 from flareclust.protocol.params import MOST_STARTS, both, site
@@ -31,7 +31,7 @@ class LocalClustersParams(ColumnsParams):
         None, 'K_i: None for k, a number, "silhouette" for the best of 2 to k, or such by site name, else k.'
     )
     n_init: int = site(10, "Runs of the local clustering; the best one counts.", ge=1, le=MOST_STARTS)
-    phi: Annotated[str, OneOf(grouping.PHIS)] = both("euclidean", "The distance by which rows find a centroid.")
+    phi: Annotated[str, OneOf(PHIS)] = both("euclidean", "The distance by which rows find a centroid.")
 
     @property
     def distance(self) -> str:

@@ -30,8 +30,8 @@ from scipy.optimize import linear_sum_assignment
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import site_clusters as own_clusters
 from flareclust.core.disclosure import describable
-from flareclust.core.local import means_of_groups
-from flareclust.core.missing import grouping
+from flareclust.core.local import means_of_groups, sendable
+from flareclust.core.missing.distances import centroid_distances, nearest
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.local_clusters import LocalClustersParams, check_sites, local_clusters
 from flareclust.preparation.different import guarded
@@ -100,7 +100,7 @@ class MaskedExecutor(ClusteringExecutor):
         refined = means_of_groups(rows.X, refined.labels, refined.centroids)[0]
         cluster = _aligned(refined.centroids, centroids, self.params.phi)
         mask = describable(rows.X, refined.labels, refined.centroids, rows.context.min_count) & (cluster >= 0)
-        clusters = guarded(self.params, own_clusters.sendable(refined, mask), rows, may_be_empty=True)
+        clusters = guarded(self.params, sendable(refined, mask), rows, may_be_empty=True)
         return {"centroids": clusters.centroids, "counts": clusters.counts, "cluster": cluster[clusters.source]}
 
     def check_sites(self, sites: Sequence[str]) -> None:
@@ -113,7 +113,7 @@ def _compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str)
 
     Their unknown entries are filled with the mean of these rows.
     """
-    labels = grouping.nearest(data, centroids, phi)
+    labels = nearest(data, centroids, phi)
     rows = np.bincount(labels[labels >= 0], minlength=len(centroids))
     ids = np.flatnonzero(rows >= minimum)
     start = centroids[ids]
@@ -125,7 +125,7 @@ def _compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str)
 
 def _aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
     """Return the global centroid (k, d) that each local one (c, d) is matched with, (c,), -1 for none: lines 16-19."""
-    distances = grouping.centroid_distances(found, centroids, phi)
+    distances = centroid_distances(found, centroids, phi)
     cost = distances + _TIE * distances**2
     comparable = ~np.isnan(cost)
     # A pair that cannot be compared costs more than any way to match without it.

@@ -8,7 +8,7 @@ from benchmarks.papers.masked_setups import ACCURACY, Method, experiment, in_all
 from benchmarks.papers.masked_values import SetUp
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
-from flareclust.core.missing.grouping import nearest
+from flareclust.core.missing.distances import nearest
 from flareclust.core.site_clusters import site_clusters
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation import metrics

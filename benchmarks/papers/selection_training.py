@@ -17,7 +17,7 @@ from benchmarks.papers.selection_data import CONTEXT, Population, name_of
 from benchmarks.papers.selection_settings import Settings
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.client_selection import POW_D_KFED, RANDOM, clusters_by_client, draw, pow_d, pow_d_kfed
+from flareclust.core.client_selection import POW_D_KFED, RANDOM, clusters_by_client, draw, pow_d
 from flareclust.personal.local_training import average, make_devices, train
 from flareclust.protocol.outcome import names_of_sites
 from flareclust.protocol.task import StepName
@@ -120,7 +120,7 @@ def _chosen(
         return drawn.tolist()
     losses = _losses(population, drawn, network, weights)
     if method == POW_D_KFED:
-        places = pow_d_kfed(losses, [clusters[device] for device in drawn], settings.m)
+        places = pow_d(losses, settings.m, [clusters[device] for device in drawn])
     else:
         places = pow_d(losses, settings.m)
     return drawn[places].tolist()

@@ -2,6 +2,7 @@
 before its beginning, cannot connect: it waits without a word.
 """
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -19,26 +20,19 @@ def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
         now: with a time zone; the machine's clock by default.
     """
     now = now or datetime.now(timezone.utc)
-    for file in _certificates(kit):
-        begins, ends = _validity(file)
+    for name, begins, ends in _certificates(kit):
         if now < begins:
             return (
-                f"has a certificate ({file.name}) that begins {_said(begins)}, and the clock here says {_said(now)}: set the "
+                f"has a certificate ({name}) that begins {_said(begins)}, and the clock here says {_said(now)}: set the "
                 "clock (NTP); until then it connects to nobody, and NVFlare does not say why"
             )
         if now > ends:
-            return f"has a certificate ({file.name}) that ended {_said(ends)}; provision anew and hand out the new kits"
+            return f"has a certificate ({name}) that ended {_said(ends)}; provision anew and hand out the new kits"
     return None
 
 
 def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timedelta) -> str | None:
-    """Return why a certificate does not hold at this time, in words that follow it; None if it does.
-
-    Args:
-        certificate: of a site, or a root.
-        now: with a time zone.
-        tolerance: how far clocks may be apart.
-    """
+    """Return why a certificate does not hold now, give or take the clocks' tolerance, in words that follow it; else None."""
     if now < certificate.not_valid_before_utc - tolerance:
         return f"begins {_said(certificate.not_valid_before_utc)}, and the clock here says {_said(now)}: set the clocks (NTP)"
     if now > certificate.not_valid_after_utc + tolerance:
@@ -49,21 +43,19 @@ def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timed
 def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
     """Return a hint where a certificate of the kit ends within `_SOON`."""
     now = now or datetime.now(timezone.utc)
-    ends = [(_validity(file)[1], file.name) for file in _certificates(kit)]
+    ends = [(ends, name) for name, _, ends in _certificates(kit)]
     if not ends or min(ends)[0] - now > _SOON:
         return None
     when, name = min(ends)
     return f"the certificate {name} ends {_said(when)}; ask for a new kit before that"
 
 
-def _certificates(kit: Path) -> list[Path]:
+def _certificates(kit: Path) -> Iterator[tuple[str, datetime, datetime]]:
+    """Give name, beginning and end of each."""
     startup = kit / "startup"
-    return sorted([*startup.glob("*.crt"), *startup.glob("rootCA.pem")])
-
-
-def _validity(file: Path) -> tuple[datetime, datetime]:
-    certificate = x509.load_pem_x509_certificate(file.read_bytes())
-    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    for file in sorted([*startup.glob("*.crt"), *startup.glob("rootCA.pem")]):
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        yield file.name, certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
 def _said(when: datetime) -> str:

@@ -22,11 +22,8 @@ def plain_text(text: str) -> str:
 
 def write_rows(file: IO[str], rows: Iterable[Iterable[object]]) -> None:
     """Write rows as comma-separated lines that end with a line feed, with `plain_text` for all text."""
-    csv.writer(_LineFeeds(file), lineterminator="\r\n").writerows(map(_plain, rows))
-
-
-def _plain(row: Iterable[object]) -> list[object]:
-    return [plain_text(cell) if isinstance(cell, str) else cell for cell in row]
+    plain = ([plain_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv.writer(_LineFeeds(file), lineterminator="\r\n").writerows(plain)
 
 
 class _LineFeeds:

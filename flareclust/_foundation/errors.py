@@ -3,7 +3,7 @@
 Every message says what was expected, what came, from which site where one is concerned, and what to do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 
 class FlareclustError(Exception):
@@ -54,6 +54,12 @@ class Refusal(FlareclustError):
 
 class Aborted(FlareclustError):
     """The job was stopped while a site was computing."""
+
+
+def stop_if(aborted: Callable[[], bool], when: str) -> None:
+    """Raise Aborted where `aborted` says so; `when` is what follows "stopped"."""
+    if aborted():
+        raise Aborted(f"stopped {when}")
 
 
 class BadMessage(FlareclustError, ValueError):

@@ -23,12 +23,7 @@ def installed(extra: str) -> bool:
 
 
 def require(extra: str, what: str) -> None:
-    """Raise UserError unless the packages of an extra are installed.
-
-    Args:
-        extra: its name, as in `pip install 'flareclust[extra]'`.
-        what: what needs them; the subject of the message.
-    """
+    """Raise UserError, about `what` needs them, unless the packages of an extra are installed."""
     if missing := _missing(extra):
         names = " and ".join(missing)
         raise UserError(f"{what} needs {names}; install the extra: python -m pip install 'flareclust[{extra}]'")

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, TextIO
+from typing import IO, Any, Literal
 
 from flareclust._foundation.errors import UserError
 
@@ -17,8 +17,7 @@ _PROBE = 2**16
 def state_folder() -> Path:
     """Return the folder for what this account's programs keep: `$XDG_STATE_HOME/flareclust`, or under the home folder.
 
-    Raises:
-        RuntimeError: there is no home folder.
+    Raises RuntimeError where there is no home folder.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "flareclust"
@@ -61,11 +60,11 @@ def make_folder(folder: Path) -> None:
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
-def create(path: Path) -> TextIO:
-    """Open a new text file for writing, with the mode 0600 from the first byte; an older file of that name is removed."""
+def create(path: Path, kind: Literal["text", "bytes"] = "text", mode: int = 0o600) -> IO[Any]:
+    """Open a new file for writing, with its mode from the first byte; an older file of that name is removed."""
     path.unlink(missing_ok=True)  # an older file would keep its own mode, and a link would be followed
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    return os.fdopen(opened, "w", encoding="utf-8", newline="")
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    return os.fdopen(opened, "wb") if kind == "bytes" else os.fdopen(opened, "w", encoding="utf-8", newline="")
 
 
 @contextmanager
@@ -84,12 +83,8 @@ def write_atomically(
             `NAME.part`, and replaces one that a killed process has left.
     """
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}" if shared else f"{path.name}.part")
-    part.unlink(missing_ok=True)  # an older file would keep its own mode, and a link would be followed
     try:
-        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
-        with (
-            os.fdopen(opened, "wb") if kind == "bytes" else os.fdopen(opened, "w", encoding="utf-8", newline="") as file
-        ):
+        with create(part, kind, 0o666 if mode is None else 0o600) as file:
             if mode is not None:
                 part.chmod(mode)
             yield file

@@ -59,17 +59,13 @@ def size_problem(largest: float) -> str | None:
 _MOST_COMPARED, _LONGEST_COMPARED = 10_000, 100
 
 
-def _near(word: str, known: list[str]) -> list[str]:
-    if len(word) > _LONGEST_COMPARED:
-        return []
-    return get_close_matches(word, [name for name in known if len(name) <= _LONGEST_COMPARED], n=1, cutoff=0.6)
-
-
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" with the known word nearest to `word`, or nothing."""
     known = list(known)
-    same = [name for names in SYNONYMS if word in names for name in names if name in known]
-    near = same or (_near(str(word), known) if len(known) <= _MOST_COMPARED else [])
+    near = [name for names in SYNONYMS if word in names for name in names if name in known]
+    if not near and len(known) <= _MOST_COMPARED and len(str(word)) <= _LONGEST_COMPARED:
+        compared = [name for name in known if len(name) <= _LONGEST_COMPARED]
+        near = get_close_matches(str(word), compared, n=1, cutoff=0.6)
     return f" (did you mean {shown(near[0])}?)" if near else ""
 
 

@@ -50,8 +50,7 @@ def agglomerate(force: ArrayLike, pairs: ArrayLike) -> Tree:
         force: sum of the attraction over pairs of points (c, c), symmetric, not negative; the diagonal does not count.
         pairs: number of comparable pairs of points (c, c), symmetric.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     squares = _as_square(force, "force"), _as_square(pairs, "pairs")
     c = len(squares[0])
@@ -69,8 +68,7 @@ def agglomerate(force: ArrayLike, pairs: ArrayLike) -> Tree:
 def cut(tree: Tree, k: int) -> IntArray:
     """Return the set of each cluster (c,) when k sets are left, numbered 0 to k - 1 by their first cluster.
 
-    Raises:
-        UserError: k is not between 1 and c.
+    Raises UserError where k is not between 1 and c.
     """
     c = len(tree.left) + 1
     if check_int("k", k, 1) > c:
@@ -96,8 +94,7 @@ def choose_k(tree: Tree, points: ArrayLike, cluster: ArrayLike, largest: int, ph
         largest: at least 1; what exceeds c counts as c.
         phi: "euclidean" or "cosine".
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     c = len(tree.left) + 1
     largest = min(check_int("largest", largest, 1), c)

@@ -18,12 +18,21 @@ from flareclust.core.jit import kernel
 _FEW_COLUMNS = 3
 
 
-def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
+def as_matrix(values: ArrayLike, name: str = "X", *, empty: bool = True) -> FloatArray:
     """Return `values` as a finite (rows, features) float64 array in the kernels' form; copies only if it must.
 
-    Raises UserError unless it is 2-D with at least one feature and all numbers are finite.
+    Raises UserError unless it is 2-D with at least one feature and all numbers are finite, or where it is `empty` and may not.
     """
-    return _checked(_as_form(values, name), name)
+    matrix = _checked(_as_form(values, name), name)
+    if not empty:
+        check_rows(matrix, name)
+    return matrix
+
+
+def check_rows(matrix: Array, name: str) -> None:
+    """Raise UserError where a matrix has no row."""
+    if len(matrix) == 0:
+        raise UserError(f"{name} must have at least one row, got none")
 
 
 def as_rows(values: ArrayLike) -> Array:
@@ -56,9 +65,7 @@ def _checked(matrix: Array, name: str) -> Array:
 
 def as_centroids(values: ArrayLike, d: int) -> FloatArray:
     """Return centroids (k, d) with k >= 1 in the kernels' form, or raise UserError."""
-    centroids = as_matrix(values, "centroids")
-    if len(centroids) == 0:
-        raise UserError("centroids must have at least one row, got none")
+    centroids = as_matrix(values, "centroids", empty=False)
     if centroids.shape[1] != d:
         raise UserError(f"centroids have {centroids.shape[1]} features but X has {d}; give both the same columns")
     return centroids

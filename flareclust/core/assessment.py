@@ -15,6 +15,8 @@ from flareclust.core.arrays import as_centroids, as_matrix
 from flareclust.core.group_kernels import assessed_of_each
 from flareclust.core.kernels import two_nearest
 
+Distances = Callable[[FloatArray], FloatArray]
+
 SUMS = ("counts", "sse", "silhouette", "scatter")
 #: Those whose sum over all clusters is enough.
 TOTALS = ("sse", "silhouette")
@@ -35,8 +37,7 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
         labels (n,) with ties to the lowest index, and the sums over each cluster's rows, arrays of shape (k,):
         `counts` (int64) of 1, `sse` of a^2, `silhouette` of the simplified silhouette, `scatter` of a.
 
-    Raises:
-        UserError: unless both arrays are finite, with the same number of features.
+    Raises UserError unless both arrays are finite, with the same number of features.
     """
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
@@ -65,9 +66,7 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
     Only clusters with rows count. The last two are None for fewer than two of them; `davies_bouldin` is also None
     where two of their centroids coincide.
 
-    Raises:
-        UserError: unless the centroids are a finite array.
-        BadMessage: when a sum is missing or is not of shape (k,).
+    Raises UserError unless the centroids are a finite array and BadMessage when a sum is missing or is not of shape (k,).
     """
     centroids = as_matrix(centroids, "centroids")
     k = len(centroids)
@@ -84,40 +83,25 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
     }
 
 
+def distances_between(points: FloatArray) -> FloatArray:
+    """Return the distances (c, c) between any two of the points (c, d)."""
+    return np.stack([np.sqrt(((points - point) ** 2).sum(axis=1)) for point in points])
+
+
 def cells_index(
-    centroids: FloatArray,
-    counts: IntArray,
-    scatter: FloatArray,
-    distances: Callable[[FloatArray], FloatArray] | None = None,
+    centroids: FloatArray, counts: IntArray, scatter: FloatArray, distances: Distances = distances_between
 ) -> float | None:
     """Return the Davies-Bouldin index of the clusters with rows; None for fewer than two, or where two centroids coincide.
 
-    Args:
-        centroids: (k, d).
-        counts: rows of each (k,).
-        scatter: sum of their distances to the centroid (k,).
-        distances: returns those between centroids (c, c); None for Euclidean ones.
+    Centroids are (k, d), with their rows (k,) and the sums of these rows' distances (k,); `distances` returns those between
+    centroids.
     """
     inhabited = counts > 0
     if int(inhabited.sum()) < 2:
         return None
-    separation = (distances or _separation)(centroids[inhabited])
-    return _davies_bouldin(separation, scatter[inhabited] / counts[inhabited])
-
-
-def _davies_bouldin(separation: FloatArray, scatter: FloatArray) -> float | None:
-    """Return the index of two or more clusters; None where two centroids coincide or cannot be compared.
-
-    Args:
-        separation: distances of the centroids (k, k).
-        scatter: mean distance of each cluster's rows to its centroid (k,).
-    """
-    apart = separation[~np.eye(len(scatter), dtype=bool)]
-    if not (apart > 0).all():
+    apart, scatter = distances(centroids[inhabited]), scatter[inhabited] / counts[inhabited]
+    itself = np.eye(len(scatter), dtype=bool)
+    if not (apart[~itself] > 0).all():  # also where two cannot be compared
         return None
-    ratio = (scatter + scatter[:, None]) / np.where(np.eye(len(scatter), dtype=bool), np.inf, separation)
+    ratio = (scatter + scatter[:, None]) / np.where(itself, np.inf, apart)
     return float(ratio.max(axis=1).mean())
-
-
-def _separation(centroids: FloatArray) -> FloatArray:
-    return np.stack([np.sqrt(((centroids - centroid) ** 2).sum(axis=1)) for centroid in centroids])

@@ -8,20 +8,16 @@ from threadpoolctl import OpenBLASController, get_cached_controller
 from flareclust._foundation.interrupts import SharedChange
 
 
-def _take_control() -> None:
-    """Let this thread change OpenBLAS's number of threads, which threadpoolctl grants to one thread at a time only."""
-    OpenBLASController.clear_controlling_thread(force=True)
-
-
 @contextmanager
 def _limited() -> Iterator[None]:
     """Limit BLAS, for the whole process."""
-    _take_control()
+    # threadpoolctl lets one thread at a time change OpenBLAS's number of threads: this one now, and at the end again.
+    OpenBLASController.clear_controlling_thread(force=True)
     limit = get_cached_controller().select(user_api="blas").limit(limits=1)
     try:
         yield
     finally:
-        _take_control()
+        OpenBLASController.clear_controlling_thread(force=True)
         limit.restore_original_limits()
         OpenBLASController.clear_controlling_thread()
 

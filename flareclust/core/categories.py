@@ -63,9 +63,7 @@ def _category_variance(shares: FloatArray) -> float:
 def number_variance(deviation: FloatArray, divisors: FloatArray) -> float:
     """Return the variance that a number typically has once it is scaled: the median of those that vary; 1 without any.
 
-    Args:
-        deviation: standard deviations of the numeric columns before they are scaled (c,), 0 for a constant one.
-        divisors: what scales them (c,).
+    Standard deviations (c,) are those of the numeric columns before they are scaled by the divisors (c,).
     """
     varying = deviation > 0
     return float(np.median(np.square(deviation[varying] / divisors[varying]))) if varying.any() else 1.0
@@ -74,10 +72,8 @@ def number_variance(deviation: FloatArray, divisors: FloatArray) -> float:
 def category_divisor(shares: FloatArray, deviation: FloatArray, of_number: float) -> float:
     """Return what the columns of a category are divided by; 1 where it has one value only.
 
-    Args:
-        shares: of the rows with each value (p,).
-        deviation: standard deviations of its columns (p,); those of a value that never or always occurs do not count.
-        of_number: the `number_variance` beside it.
+    `shares` are of the rows with each value (p,), with the deviations (p,) of its column, which do not count for values
+    that never or always occur; `of_number` is the `number_variance` beside it.
     """
     variances = np.where((shares == 0) | (shares == 1), 0.0, np.square(deviation))
     return float(np.sqrt(variances.sum() / (of_number * _category_variance(shares)))) or 1.0
@@ -97,12 +93,8 @@ def divisor(gamma: float) -> float:
 def with_modes(means: FloatArray, groups: _Groups, one: float) -> FloatArray:
     """Return centers: the means (k, d) with 1 for the most frequent value of each category, and 0 for its other values.
 
-    Of equally frequent values the first counts. A category that is missing in all rows of a cluster stays without a mode.
-
-    Args:
-        means: of the rows of each cluster, in columns of 0 and 1 the shares of rows with a value.
-        groups: the columns of each category.
-        one: what 1 is in these columns.
+    Means of columns of 0 and 1 are the shares of rows with a value; there `one` stands for 1. Of equally frequent values
+    the first counts. A category that is missing in all rows of a cluster stays without a mode.
     """
     centers = means.copy()
     for group in map(list, groups):

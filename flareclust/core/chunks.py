@@ -50,8 +50,7 @@ def variances(X: FloatArray) -> FloatArray:
         np.subtract(X[part], mean, out=deviations[1:])
         np.multiply(deviations[1:], deviations[1:], out=deviations[1:])
         total = deviations.sum(axis=0, keepdims=True)  # row after row, as over all of them at once
-    variance: FloatArray = total[0] / n
-    return variance
+    return np.asarray(total[0] / n)
 
 
 def means_of(X: FloatArray, members: BoolArray) -> FloatArray:
@@ -62,5 +61,4 @@ def means_of(X: FloatArray, members: BoolArray) -> FloatArray:
     total = np.zeros((1, d))
     for part in pieces(n, d):
         total = np.concatenate([total, X[part][members[part]]]).sum(axis=0, keepdims=True)
-    mean: FloatArray = total[0] / np.count_nonzero(members)
-    return mean
+    return np.asarray(total[0] / np.count_nonzero(members))

@@ -2,7 +2,7 @@
 
 Sources: `draw`, `pow_d`: Cho, Wang, Joshi, "Client Selection in Federated Learning: Convergence Analysis and
 Power-of-Choice Selection Strategies" (2020), section 4: draw d candidates in proportion to their rows, ask them for the
-loss of the current model on their rows, and have the m with the largest losses train. `pow_d_kfed`: Dennis, Li, Smith,
+loss of the current model on their rows, and have the m with the largest losses train. With clusters: Dennis, Li, Smith,
 "Heterogeneity for the Win: One-Shot Federated Clustering" (2021), section 4.2.2, "Client Selection": the same without
 clients of the same clusters.
 
@@ -12,7 +12,7 @@ Readings where the papers are open:
 2. A client has the clusters that k-FED assigned its local centers to: one, or several. Candidates are looked at in the
    order of falling losses. One is passed over if all of its clusters are those of candidates chosen before it.
 3. Where that leaves fewer than m, it begins anew with the candidates that were passed over, until there are m. So there
-   are always m clients, and with one cluster for all of them the choice is that of `pow_d`.
+   are always m clients, and with one cluster for all of them the choice is that without clusters.
 4. A client whose clusters are not known, because it came after the one-shot clustering, counts as a cluster of its own.
 """
 
@@ -70,10 +70,7 @@ class Selection:
     ) -> tuple[list[str], int]:
         """Return the clients that train in a round where losses are at hand, and how many were asked for theirs before.
 
-        Args:
-            rows: as of `drawn`.
-            round_: as of `drawn`.
-            losses: returns those that are known of some clients, in the order of these.
+        `losses` returns those that are known of some clients, in the order of these; the others as of `drawn`.
         """
         drawn = self.drawn(rows, round_)
         return (self.chosen(losses(drawn)), len(drawn)) if self.asks(len(rows)) else (drawn, 0)
@@ -83,14 +80,10 @@ class Selection:
         return self.method != RANDOM and self.m < count
 
     def drawn(self, rows: Mapping[str, float], round_: int) -> list[str]:
-        """Return the clients drawn for a round: the candidates where it `asks` for losses, else those that train.
+        """Return the clients drawn for a round from 0: the candidates where it `asks` for losses, else those that train.
 
-        Args:
-            rows: number of rows, or another positive weight, of each client that can train, by name.
-            round_: number of the round, from 0.
-
-        Returns:
-            Names in the order of the draw; all of them, sorted, where there are no more than m.
+        `rows` has the number of rows, or another positive weight, of each client that can train. Names come in the order of
+        the draw; all of them, sorted, where there are no more than m.
         """
         names = sorted(rows)
         if self.m >= len(names):
@@ -101,29 +94,17 @@ class Selection:
         return [names[place] for place in places]
 
     def chosen(self, losses: Mapping[str, float]) -> list[str]:
-        """Return the m candidates that train, or all where there are fewer.
-
-        Args:
-            losses: of the candidates whose loss is known, by name, in the order of the draw.
-        """
+        """Return the m candidates that train, or all where there are fewer, by the known losses in the order of the draw."""
         names, own = list(losses), self.clusters if self.method == POW_D_KFED and self.clusters else {}
         clusters = [own.get(name, ()) for name in names]
-        return [names[place] for place in pow_d_kfed([*losses.values()], clusters, min(self.m, len(names)))]
+        return [names[place] for place in pow_d([*losses.values()], min(self.m, len(names)), clusters)]
 
 
 def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:
     """Draw clients without replacement, each draw in proportion to the rows of those that are left.
 
-    Args:
-        rows: (n,) number of rows of each client, or other positive weights; all the same for equal chances.
-        size: how many, 1 to n.
-        rng: makes n draws of its exponential distribution.
-
-    Returns:
-        Indices (size,) in the order in which they were drawn.
-
-    Raises:
-        UserError: for input that does not fit the above.
+    Rows (n,) are positive weights. The indices (size,) come in the order of the draws, which take n exponential numbers of
+    `rng`. Raises UserError for other input, or a size beyond 1 to n.
     """
     weights = _vector("rows", rows)
     if not (weights > 0).all():
@@ -133,36 +114,22 @@ def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:
     return np.argsort(rng.standard_exponential(len(weights)) / weights, kind="stable")[:size]
 
 
-def pow_d(losses: ArrayLike, m: int) -> IntArray:
-    """Return the places (m,) of the m candidates with the largest losses, the largest first.
+def pow_d(losses: ArrayLike, m: int, clusters: Sequence[Collection[int]] | None = None) -> IntArray:
+    """Return the places (m,) of the m candidates with the largest losses, the largest first; with `clusters`, of different ones.
 
     Args:
         losses: (d,) loss of the current model on each candidate's rows, in the order of the draw.
         m: how many, 1 to d.
-
-    Raises:
-        UserError: for input that does not fit the above.
-    """
-    values = _vector("losses", losses)
-    return _by_loss(values)[: _at_most(m, len(values), "m", "candidates")]
-
-
-def pow_d_kfed(losses: ArrayLike, clusters: Sequence[Collection[int]], m: int) -> IntArray:
-    """Return the places (m,) of m candidates with large losses and different clusters, in the order of choice.
-
-    Args:
-        losses: (d,) as for `pow_d`.
         clusters: (d,) numbers of the clusters that each candidate has rows of; empty where they are not known.
-        m: how many, 1 to d.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     values = _vector("losses", losses)
     m = _at_most(m, len(values), "m", "candidates")
+    clusters = [()] * len(values) if clusters is None else clusters
     if len(clusters) != len(values):
         raise UserError(f"clusters must have an entry for each of the {len(values)} candidates, got {len(clusters)}")
-    left, chosen = [int(place) for place in _by_loss(values)], list[int]()
+    left, chosen = np.argsort(-values, kind="stable").tolist(), list[int]()
     while len(chosen) < m:
         kept = _one_of_each(left, clusters)
         chosen += kept
@@ -181,8 +148,7 @@ def clusters_by_client(assigned: ArrayLike, owners: ArrayLike, clients: Sequence
     Returns:
         Numbers of clusters by name, in rising order; none for a client that sent no center.
 
-    Raises:
-        UserError: the two arrays do not fit each other or the clients.
+    Raises UserError where the two arrays do not fit each other or the clients.
     """
     tau, places = np.asarray(assigned), np.asarray(owners)
     if tau.ndim != 1 or tau.shape != places.shape or {tau.dtype.kind, places.dtype.kind} - set("iu"):
@@ -201,10 +167,6 @@ def _one_of_each(places: Sequence[int], clusters: Sequence[Collection[int]]) -> 
             kept.append(place)
             seen |= own
     return kept
-
-
-def _by_loss(losses: FloatArray) -> IntArray:
-    return np.argsort(-losses, kind="stable")
 
 
 def _vector(name: str, values: ArrayLike) -> FloatArray:

@@ -31,7 +31,7 @@ def warm_up() -> None:
     assessment_sums(X, X[:2])
     pyramid = build(X, ones, np.zeros(2), 1, 3.0)
     assert pyramid is not None
-    pyramid_steps(*pyramid, np.zeros(2), X[:2].copy(), np.full((2, 2), np.nan), 1, 0.0)
+    pyramid_steps(pyramid, np.zeros(2), X[:2].copy(), np.full((2, 2), np.nan), 1, 0.0)
     ones.flags.writeable = False
     turn((ones,) * TURNED, np.zeros(TURNED, np.int64), np.empty((3, 1)))
     add_rows(np.ones((3, 4), np.int64), labels, np.zeros((2, 4), np.int64))

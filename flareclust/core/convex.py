@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix
+from flareclust.core.assessment import distances_between
 from flareclust.core.blas import one_thread
 from flareclust.core.jit import kernel
 
@@ -59,20 +60,15 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
 
     Fewer than k where there are fewer different points. Time O(n^2 d) per iteration, some thousand iterations.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
-    points = as_matrix(points, "points")
-    k = as_count(k, "k")
-    if len(points) == 0:
-        raise UserError("points must have at least one row, got none")
-    labels = _different(points)
+    points, k = as_matrix(points, "points", empty=False), as_count(k, "k")
+    labels = _in_order(np.unique(points, axis=0, return_inverse=True)[1].reshape(-1))
     if k == 1 or labels.max() < k:
         return _Fused(np.minimum(labels, k - 1), 0.0, 0)
     points, unit = _rescaled(points)
     # From this lam on all points fuse: (x_i - x_j) / (lam n) are the norms' subgradients that balance the squares.
-    low, high, above = 0.0, _diameter(points) / len(points), labels
+    low, high, above = 0.0, float(distances_between(points).max()) / len(points), labels
     for _ in range(_MOST_HALVINGS):
         if high - low <= _LAM_TOLERANCE * high:
             break
@@ -103,9 +99,8 @@ def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck)
     radius = lam / penalty
     groups, unchanged = np.full(g, -1), 0
     for _ in range(_MOST_LOOKS):
-        if aborted():
-            raise Aborted("stopped during convex clustering")
-        _admm(centers, sizes, radius, penalty, state, positions, _ITERATIONS_PER_LOOK)
+        stop_if(aborted, "during convex clustering")
+        _admm(centers, sizes, radius, penalty, state, positions)
         norm = np.sqrt((state**2).sum(axis=1))
         zero = norm <= radius
         graph = coo_array((np.ones(int(zero.sum())), (a[zero], b[zero])), shape=(g, g))
@@ -129,14 +124,8 @@ def _proven(
 
     A set C has if there are q_ab = -q_ba of norm at most 1 with x_a - mean(C) = lam * sum_b n_b q_ab for its members
     (Chiquet, Gutierrez, Rigaill 2017). ADMM's multipliers nearly are such q; what they lack is spread evenly (Jiang,
-    Vavasis 2020).
-
-    Args:
-        centers, sizes: the points (g, d) and what they weigh (g,).
-        groups: of each point (g,).
-        lam: the penalty.
-        a, b: the pairs a < b within groups.
-        q: the multipliers of these pairs (pairs, d).
+    Vavasis 2020). Here x are the centers (g, d), n their sizes (g,), `groups` those of each (g,), and q (pairs, d) is of
+    the pairs a < b within groups.
     """
     total = np.bincount(groups, weights=sizes).astype(np.float64)
     lacking: FloatArray = centers - _means(centers, groups, total, sizes)[groups]
@@ -145,21 +134,14 @@ def _proven(
     q = q + (lacking[a] - lacking[b]) / (lam * total[groups[a], None])
     largest = np.zeros(len(total))
     np.maximum.at(largest, groups[a], (q**2).sum(axis=1))
-    proven: BoolArray = largest <= 1 + 1e-9
-    return proven
+    return largest <= 1 + 1e-9
 
 
 @kernel()
 def _admm(
-    centers: FloatArray,
-    sizes: FloatArray,
-    radius: float,
-    penalty: float,
-    state: FloatArray,
-    positions: FloatArray,
-    steps: int,
+    centers: FloatArray, sizes: FloatArray, radius: float, penalty: float, state: FloatArray, positions: FloatArray
 ) -> None:
-    """Run `steps` iterations of ADMM with over-relaxation in place.
+    """Run the iterations of ADMM between two looks at the groups, with over-relaxation, in place.
 
     `state` (pairs, d) holds, for each pair a < b in order, the split variable z plus the scaled multiplier y. Both can
     be had from it: y is its projection on the ball of `radius` = lam / penalty, z is the rest.
@@ -171,7 +153,7 @@ def _admm(
         middle += sizes[a] * centers[a]
     middle /= total
     pull, share = np.empty((g, d)), np.empty(len(state))
-    for _ in range(steps):
+    for _ in range(_ITERATIONS_PER_LOOK):
         pull[:] = 0.0
         p = 0
         for a in range(g):
@@ -215,13 +197,7 @@ def _means(points: FloatArray, labels: IntArray, totals: FloatArray, weights: Fl
     """Return the means (g, d) of the points (n, d) of each label, whose weights (n,) add up to `totals` (g,)."""
     sums = np.zeros((len(totals), points.shape[1]))
     np.add.at(sums, labels, points if weights is None else weights[:, None] * points)
-    means: FloatArray = sums / totals[:, None]
-    return means
-
-
-def _different(points: FloatArray) -> IntArray:
-    """Return the number of each different point (n,), in the order of their first occurrence."""
-    return _in_order(np.unique(points, axis=0, return_inverse=True)[1].reshape(-1))
+    return sums / totals[:, None]
 
 
 def _in_order(labels: IntArray) -> IntArray:
@@ -243,8 +219,3 @@ def _rescaled(points: FloatArray) -> tuple[FloatArray, float]:
             upper: FloatArray = np.linalg.qr(centred.T, mode="r")  # type: ignore[assignment]
         centred = np.ascontiguousarray(upper.T)
     return centred, unit
-
-
-def _diameter(points: FloatArray) -> float:
-    """Return the largest distance between two of the points (n, d)."""
-    return max(float(np.sqrt(((points - point) ** 2).sum(axis=1).max())) for point in points)

@@ -6,14 +6,20 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
-from flareclust.core.group_kernels import columns_that_vary, described_groups, evidence_of, rounding_of, rows_of_each
+from flareclust.core.group_kernels import columns_that_vary, described_groups, evidence_of, rounding_of
 
 #: Values of fewer rows than this follow from their mean and variance.
 LEAST_ROWS = 3
 
 
 def describable(
-    data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int, *, ones: FloatArray | None = None
+    data: FloatArray,
+    labels: IntArray,
+    centroids: FloatArray,
+    min_count: int,
+    *,
+    ones: FloatArray | None = None,
+    known: BoolArray | None = None,
 ) -> BoolArray:
     """Return which of the k clusters may be described to others.
 
@@ -28,14 +34,12 @@ def describable(
         min_count: smallest number of rows of a cluster that is sent.
         ones: where all columns are of 0 and 1, what 1 is in each of them (d,). Then a cluster of one row repeated is
             described as well if it has `LEAST_ROWS` rows: it is a cell of a table of counts. None for other columns.
+        known: which cells were not filled in (n, d): a cluster with fewer than `min_count` of them in a column is not
+            described, unless it has none there. None for all.
     """
     counts, varied, is_row, examples = described_groups(data, labels, centroids)
-    return describable_groups(counts, varied, is_row, examples, min_count, ones=ones)
-
-
-def first_rows(labels: IntArray, k: int) -> IntArray:
-    """Return the number of the first row of each of k clusters (k,), 0 for those without; labels (n,) may be -1."""
-    return rows_of_each(labels, k)[1]
+    mask = describable_groups(counts, varied, is_row, examples, min_count, ones)
+    return mask if known is None else mask & describable_where_known(data, known, labels, len(mask), min_count)
 
 
 def evidence(
@@ -49,19 +53,13 @@ def evidence(
 
 
 def describable_groups(
-    counts: IntArray,
-    varied: BoolArray,
-    is_row: BoolArray,
-    examples: FloatArray,
-    min_count: int,
-    *,
-    ones: FloatArray | None = None,
+    counts: IntArray, varied: BoolArray, is_row: BoolArray, example: FloatArray, min_count: int, ones: FloatArray | None
 ) -> BoolArray:
     """Return what `describable` does, from the rows of each cluster (k,), their `evidence`, and a row of each (k, d)."""
     mask: BoolArray = (counts >= min_count) & varied & ~is_row
     if ones is None:
         return mask
-    of_categories = ((examples == 0) | (examples == ones)).all(axis=1)
+    of_categories = ((example == 0) | (example == ones)).all(axis=1)
     mask |= (counts >= max(min_count, LEAST_ROWS)) & ~varied & of_categories
     return mask
 
@@ -75,29 +73,19 @@ def disclosable_clusters(
     ones: FloatArray | None = None,
     known: BoolArray | None = None,
 ) -> BoolArray:
-    """Return what `describable` does, or raise Refusal where that is no cluster at all.
-
-    `known` (n, d) says which cells were not filled in: a cluster with fewer than `min_count` of them in a column is not
-    described, unless it has none there. None for all.
-    """
-    keep = describable(data, labels, centroids, min_count, ones=ones)
-    if known is not None:
-        keep &= describable_where_known(data, known, labels, len(keep), min_count)
+    """Return what `describable` does, or raise Refusal where that is no cluster at all."""
+    keep = describable(data, labels, centroids, min_count, ones=ones, known=known)
     if not keep.any():
         raise nothing_to_send(min_count)
     return keep
 
 
-def describable_where_known(
-    data: FloatArray, known: BoolArray | None, labels: IntArray, k: int, least: int
-) -> BoolArray:
+def describable_where_known(data: FloatArray, known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArray:
     """Return which of k clusters may be described, by the cells that were not filled in; labels may be -1.
 
-    With what gaps were filled with, the means of the known cells follow from what is sent. So these must be of `least` rows in each column
-    that the cluster knows, differ in some column, and not be a row that knows all of these columns.
+    With what gaps were filled with, the means of the known cells follow from what is sent. So these must be of `least` rows
+    in each column that the cluster knows, differ in some column, and not be a row that knows all of these columns.
     """
-    if known is None:
-        return np.ones(k, dtype=np.bool_)
     used = labels >= 0
     rows, known, labels = data[used], known[used], labels[used]
     rounding = rounding_of(data.min(axis=0), data.max(axis=0))
@@ -117,14 +105,19 @@ def describable_where_known(
     return np.asarray(~few & varied & ~is_row, dtype=np.bool_)
 
 
-def few_known(known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArray:
-    """Return which columns (k, d) of clusters of `least` rows or more have some known cells, but fewer than that."""
+def known_cells(known: BoolArray, labels: IntArray, k: int) -> IntArray:
+    """Return how many known cells each cluster has in each column (k, d); labels (n,) may be -1."""
     counts = np.empty((k, known.shape[1]), dtype=np.int64)
     for j in range(known.shape[1]):
-        counts[:, j] = np.bincount(labels[known[:, j]], minlength=k)
+        counts[:, j] = np.bincount(labels[known[:, j] & (labels >= 0)], minlength=k)
+    return counts
+
+
+def few_known(known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArray:
+    """Return which columns (k, d) of clusters of `least` rows or more have some known cells, but fewer than that."""
+    counts = known_cells(known, labels, k)
     rows = np.bincount(labels, minlength=k)
-    few: BoolArray = (counts > 0) & (counts < least) & (rows >= least)[:, None]
-    return few
+    return (counts > 0) & (counts < least) & (rows >= least)[:, None]
 
 
 def check_enough(data: Sized, min_count: int) -> None:
@@ -143,8 +136,7 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    few: BoolArray = columns_that_vary(data, labels, k) <= 1
-    return few
+    return columns_that_vary(data, labels, k) <= 1
 
 
 # Numbers of rows as multiples of what a site's policy says.
@@ -160,13 +152,11 @@ def rounded(values: Array, multiple: int, floor: int) -> Array:
         return values
     minimum = -(-floor // multiple) * multiple
     nearest = np.rint(values / multiple) * multiple
-    found: Array = np.where(values > 0, np.maximum(nearest, minimum), 0).astype(values.dtype)
-    return found
+    return np.where(values > 0, np.maximum(nearest, minimum), 0).astype(values.dtype)
 
 
 def factor(counts: Array, multiple: int, floor: int) -> FloatArray:
     """Return by how much the sums over so many rows are scaled; 1 where there are none."""
     if multiple == 1:
         return np.ones(np.shape(counts))
-    found: FloatArray = np.where(counts > 0, rounded(counts, multiple, floor) / np.maximum(counts, 1), 1.0)
-    return found
+    return np.where(counts > 0, rounded(counts, multiple, floor) / np.maximum(counts, 1), 1.0)

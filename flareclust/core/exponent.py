@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.typing import BoolArray, FloatArray
-from flareclust.core.missing.distances import as_masked, extremes, varying
+from flareclust.core.missing.distances import as_masked, extremes, masks_of_sites, varying
 
 #: The paper's, and the least that `automatic` returns.
 PAPER_W, LEAST_W = 2.0, 1.05
@@ -45,15 +45,9 @@ class Overlap(NamedTuple):
 
 
 def least_overlap(points: ArrayLike, cluster: ArrayLike, phi: str = "euclidean") -> Overlap:
-    """Return the least overlap among sites.
+    """Return the least overlap among sites, from points (N, D) and their clusters as for `flareclust.core.forces.pair_forces`.
 
-    Args:
-        points: (N, D), NaN where unknown. All points of a cluster know the same columns, those of its site.
-        cluster: of each point (N,), every number from 0 to c - 1.
-        phi: "euclidean" or "cosine".
-
-    Raises:
-        UserError: points are not (N, D), or hold infinite numbers.
+    Raises UserError where points are not (N, D), or hold infinite numbers.
     """
     values, labels = as_masked(points, "points"), np.asarray(cluster, np.int64)
     over = extremes(values)
@@ -62,9 +56,7 @@ def least_overlap(points: ArrayLike, cluster: ArrayLike, phi: str = "euclidean")
     means = np.stack([np.bincount(labels, weights=column) for column in np.where(known, values, 0.0).T], axis=1)
     spans = np.where(varying(over), over.high - over.low, 1.0)
     residuals = np.where(known, values - (means / sizes[:, None])[labels], 0.0) / spans
-    first = np.unique(labels, return_index=True)[1]
-    masks, site = np.unique(known[first], axis=0, return_inverse=True)
-    site = site.reshape(-1)
+    masks, site = masks_of_sites(known, labels)
     own = [residuals[site[labels] == g] for g in range(len(masks))]
     several = np.bincount(site) > 1
     pairs = [(g, h) for g in range(len(masks)) for h in range(g, len(masks)) if g != h or several[g]]

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
-from flareclust.core.arrays import as_labels
+from flareclust.core.arrays import as_labels, check_rows
 from flareclust.core.blas import one_thread
 from flareclust.core.jit import kernel
-from flareclust.core.missing.distances import PHIS, Extremes, as_masked, extremes, varying
+from flareclust.core.missing.distances import PHIS, Extremes, as_masked, extremes, masks_of_sites, varying
 
 #: Least scaled distance (reading 1).
 _NEAREST = 1e-12
@@ -78,8 +78,7 @@ def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str 
     Returns:
         Forces. Time O(N^2 D / 2) where all know all columns, less where sites know few; memory O(N (D + c)).
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     if not 1 < w <= LARGEST_W:
         raise UserError(f"w must be a number above 1 and at most {LARGEST_W}, got {w!r}; the paper uses 2")
@@ -99,13 +98,10 @@ def point_sums(points: ArrayLike, cluster: ArrayLike, power: float = 1.0, phi: s
         points, cluster, phi: as for `pair_forces`.
         power: if negative, distances are at least 1e-12 (reading 1). A point's distance to itself, 0, is among them.
 
-    Raises:
-        UserError: as for `pair_forces`.
+    Raises UserError as for `pair_forces`.
     """
     values, labels, over = _checked(points, cluster, phi)
-    size, first = np.bincount(labels), np.unique(labels, return_index=True)[1]
-    masks, site = np.unique(~np.isnan(values[first]), axis=0, return_inverse=True)
-    site = site.reshape(-1)
+    size, (masks, site) = np.bincount(labels), masks_of_sites(~np.isnan(values), labels)
     # Clusters of one site side by side, and the points in this order of clusters.
     ordered = np.argsort(site, kind="stable")
     place = np.argsort(ordered)
@@ -227,8 +223,7 @@ def _checked(points: ArrayLike, cluster: ArrayLike, phi: str) -> tuple[FloatArra
     """Return points without the columns that do not vary (reading 2), their clusters, and their extremes."""
     values = as_masked(points, "points")
     check_choice("phi", phi, PHIS)
-    if len(values) == 0:
-        raise UserError("points must have at least one row, got none")
+    check_rows(values, "points")
     labels = as_labels(cluster, len(values), len(values))
     sizes, first = np.bincount(labels), np.unique(labels, return_index=True)[1]
     if not sizes.all():

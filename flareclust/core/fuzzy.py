@@ -9,13 +9,12 @@ does not notice a change in another file.
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
 from flareclust.core.arrays import as_centroids, as_count, as_matrix
 from flareclust.core.blas import one_thread
@@ -104,24 +103,20 @@ def fuzzy_cmeans(
         tol: of memberships, so without unit; at least 0.
         aborted: asked before every kernel call, some tenths of a second of work.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
-    X = as_matrix(X)
-    if len(X) == 0:
-        raise UserError("X must have at least one row, got none")
+    X = as_matrix(X, empty=False)
     centroids = as_centroids(start, X.shape[1]).copy()
     m, max_iter, tol = _check_fuzzifier(fuzzifier), as_count(max_iter, "max_iter"), check_tol(tol)
     k, d = centroids.shape
+    step = max(1, _WORK_PER_CALL // (k * d * _block(k))) * _block(k)
     origin = X.mean(axis=0)  # sums about a point amid the rows keep their precision
     u = np.full((k, len(X)), -1.0)  # so the first iteration changes every membership
     with one_thread():  # for all iterations: to limit the threads takes longer than an iteration on some hundred rows
         for n_iter in range(1, max_iter + 1):
             sums, change = _Sums(k, origin), 0.0
-            for part in _parts(len(X), k * d, _block(k)):
-                if aborted():
-                    raise Aborted(f"stopped in iteration {n_iter} of fuzzy c-means")
+            for part in (slice(start, start + step) for start in range(0, len(X), step)):
+                stop_if(aborted, f"in iteration {n_iter} of fuzzy c-means")
                 change = max(change, _update(X, part, centroids, m, u, sums))
             sums.um[sums.um < _NO_MASS] = 0.0
             moving = sums.um > 0
@@ -139,11 +134,6 @@ def _check_fuzzifier(fuzzifier: object) -> float:
             f"fuzzifier must be a finite number greater than 1, got {fuzzifier!r}; 2 is usual, and 1 would be k-means"
         )
     return float(fuzzifier)  # type: ignore[arg-type]
-
-
-def _parts(n: int, work_per_row: int, block: int) -> Iterator[slice]:
-    step = max(1, _WORK_PER_CALL // (work_per_row * block)) * block
-    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def _block(k: int) -> int:

@@ -13,17 +13,9 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 @kernel()
-def _checked(label: int, k: int) -> int:
-    """Return a label; raise IndexError unless it is in -1..k-1, beyond which a kernel would write elsewhere."""
-    if not -1 <= label < k:
-        raise IndexError("a label is no cluster's number")
-    return label
-
-
-@kernel()
-def _member(label: int, k: int) -> int:
-    """Return the label of a row that is in a cluster; raise IndexError for another."""
-    if not 0 <= label < k:
+def _checked(label: int, k: int, least: int = -1) -> int:
+    """Return a label; raise IndexError unless it is in least..k-1, beyond which a kernel would write elsewhere."""
+    if not least <= label < k:
         raise IndexError("a label is no cluster's number")
     return label
 
@@ -119,8 +111,7 @@ def columns_that_vary(X: FloatArray, labels: IntArray, k: int) -> IntArray:
             for j in range(d):
                 varied[c, j] |= X[i, j] != examples[c, j]
     for c in range(k):
-        for j in range(d):
-            found[c] += varied[c, j]
+        found[c] = varied[c].sum()
     return found
 
 
@@ -144,7 +135,7 @@ def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: I
     n, d = X.shape
     means[:] = 0.0
     for i in range(n):
-        c = _member(labels[i], counts.shape[0])
+        c = _checked(labels[i], counts.shape[0], 0)
         for j in range(d):
             means[c, j] += X[i, j] - origin[j]
     for c in range(counts.shape[0]):
@@ -161,11 +152,11 @@ def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: I
 @kernel()
 def distances_of_each(
     X: FloatArray, labels: IntArray, centroids: FloatArray
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return what `flareclust.core.lloyd.Statistics` holds, of the rows that are in a cluster."""
     _check_fitting(X, labels, centroids)
     k, d = centroids.shape
-    counts, sse, largest, total = np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k)
+    counts, sse, largest = np.zeros(k, np.int64), np.zeros(k), np.zeros(k)
     for i in range(X.shape[0]):
         c = _checked(labels[i], k)
         if c < 0:
@@ -174,12 +165,10 @@ def distances_of_each(
         for j in range(d):
             difference = X[i, j] - centroids[c, j]
             squared += difference * difference
-        distance = np.sqrt(squared)
         counts[c] += 1
         sse[c] += squared
-        largest[c] = max(largest[c], distance)
-        total[c] += distance
-    return counts, sse, largest, total
+        largest[c] = max(largest[c], np.sqrt(squared))
+    return counts, sse, largest
 
 
 @kernel()
@@ -198,17 +187,12 @@ def squares_of_each(X: FloatArray, labels: IntArray, means: FloatArray) -> Float
 
 @kernel()
 def add_means(
-    means: FloatArray,
-    rows: FloatArray,
-    labels: IntArray,
-    origin: FloatArray,
-    present: BoolArray,
-    sums: FloatArray,
+    means: FloatArray, rows: FloatArray, labels: IntArray, origin: FloatArray, present: BoolArray, sums: FloatArray
 ) -> None:
     """Add means (c, d) of so many rows (c,) to the sums (k, d) of their clusters about an origin (k, d): the first mean of each."""
     _check_fitting(means, labels, origin)
     for i in range(means.shape[0]):
-        c = _member(labels[i], origin.shape[0])
+        c = _checked(labels[i], origin.shape[0], 0)
         if not present[c]:
             origin[c], present[c] = means[i], True
         for j in range(means.shape[1]):

@@ -60,10 +60,7 @@ def _merged(counts: IntArray, least: int) -> IntArray:
 def _quantiles(counts: IntArray, grid: Grid, share: float) -> tuple[FloatArray, IntArray]:
     """Return a quantile of each column (d,), as if cells were spread evenly within their bin, and its bin (d,).
 
-    Args:
-        counts: cells of all sites in each bin (d, BINS).
-        grid: the bins.
-        share: of the cells below the quantile, 0 to 1.
+    `counts` are the cells of all sites in each bin (d, BINS), and `share` that of the cells below the quantile.
     """
     ends = np.cumsum(counts, axis=1)
     wanted = share * ends[:, -1]

@@ -13,9 +13,9 @@ sums over the features, which the compiler vectorises without reordering any of 
 
 import numpy as np
 
-from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.jit import kernel
-from flareclust.core.screen import screened_labels
+from flareclust.core.screen import Screen, screened_labels
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
 #: SETTLED: labels belong to the centroids. WITHIN_TOLERANCE: centroids moved a last time, labels are one step behind.
@@ -92,19 +92,12 @@ def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, sq
 
 @kernel()
 def label_rows(
-    X: FloatArray,
-    origin: FloatArray,
-    centroids: FloatArray,
-    labels: IntArray,
-    squared: FloatArray,
-    scale: float,
-    tiles: Array,
-    longest: FloatArray,
+    X: FloatArray, origin: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray, screen: Screen
 ) -> int:
     """Set the labels of `nearest_centroids` and return how many differ, by a screen where it serves; spoils `squared`."""
     changed = -1
-    if tiles.shape[0] > 0:
-        changed = screened_labels(X, origin, scale, tiles, longest, centroids, labels)
+    if screen.tiles.shape[0] > 0:
+        changed = screened_labels(X, origin, screen, centroids, labels)
     return changed if changed >= 0 else nearest_centroids(X, centroids, labels, squared)
 
 
@@ -195,13 +188,11 @@ def lloyd_steps(
     n_steps: int,
     tol: float,
     status: int,
-    scale: float,
-    tiles: Array,
-    longest: FloatArray,
+    screen: Screen,
 ) -> tuple[int, int]:
     """Run at most `n_steps` of Lloyd's iterations on `centroids` in place; return (steps run, status).
 
-    `scale`, `tiles` and `longest` are X's screen (`flareclust.core.screen`), which no result depends on.
+    No result depends on the screen of X.
     `squared` is that of `labels` where the status is SETTLED, and anything where it is another.
 
     One step: labels = nearest centroids; centroid_c = sum_c w (x - origin) / sum_c w + origin. It is over when no
@@ -211,7 +202,7 @@ def lloyd_steps(
     k, d = centroids.shape
     sums, mass = np.empty((k, d)), np.empty(k)
     for step in range(n_steps):
-        changed = label_rows(X, origin, centroids, labels, squared, scale, tiles, longest)
+        changed = label_rows(X, origin, centroids, labels, squared, screen)
         if changed == 0 and status != RELOCATED:
             own_distances(X, centroids, labels, squared)
             return step + 1, SETTLED

@@ -18,7 +18,7 @@ Readings and deviations:
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -75,7 +75,8 @@ def kpod(X: ArrayLike, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 
     data = data._replace(rows=data.rows / deviation)
     random = np.random.RandomState(seed)  # one stream for all starts, as in scikit-learn's own n_init
     with one_thread():
-        fits = [_last(_improve(data, _start(data, k, random), max_iter)) for _ in range(n_init)]
+        starts = (_kmeans(data, data.rows, k, random_state=random) for _ in range(n_init))
+        fits = [list(_improve(data, start, max_iter))[-1] for start in starts]
     best = min(fits, key=lambda fit: fit.objective)  # the first of equals
     totals, holders = np.zeros((2, *best.centroids.shape))
     sums_of_known(*data, best.labels, totals, holders)
@@ -94,11 +95,11 @@ def location_and_scale(X: ArrayLike) -> tuple[FloatArray, FloatArray]:
     return mean, np.where(constant | (deviation == 0), 1.0, deviation)
 
 
-def _start(data: Observed, k: int, random: np.random.RandomState) -> Fit:
-    """Return k-means of rows whose missing entries are 0: the columns' means, where `data` are centred."""
+def _kmeans(data: Observed, filled: FloatArray, k: int, **options: Any) -> Fit:
+    """Return k-means of rows (n, D) whose missing entries are filled, settled on the observed ones."""
     from sklearn.cluster import KMeans
 
-    model = KMeans(k, n_init=1, random_state=random).fit(data.rows)
+    model = KMeans(k, n_init=1, **options).fit(filled)
     return _settled(data, model.cluster_centers_, model.labels_)
 
 
@@ -116,11 +117,8 @@ def _improve(data: Observed, fit: Fit, max_iter: int) -> Iterator[Fit]:
 
 def _majorise(data: Observed, fit: Fit) -> Fit:
     """Fill the missing entries with those of the own centroid, and run k-means from the centroids there are."""
-    from sklearn.cluster import KMeans
-
     filled = np.where(data.known > 0, data.rows, fit.centroids[fit.labels])
-    model = KMeans(len(fit.centroids), init=fit.centroids, n_init=1).fit(filled)
-    return _settled(data, model.cluster_centers_, model.labels_)
+    return _kmeans(data, filled, len(fit.centroids), init=fit.centroids)
 
 
 def move(data: Observed, fit: Fit) -> Fit:
@@ -152,11 +150,6 @@ def _squares(data: Observed, centroids: FloatArray, labels: IntArray) -> FloatAr
     squares = np.empty(len(data.rows))
     squares_of_known(*data, centroids, labels, squares)
     return squares
-
-
-def _last(fits: Iterator[Fit]) -> Fit:
-    *_, fit = fits
-    return fit
 
 
 def _checked(X: ArrayLike, k: int) -> tuple[Observed, FloatArray]:

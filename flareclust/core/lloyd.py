@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
-from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights
+from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights, check_rows
 from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.kernels import column_means, column_moments
@@ -43,12 +43,11 @@ class Clustering(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Per cluster, each (k,): number of rows, and of their distances to the centroid the squares' sum, maximum, sum."""
+    """Per cluster, each (k,): number of rows, and of their distances to the centroid the squares' sum and the maximum."""
 
     counts: IntArray
     sse: FloatArray
     max_distance: FloatArray
-    sum_distance: FloatArray
 
 
 def lloyd(
@@ -81,9 +80,7 @@ def lloyd(
         tol: not negative, without unit.
         aborted: asked before every kernel call (one iteration, or several of some hundredths of a second together).
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
     X = _some_rows(X)
     start, mass = as_centroids(centroids, X.shape[1]), as_weights(weights, len(X))
@@ -114,9 +111,7 @@ def kmeans(
             where there are any.
         max_iter, tol, weights, aborted: as for `lloyd`.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
     X = _some_rows(X)
     k, n_init = as_count(k, "k", len(X)), as_count(n_init, "n_init")
@@ -166,8 +161,7 @@ def cluster_statistics(X: ArrayLike, labels: ArrayLike, centroids: ArrayLike) ->
     Returns:
         Statistics, with 0 everywhere for a cluster without rows. `sse` is in X's unit squared, the others in its unit.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
@@ -226,11 +220,10 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
     n_iter, labelled, status, by_cells = 0, 0, kernels.MOVING, pyramid is not None
     while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):
-        if aborted():
-            raise Aborted(f"stopped after {n_iter} iterations of k-means")
+        stop_if(aborted, f"after {n_iter} iterations of k-means")
         if pyramid is not None and by_cells:  # all but the last iterations
             n_steps = min(per_call, max_iter - n_iter - 1)
-            steps, over = pyramid_steps(*pyramid, origin, centroids, earlier, n_steps, threshold)
+            steps, over = pyramid_steps(pyramid, origin, centroids, earlier, n_steps, threshold)
             n_iter, by_cells = n_iter + steps, not over and n_steps == per_call
             continue
         if n_iter > labelled:  # labels are from before the steps on cells
@@ -238,13 +231,13 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
             status = kernels.MOVING
         n_steps = min(per_call if pyramid is None else min(per_call, 2), max_iter - n_iter)
         steps, status = kernels.lloyd_steps(
-            X, weights, origin, centroids, labels, squared, n_steps, threshold, status, *screen
+            X, weights, origin, centroids, labels, squared, n_steps, threshold, status, screen
         )
         n_iter += steps
         labelled, by_cells = n_iter, pyramid is not None
         earlier.fill(np.nan)
     if status != kernels.SETTLED:
-        kernels.label_rows(X, origin, centroids, labels, squared, *screen)
+        kernels.label_rows(X, origin, centroids, labels, squared, screen)
         kernels.own_distances(X, centroids, labels, squared)
     inertia = float(np.multiply(weights, squared, out=squared).sum())
     counts = np.bincount(labels, minlength=k)
@@ -275,8 +268,7 @@ def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _some_rows(X: ArrayLike) -> FloatArray:
     matrix = as_rows(X)
-    if len(matrix) == 0:
-        raise UserError("X must have at least one row, got none")
+    check_rows(matrix, "X")
     return matrix
 
 

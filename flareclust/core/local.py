@@ -9,18 +9,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core import kernels
 from flareclust.core.arrays import as_count
 from flareclust.core.chunks import PIECE, pieces
-from flareclust.core.disclosure import (
-    LEAST_ROWS,
-    check_enough,
-    describable,
-    describable_where_known,
-    disclosable_clusters,
-)
+from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, disclosable_clusters
 from flareclust.core.group_kernels import rows_of_each
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
@@ -72,7 +66,7 @@ def local_clusters(
     found = own_kmeans(data, k, rng, n_init=n_init, local_kmeans=local_kmeans, aborted=aborted)
     if small_clusters == "dissolve":
         found = dissolve_small(data, found, min_count)
-    return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count, known=known))
+    return sendable(found, disclosable_clusters(data, found.labels, found.centroids, min_count, known=known))
 
 
 def own_kmeans(
@@ -96,12 +90,7 @@ def dissolve_small(data: FloatArray, found: Clustering, min_count: int) -> Clust
 
     The smallest goes first, of equal ones the first, and joins the cluster with the nearest centroid; then centroids and
     numbers of rows are those of the joint cluster. One cluster is left at the end where there are fewer rows than
-    `min_count`. Clusters keep their order, and the clustering is the same where none is too small.
-
-    Args:
-        data: rows (n, d).
-        found: their clustering into k clusters, with the means of the rows as centroids.
-        min_count: smallest number of rows of a cluster.
+    `min_count`. Clusters keep their order, and the clustering is the same where none is too small. Its centroids are the means.
     """
     centroids, counts = found.centroids.copy(), found.counts.copy()
     joined = np.arange(len(counts))  # which cluster the rows of each are in
@@ -157,11 +146,10 @@ def seed_cells(
     drawn, _ = kmeans_plusplus(data, k, rng, n_candidates=n_candidates, aborted=aborted)
     labels, squared = assign(data, drawn)
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
-    if seeds == "means":
-        settled = recompute_centroids(data, cells)
-        return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count, ones, known))
-    kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
-    return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
+    if seeds == "rows":
+        return sendable(cells, cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
+    means = recompute_centroids(data, cells)
+    return sendable(means, disclosable_clusters(data, labels, means.centroids, min_count, ones=ones, known=known))
 
 
 def lloyd_update(
@@ -186,8 +174,7 @@ def lloyd_update(
         ones: as for `describable`.
         known: as for `local_clusters`.
 
-    Raises:
-        Refusal: the site has fewer than `min_count` rows.
+    Raises Refusal where the site has fewer than `min_count` rows.
     """
     check_enough(data, min_count)
     asked = centroids if reported is None else centroids[reported]
@@ -195,12 +182,10 @@ def lloyd_update(
     if reported is not None:
         labels = np.append(np.flatnonzero(reported), -1)[labels]
     found, source = means_of_groups(data, labels, centroids)
-    if not min_count:
-        return _sendable(found, source, np.ones(len(source), dtype=np.bool_))
-    mask = describable(data, found.labels, found.centroids, min_count, ones=ones)
-    if known is not None:
-        mask &= describable_where_known(data, known, found.labels, len(source), min_count)
-    return _sendable(found, source, mask)
+    mask = np.ones(len(source), dtype=np.bool_)
+    if min_count:
+        mask = describable(data, found.labels, found.centroids, min_count, ones=ones, known=known)
+    return sendable(found, mask, source)
 
 
 def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -> tuple[Clustering, IntArray]:
@@ -220,16 +205,6 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
     return recompute_centroids(data[used], found._replace(labels=places[used]))._replace(labels=places), source
 
 
-def _may_leave(
-    data: FloatArray,
-    found: Clustering,
-    min_count: int,
-    ones: FloatArray | None = None,
-    known: BoolArray | None = None,
-) -> BoolArray:
-    return disclosable_clusters(data, found.labels, found.centroids, min_count, ones=ones, known=known)
-
-
 def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Sendable:
     """Return the clusters that may be described where sums over all rows (n, d) are known, too.
 
@@ -243,8 +218,7 @@ def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Send
         if _may_be_known(data[~np.append(kept, False)[labels]], min_count):
             break
         kept[r] = False
-    keep = np.flatnonzero(kept)
-    return Sendable(found.centroids[keep], found.counts[keep], _relabel(labels, keep, len(kept)), found.source[keep])
+    return sendable(found, kept, found.source)
 
 
 def _may_be_known(rows: FloatArray, min_count: int) -> bool:
@@ -255,7 +229,9 @@ def _may_be_known(rows: FloatArray, min_count: int) -> bool:
     return bool(describable(rows, together, rows.mean(axis=0)[None], max(min_count, LEAST_ROWS))[0])
 
 
-def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
+def sendable(found: Clustering | Sendable, mask: BoolArray, source: IntArray | None = None) -> Sendable:
+    """Return the clusters that the mask (k,) keeps, numbered anew; `source` (k,) are their numbers, else 0 to k - 1."""
+    source = np.arange(len(mask)) if source is None else source
     if mask.all():
         return Sendable(found.centroids, found.counts, found.labels, source)
     keep = np.flatnonzero(mask)
@@ -321,9 +297,7 @@ def summary_kmeans(
         rows: of a piece; by default 4 MiB of them, or 20 for each mean. Fewer rows in all are a summary of themselves.
         aborted: asked before each piece, in both passes, and by `kmeans`.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
     k = as_count(k, "k", len(X))
     found = _summary_of(X, k, rng, rows=rows, aborted=aborted)
@@ -346,7 +320,7 @@ def _summary_of(
         return _WeightedMeans(np.array(X), np.ones(len(X)))
     levels: list[list[_WeightedMeans]] = []
     for start in range(0, len(X), rows):
-        _go_on(aborted, start, len(X))
+        stop_if(aborted, f"at row {start} of {len(X)} while the rows of k-means were read")
         piece = np.array(X[start : start + rows])
         kept = _weighted_means(piece, np.ones(len(piece)), draws, rng)
         for level in levels:
@@ -388,9 +362,8 @@ def _weighted_means(rows: FloatArray, weights: FloatArray, draws: int, rng: np.r
 
 
 def _joined(kept: list[_WeightedMeans]) -> _WeightedMeans:
-    return _WeightedMeans(
-        np.concatenate([each.means for each in kept]), np.concatenate([each.weights for each in kept])
-    )
+    means, weights = map(np.concatenate, zip(*kept, strict=True))
+    return _WeightedMeans(means, weights)
 
 
 def of_all_rows(
@@ -401,7 +374,7 @@ def of_all_rows(
     origin, labels, inertia = centroids.mean(axis=0), np.empty(len(X), np.int64), 0.0
     total, sums, mass = np.zeros((k, d)), np.empty((k, d)), np.empty(k)
     for part in pieces(*X.shape):
-        _go_on(aborted, part.start, len(X))
+        stop_if(aborted, f"at row {part.start} of {len(X)} while the rows of k-means were read")
         rows = np.array(X[part])
         labels[part], squared = assign(rows, centroids)
         kernels.cluster_sums(rows, np.ones(len(rows)), origin, labels[part], sums, mass)
@@ -412,8 +385,3 @@ def of_all_rows(
     means = origin + total[used] / counts[used, None]
     inertia -= float((counts[used, None] * (means - centroids[used]) ** 2).sum())
     return Clustering(means, (np.cumsum(used) - 1)[labels], counts[used], max(inertia, 0.0), n_iter)
-
-
-def _go_on(aborted: AbortCheck, row: int, n: int) -> None:
-    if aborted():
-        raise Aborted(f"stopped at row {row} of {n} while the rows of k-means were read")

@@ -55,14 +55,10 @@ def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> _S
 def improved(
     coefficients: FloatArray, before: FloatArray, gradient: FloatArray, moments: FloatArray, step: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the coefficients (C, f) after a step, and where the next gradient is needed.
+    """Return the coefficients (C, f) after a step, numbered from 0, and where the next gradient is needed.
 
-    Args:
-        coefficients: where the gradient is (C, f).
-        before: the coefficients after the step before (C, f); the start at the first.
-        gradient: sum over all rows (C, f).
-        moments: sum of the rows' outer products (f, f).
-        step: its number, from 0.
+    `coefficients` are where the gradient (C, f) is, summed over all rows, and `before` those after the step before (C, f),
+    or the start; `moments` is the sum of the rows' outer products (f, f).
     """
     ridge = _RIDGE * np.trace(moments) / len(moments)
     bound = cho_factor(moments / 2 + ridge * np.eye(len(moments)))

@@ -33,7 +33,7 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.jit import kernel
-from flareclust.core.microaggregation_kernels import argsort, fill, of_different_rows, partition
+from flareclust.core.microaggregation_kernels import argsort, of_different_rows, partition
 
 #: Bytes of rows that are divided into groups at once.
 CHUNK = 16 << 20
@@ -49,11 +49,10 @@ _FARTHEST = 1e9
 
 
 def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
-    """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk.
+    """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk; NaN where a cell is
+    missing.
 
-    Args:
-        X: rows of finite numbers, NaN where a cell is missing.
-        floor: least rows of a group; at least `SMALLEST_GROUP` are taken.
+    `floor` is the least number of rows of a group; at least `SMALLEST_GROUP` are taken.
     """
     n, d = X.shape
     for part in pieces(n, d, CHUNK):
@@ -62,8 +61,7 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
 
 def in_order(X: FloatArray) -> FloatArray:
     """Return the rows X (n, d) ordered by their values, so that nothing follows from the order they had."""
-    ordered: FloatArray = X[np.lexsort(X.T[::-1])]
-    return ordered
+    return X[np.lexsort(X.T[::-1])]
 
 
 def grouped(X: FloatArray, floor: int) -> tuple[FloatArray, IntArray]:
@@ -127,17 +125,11 @@ def _totals(values: Array, labels: IntArray) -> FloatArray:
     """Return the sums (groups + 1, d) of values (n, d) by group (n,), the last one of rows that belong to none."""
     groups = labels.max(initial=-1) + 1
     own = np.where(labels < 0, groups, labels)
-    totals: FloatArray = np.column_stack([np.bincount(own, column, minlength=groups + 1) for column in values.T])
-    return totals
+    return np.column_stack([np.bincount(own, column, minlength=groups + 1) for column in values.T])
 
 
 def _synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
-    """Return rows (m, d), group by group; each group (n,) has the number of rows, the mean and the spread that it has in X.
-
-    Args:
-        X: rows (n, d).
-        labels: the group of each, -1 for rows to leave out.
-    """
+    """Return rows (m, d), group by group, as many as each (n,) but -1 has in X (n, d), with its mean and spread."""
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]
     labels, n, d = labels[order], len(order), X.shape[1]
@@ -153,8 +145,7 @@ def _synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
     spread = _by_group((scaled**2).sum(axis=1, keepdims=True), labels, sizes) / max(
         1, int(np.count_nonzero(column > 0))
     )
-    made: FloatArray = near + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels]
-    return made
+    return np.asarray(near + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels])
 
 
 def _pattern(labels: IntArray, sizes: IntArray, d: int) -> FloatArray:
@@ -167,17 +158,14 @@ def _pattern(labels: IntArray, sizes: IntArray, d: int) -> FloatArray:
 
 def _by_group(values: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
     """Return the means (groups, d) of values (m, d)."""
-    sums = [np.bincount(labels, column, minlength=len(sizes)) for column in values.T]
-    means: FloatArray = np.column_stack(sums) / sizes[:, None]
-    return means
+    return _totals(values, labels)[:-1] / sizes[:, None]
 
 
 def _near(mean: FloatArray) -> FloatArray:
     """Return the mean (d,) to three digits: differences from it lose none, and it holds nothing that the mean does not."""
     tiny = np.abs(mean) < 1e-290
     unit = 10.0 ** (np.floor(np.log10(np.where(tiny, 1.0, np.abs(mean)))) - 2)
-    near: FloatArray = np.where(tiny, 0.0, np.rint(mean / unit) * unit)
-    return near
+    return np.where(tiny, 0.0, np.rint(mean / unit) * unit)
 
 
 def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
@@ -187,8 +175,7 @@ def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
     unit = np.divide(X - low, reach, out=np.zeros_like(X), where=reach > 0) - 1  # now squares cannot overflow
     inside = (np.abs(unit) <= 1).all(axis=1)
     scale = np.sqrt(unit[inside].std(axis=0) / 3)  # of a range of 2
-    scaled: FloatArray = np.divide(np.clip(unit, -_FARTHEST, _FARTHEST), scale, out=np.zeros_like(X), where=scale > 0)
-    return scaled
+    return np.asarray(np.divide(np.clip(unit, -_FARTHEST, _FARTHEST), scale, out=np.zeros_like(X), where=scale > 0))
 
 
 def warm_up() -> None:
@@ -213,14 +200,11 @@ _BASE = 3
 
 
 def _without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
-    """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose.
+    """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose; NaN is
+    in no mean.
 
     With them come the groups (n,), where rows belong to none (-1) if their group would have less than three rows left that
     no value was moved to. Where that is so in a column with NaN, the group has NaN in all of that column instead.
-
-    Args:
-        X: rows (n, d), NaN for values that are in no mean.
-        labels: the group of each, -1 for rows that belong to none.
     """
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]
@@ -285,8 +269,7 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
 def _lopsided(values: FloatArray, maximum: int, share: float) -> bool:
     """Return whether all values but the `most` least or largest ones lie so close together that `_pull_in` may apply."""
     ends = np.empty((2, 3))  # the three least, and the three largest negated, each in increasing order
-    fill(ends[0], np.inf)
-    fill(ends[1], np.inf)
+    ends[:] = np.inf
     for value in values:
         for side in range(2):
             x = value if side == 0 else -value

@@ -4,6 +4,8 @@ Serial, and added in a fixed order, as those of core/kernels.py. A segment of ro
 kernels permute it.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
@@ -23,16 +25,23 @@ def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
     from the others as these spread, or where all rows around are the same few.
     """
     labels, order, groups = np.full(len(Z), -1, dtype=np.int64), np.arange(len(Z)), 0
-    segments = [(0, len(Z))]
+    for lo, hi in _segments(Z, order, _NODE, floor, far):
+        if floor <= hi - lo <= _NODE:
+            groups = _finish(Z, order[lo:hi], floor, far, labels, groups)
+    return labels
+
+
+def _segments(Z: FloatArray, order: IntArray, most: int, floor: int, far: float) -> Iterator[tuple[int, int]]:
+    """Sort rows; give segments lo:hi, without rows far away, that have at most so many rows or cannot be cut."""
+    segments = [(0, len(order))]
     while segments:
         lo, hi = segments.pop()
         hi = _without_far(Z, order, lo, hi, floor, far)
-        if hi - lo > _NODE:
-            mid = _cut(Z, order, lo, hi, floor)
-            segments += [(mid, hi), (lo, mid)] if mid else []
-        elif hi - lo >= floor:
-            groups = _finish(Z, order[lo:hi], floor, far, labels, groups)
-    return labels
+        mid = _cut(Z, order, lo, hi, floor) if hi - lo > most else 0
+        if mid:
+            segments += [(mid, hi), (lo, mid)]
+        else:
+            yield lo, hi
 
 
 def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
@@ -50,14 +59,8 @@ def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
 def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntArray, groups: int) -> int:
     """Cut a small segment into groups, refine them, and number those that can be released from `groups` on."""
     own, found = np.full(len(order), -1, dtype=np.int64), 0
-    segments = [(0, len(order))]
-    while segments:
-        lo, hi = segments.pop()
-        hi = _without_far(Z, order, lo, hi, floor, far)
-        mid = _cut(Z, order, lo, hi, floor) if hi - lo >= 2 * floor else 0
-        if mid:
-            segments += [(mid, hi), (lo, mid)]
-        elif hi - lo >= floor:
+    for lo, hi in _segments(Z, order, 2 * floor - 1, floor, far):
+        if hi - lo >= floor:
             own[lo:hi] = found
             found += 1
     _refine(Z, order, own, found, floor)
@@ -87,9 +90,9 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
                 farthest, reach = i, squared
         if maximum < 1 or reach == 0:
             return hi
+        total[:] = 0.0
         for j in range(d):
             along[j] = Z[order[farthest], j] - centre[j]
-            total[j] = 0.0
         first = _first(Z, order, lo, hi, centre, along, maximum)
         best, size = 0.0, 0
         for i in range(maximum):
@@ -98,24 +101,18 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
             gain = _squared_norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
             if gain > best:
                 best, size = gain, i + 1
-                _copy_into(total, shift)
+                shift[:] = total
         rest, spread = n - size, 0.0
-        for j in range(d):
-            centre[j] -= shift[j] / rest
+        centre -= shift / rest
         moved = np.zeros(n, np.bool_)
-        for i in range(size):
-            moved[first[i] - lo] = True
+        moved[first[:size] - lo] = True
         for i in range(n):
             if not moved[i]:
                 spread += _squared_distance(Z[order[lo + i]], centre)
         if size == 0 or not _squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
-        segment, at = _segment_of(order, lo, hi), lo
-        for last in range(2):
-            for i in range(n):
-                if moved[i] == (last == 1):
-                    order[at] = segment[i]
-                    at += 1
+        segment = order[lo:hi]
+        order[lo:hi] = np.concatenate((segment[~moved], segment[moved]))
         hi -= size
     return hi
 
@@ -156,7 +153,7 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
         for i in range(n):
             projected[i] = _projection(Z[order[lo + i]], centre, along)
         ranked = argsort(projected)
-        fill(total, 0.0)
+        total[:] = 0.0
         better, here = 0.0, 0
         for i in range(1, n - floor + 1):
             x = Z[order[lo + ranked[i - 1]]]
@@ -166,17 +163,14 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
                 gain = _squared_norm(total) * (1 / i + 1 / (n - i))
                 if gain > better:
                     better, here = gain, i
-                    _copy_into(total, shift)
+                    shift[:] = total
         if not better > best * (1 + 1e-12):
             break
         best, at, ranking = better, here, ranked
-        for j in range(d):
-            along[j] = -shift[j]
+        along[:] = -shift
     if at == 0:
         return 0
-    segment = _segment_of(order, lo, hi)
-    for i in range(n):
-        order[lo + i] = segment[ranking[i]]
+    order[lo:hi] = order[lo:hi][ranking]
     return lo + at
 
 
@@ -189,13 +183,9 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         x = Z[order[i]]
         for j in range(d):
             moved[j] += (x[j] - centre[j]) ** 2
-    widest = 0
-    for j in range(d):
-        if moved[j] > moved[widest]:
-            widest = j
-    axis[widest] = 1.0
+    axis[moved.argmax()] = 1.0
     for _ in range(_POWER_STEPS):
-        fill(moved, 0.0)
+        moved[:] = 0.0
         for i in range(lo, hi):
             x = Z[order[i]]
             projected = _projection(x, centre, axis)
@@ -204,8 +194,7 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         size = np.sqrt(_squared_norm(moved))
         if size == 0:
             break
-        for j in range(d):
-            axis[j] = moved[j] / size
+        axis[:] = moved / size
     return axis
 
 
@@ -230,8 +219,8 @@ def _refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: i
     nearest, gain, sizes = np.zeros(m, np.int64), np.zeros(m), np.zeros(groups, np.int64)
     for _ in range(_PASSES):
         _group_means(Z, order, own, means, sizes)
+        gain[:] = 0.0
         for i in range(m):
-            gain[i] = 0.0
             if own[i] >= 0:
                 nearest[i] = 0
                 for g in range(groups):
@@ -267,7 +256,7 @@ def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -
     means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
     for g in range(groups):
         while True:
-            members = _members_of(order, own, g)
+            members = order[own == g]
             if len(members) == 0 or _different(Z, members) >= _DIFFERENT:
                 break
             _group_means(Z, order, own, means, sizes)
@@ -279,9 +268,7 @@ def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -
                         other, minimum = h, apart
             if other < 0:
                 break
-            for i in range(len(own)):
-                if own[i] == other:
-                    own[i] = g
+            own[own == other] = g
 
 
 @kernel()
@@ -317,7 +304,7 @@ def _apart(x: FloatArray, y: FloatArray) -> float:
 @kernel()
 def _segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
     """mean (d,) becomes the mean of a segment's rows."""
-    fill(mean, 0.0)
+    mean[:] = 0.0
     for i in range(lo, hi):
         x = Z[order[i]]
         for j in range(len(mean)):
@@ -375,45 +362,9 @@ def argsort(values: FloatArray) -> IntArray:
 
 
 @kernel()
-def _copy_into(source: FloatArray, target: FloatArray) -> None:
-    """target becomes source."""
-    for j in range(len(source)):
-        target[j] = source[j]
-
-
-@kernel()
-def fill(target: FloatArray, value: float) -> None:
-    """Every entry of target becomes value."""
-    for j in range(len(target)):
-        target[j] = value
-
-
-@kernel()
-def _segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
-    """Return a copy of `order[lo:hi]`."""
-    found = np.empty(hi - lo, np.int64)
-    for i in range(lo, hi):
-        found[i - lo] = order[i]
-    return found
-
-
-@kernel()
-def _members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
-    """Return which rows of a segment belong to a group."""
-    members, size = np.empty(len(order), np.int64), 0
-    for i in range(len(order)):
-        if own[i] == group:
-            members[size] = order[i]
-            size += 1
-    return members[:size]
-
-
-@kernel()
 def _group_means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
     """means (groups, d) and sizes become those of the groups `own` of a segment's rows."""
-    for g in range(len(sizes)):
-        sizes[g] = 0
-        fill(means[g], 0.0)
+    means[:], sizes[:] = 0.0, 0
     for i in range(len(order)):
         if own[i] >= 0:
             sizes[own[i]] += 1

@@ -15,11 +15,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray
 
-#: A text names a site only where there are at most so many.
-_NAMED = 5
+#: Names that a text lists at most.
+NAMED = 5
 
 
 class Verdict(NamedTuple):
@@ -46,19 +47,13 @@ class Verdict(NamedTuple):
 def components(masks: ArrayLike) -> list[list[int]]:
     """Return the connected components of the graph of sites, each with its sites' numbers in ascending order.
 
-    They come in the order of their first sites. A site without a column is a component of its own.
-
-    Args:
-        masks: which site has which column (m, D) bool.
-
-    Raises:
-        UserError: masks are not (m, D) of true and false, m >= 1.
+    They come in the order of their first sites. A site without a column is a component of its own. Raises UserError unless
+    masks, which site has which column, are (m, D) of true and false, m >= 1.
     """
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(_edges(_as_masks(masks)), directed=False)
-    found = [np.flatnonzero(labels == c).tolist() for c in range(count)]
-    return sorted(found)
+    return sorted(np.flatnonzero(labels == c).tolist() for c in range(count))
 
 
 def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str] = ()) -> Verdict:
@@ -73,46 +68,39 @@ def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str
         sites: their names (m,).
         constant: names of shared columns that are constant, for the text.
 
-    Raises:
-        UserError: masks are not (m, D) of true and false, m >= 1, or do not fit the names.
+    Raises UserError where masks are not (m, D) of true and false, m >= 1, or do not fit the names.
     """
-    verdict = _judged(masks, sites)
-    if not constant:
-        return verdict
-    return verdict._replace(text=f"{verdict.text}. Constant columns link no sites: {some(constant)}")
-
-
-def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
     known = _as_masks(masks)
     if len(sites) != len(known):
         raise UserError(f"sites must be {len(known)} names, one for each row of masks, got {len(sites)}")
     complete, parts = bool(_edges(known).all()), components(known)
+    connected = len(parts) == 1
     if complete:
         text = (
             "any two sites share a column, which suits method B (Assumption 2): it needs nothing known about how rows are spread over "
             "the sites"
         )
-        return Verdict(True, True, True, True, "B", text)
-    if len(parts) == 1:
+    elif connected:
         text = (
             f"all sites are linked by shared columns, with {_apart(known, sites)}, which suits method A (Assumption 1): it takes the "
             "rows of a cluster to be distributed alike at all sites, which nobody can check"
         )
-        return Verdict(True, False, True, False, "A", text)
-    listed = "; ".join(f"{{{some([sites[i] for i in part])}}}" for part in parts)
-    text = (
-        f"the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
-        "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "
-        "has columns of both"
-    )
-    return Verdict(False, False, False, False, "B", text)
+    else:
+        listed = "; ".join(f"{{{some([sites[i] for i in part], NAMED)}}}" for part in parts)
+        text = (
+            f"the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
+            "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "
+            "has columns of both"
+        )
+    if constant:
+        text += f". Constant columns link no sites: {some(constant, NAMED)}"
+    return Verdict(connected, complete, connected, complete, "A" if connected and not complete else "B", text)
 
 
 def _edges(masks: BoolArray) -> BoolArray:
     """Return which sites share a column (m, m); every site is joined to itself."""
     counted = masks.astype(np.float64)
-    joined: BoolArray = (counted @ counted.T > 0) | np.eye(len(masks), dtype=np.bool_)
-    return joined
+    return (counted @ counted.T > 0) | np.eye(len(masks), dtype=np.bool_)
 
 
 def _apart(masks: BoolArray, sites: Sequence[str]) -> str:
@@ -120,12 +108,6 @@ def _apart(masks: BoolArray, sites: Sequence[str]) -> str:
     i, j = np.nonzero(np.triu(~_edges(masks)))
     pairs = "one pair" if len(i) == 1 else f"{len(i)} pairs"
     return f"{pairs} of them without a common one (first {sites[int(i[0])]} and {sites[int(j[0])]})"
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the names, or the first of them and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _as_masks(masks: ArrayLike) -> BoolArray:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core import kernels
 from flareclust.core.disclosure import check_enough
@@ -22,9 +22,7 @@ def local_clusters(
 ) -> tuple[Groups, BoolArray]:
     """Return the clusters of a site's own k-means, and which of them may be described, as `flareclust.core.local` does.
 
-    Raises:
-        Refusal: the site has fewer than `min_count` rows.
-        Aborted: when the parts' `aborted` says so.
+    Raises Refusal where the site has fewer than `min_count` rows and Aborted when the parts' `aborted` says so.
     """
     check_enough(parts, min_count)
     found = _kmeans(parts, min(k, len(parts) // min_count), rng, n_init=n_init)
@@ -55,8 +53,7 @@ def _lloyd(parts: Parts, start: FloatArray, threshold: float) -> Groups:
     labels: list[Any] = [None] * len(parts.extents)
     status = kernels.MOVING
     for iteration in range(_MAX_ITER):
-        if parts.aborted():
-            raise Aborted(f"stopped after {iteration} iterations of k-means")
+        stop_if(parts.aborted, f"after {iteration} iterations of k-means")
         before, labels = labels, nearest(parts, centroids)
         changed, sums, mass = _added(parts.each(_step, labels, before, shared=(origin, len(centroids))))
         if changed == 0 and status != kernels.RELOCATED:
@@ -79,20 +76,15 @@ def _lloyd(parts: Parts, start: FloatArray, threshold: float) -> Groups:
 
 
 def _added(steps: list[_Step]) -> _Step:
-    return _Step(
-        sum(step.changed for step in steps),
-        np.sum([step.sums for step in steps], axis=0),
-        np.sum([step.mass for step in steps], axis=0),
-    )
+    return _Step(*(np.sum(of_each, axis=0) for of_each in zip(*steps, strict=True)))
 
 
 def _relocated(parts: Parts, labels: list[Any], centroids: FloatArray, mass: FloatArray) -> list[Any] | None:
     """Return labels with the farthest rows in the clusters that have none; None where all rows are at their centroids."""
     empty = np.flatnonzero(mass == 0)
     found = parts.each(_farthest, labels, shared=(centroids, len(empty)))
-    ranked = sorted(
-        ((-squared, part, row) for part, own in enumerate(found) for squared, row in own)
-    )  # of equally far ones the first
+    # Of equally far ones the first.
+    ranked = sorted((-squared, part, row) for part, own in enumerate(found) for squared, row in own)
     if not ranked or ranked[0][0] == 0:
         return None
     moves: list[dict[int, int]] = [{} for _ in found]
@@ -134,16 +126,14 @@ _AT_ONCE = 1 << 20
 def kmeans_plusplus(parts: Parts, k: int, rng: Uniforms, *, n_candidates: int | None = None) -> FloatArray:
     """Return at most k rows as seeds (k, d), 1 <= k <= n; see `flareclust.core.seeds.kmeans_plusplus`.
 
-    Raises:
-        Aborted: when the parts' `aborted` says so.
+    Raises Aborted when the parts' `aborted` says so.
     """
     n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
     seeds = [parts.row(_first_row(len(parts), rng))]
     passes = _Passes(parts)
     ends = np.cumsum(passes.sums_with(np.array(seeds))[0])
     while len(seeds) < k and ends[-1] > 0:
-        if parts.aborted():
-            raise Aborted(f"stopped while choosing seed {len(seeds) + 1} of {k}")
+        stop_if(parts.aborted, f"while choosing seed {len(seeds) + 1} of {k}")
         uniforms = np.asarray(rng.random(n_candidates)) * ends[-1]
         candidates = passes.drawn(seeds[-1], ends, uniforms)
         sums = np.cumsum(passes.sums_with(np.array([seeds[-1], *candidates]))[1:], axis=1)
@@ -228,10 +218,7 @@ def _sums(X: FloatArray, passed: _Pass) -> FloatArray:
 
 
 def _drawn(
-    X: FloatArray,
-    passed: _Pass,
-    own: tuple[IntArray, FloatArray, FloatArray, IntArray] | None,
-    latest: FloatArray,
+    X: FloatArray, passed: _Pass, own: tuple[IntArray, FloatArray, FloatArray, IntArray] | None, latest: FloatArray
 ) -> list[tuple[int, FloatArray]]:
     """Return which of the draws fall into this part, each with its row."""
     if own is None:

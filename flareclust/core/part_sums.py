@@ -11,8 +11,8 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import kernels
 from flareclust.core.assessment import assessment_sums
-from flareclust.core.disclosure import check_enough, describable_groups, evidence, first_rows
-from flareclust.core.group_kernels import rounding_of, squares_of_each
+from flareclust.core.disclosure import check_enough, describable_groups, evidence
+from flareclust.core.group_kernels import rounding_of, rows_of_each, squares_of_each
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.parts import Parts
 
@@ -38,13 +38,7 @@ class Groups(NamedTuple):
 
     def of(self, mask: BoolArray) -> "Groups":
         """Return those of the groups that a mask (c,) has; labels stay what they are."""
-        return self._replace(
-            source=self.source[mask],
-            counts=self.counts[mask],
-            centroids=self.centroids[mask],
-            sse=self.sse[mask],
-            first=self.first[mask],
-        )
+        return self._replace(**{name: getattr(self, name)[mask] for name in self._fields[:-1]})
 
 
 def nearest(parts: Parts, centroids: FloatArray) -> list[Any]:
@@ -59,20 +53,14 @@ def groups_about(parts: Parts, centroids: FloatArray, labels: Sequence[Any] | No
     found = parts.each(_sums, labels, shared=(centroids, origin))
     counts = np.sum([own.counts for own in found], axis=0)
     source = np.flatnonzero(counts)
-    sums = np.sum([own.sums for own in found], axis=0)[source]
+    means = origin + np.sum([own.sums for own in found], axis=0)[source] / counts[source][:, None]
+    sse = np.sum([own.sse for own in found], axis=0)[source]
     first = np.empty_like(centroids)
     for own in reversed(found):  # the first part that has a group is written last
         first[own.counts > 0] = own.first[own.counts > 0]
     if len(source) < len(counts):
         labels = parts.keep(_renumbered, labels, shared=(np.cumsum(counts > 0) - 1,))
-    return Groups(
-        source.astype(np.int64),
-        counts[source],
-        origin + sums / counts[source][:, None],
-        np.sum([own.sse for own in found], axis=0)[source],
-        first[source],
-        labels,
-    )
+    return Groups(source.astype(np.int64), counts[source], means, sse, first[source], labels)
 
 
 def may_be_described(parts: Parts, groups: Groups, min_count: int, *, ones: FloatArray | None = None) -> BoolArray:
@@ -81,7 +69,7 @@ def may_be_described(parts: Parts, groups: Groups, min_count: int, *, ones: Floa
     shared = groups.centroids, groups.first, rounding_of(extent.least, extent.largest)
     found = parts.each(evidence, groups.labels, shared=shared)
     varied, is_row = np.any([own for own, _ in found], axis=0), np.any([own for _, own in found], axis=0)
-    return describable_groups(groups.counts, varied, is_row, groups.first, min_count, ones=ones)
+    return describable_groups(groups.counts, varied, is_row, groups.first, min_count, ones)
 
 
 def lloyd_update(
@@ -136,8 +124,8 @@ def _sums(X: FloatArray, labels: IntArray, centroids: FloatArray, origin: FloatA
     squared, sums, mass = np.empty(len(X)), np.empty((k, d)), np.empty(k)
     kernels.own_distances(X, centroids, labels, squared)
     kernels.cluster_sums(X, np.ones(len(X)), origin, labels, sums, mass)
-    counts = np.bincount(labels, minlength=k)
-    return _Sums(counts, sums, sums_by_label(labels, squared, k), X[first_rows(labels, k)])
+    counts, first = rows_of_each(labels, k)
+    return _Sums(counts, sums, sums_by_label(labels, squared, k), X[first])
 
 
 def _renumbered(X: FloatArray, labels: IntArray, numbers: IntArray) -> IntArray:

@@ -26,11 +26,7 @@ _HALVINGS, _REACH = 50, 4.0
 def moments(X: FloatArray, labels: IntArray, k: int, floor: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """Return the clusters of the rows (n, d) that may be described, with rows (c,), means (c, d) and squared deviations (c, d).
 
-    Args:
-        X: rows (n, d).
-        labels: cluster of each row (n,); -1 for none.
-        k: number of clusters.
-        floor: smallest number of rows of a cluster that is described; three at least.
+    Labels (n,) are those of k clusters, or -1; one that is described has `floor` rows, and at least three.
     """
     counts, means, m2 = moments_of_all(X, labels, k)
     kept = np.flatnonzero(describable(X, labels, means, max(floor, LEAST_ROWS))) if counts.any() else np.arange(0)
@@ -54,12 +50,8 @@ def moments_of_all(X: FloatArray, labels: IntArray, k: int) -> tuple[IntArray, F
 def is_binary(counts: IntArray, means: FloatArray, m2: FloatArray) -> BoolArray:
     """Return which columns (d,) hold only 0 and 1, from means (k, d) and squared deviations (k, d) of clusters.
 
-    A column's values between 0 and 1 are all 0 or 1 exactly where its variance is p (1 - p).
-
-    Args:
-        counts: rows of each cluster (k,), or known cells of each column (k, d).
-        means: of the columns.
-        m2: squared deviations from these.
+    A column's values between 0 and 1 are all 0 or 1 exactly where its variance is p (1 - p). `counts` are the rows of each
+    cluster (k,), or the known cells of each column (k, d).
     """
     n = np.broadcast_to(counts if counts.ndim == 2 else counts[:, None], means.shape)
     inside = (means >= -_ROUNDING) & (means <= 1 + _ROUNDING)
@@ -73,17 +65,12 @@ def are_shares(means: FloatArray) -> BoolArray:
 
 
 def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int = BINS) -> FloatArray:
-    """Return the edges (d, bins - 1) of bins that hold about equally many rows, were each cluster normally distributed; where
-    clusters are apart in a column, some lie between them.
+    """Return the edges (d, bins - 1) of bins that hold about equally many rows, were each cluster normally distributed;
+    where clusters are apart in a column, some lie between them.
 
     The outer bins are open; bin b holds the values x with edge[b - 1] < x <= edge[b]. Of columns with few different values
-    edges repeat; those of 0 and 1 have the edge 0.5 alone.
-
-    Args:
-        counts: rows of each cluster (k,), at least one row in all.
-        means: of its columns (k, d).
-        m2: squared deviations from them (k, d).
-        bins: two at least.
+    edges repeat; those of 0 and 1 have the edge 0.5 alone. There are two bins at least, and in the clusters' counts (k,)
+    one row at least; `m2` are the squared deviations from the means (k, d).
     """
     from scipy.special import ndtr  # sites, which need it not, start in a tenth less time without it
 
@@ -150,27 +137,36 @@ def in_bins(X: FloatArray, edges: FloatArray) -> IntArray:
     return found
 
 
-def counted(bins: IntArray, leaves: IntArray, labels: IntArray, shape: tuple[int, int, int], floor: int) -> IntArray:
-    """Return how many rows each leaf and cluster has in each column's bins (l, k, d, h).
-
-    Cells of fewer than `floor` rows are left out; smaller bins of others are added to their neighbours.
+def counted(
+    bins: IntArray,
+    leaves: IntArray,
+    labels: IntArray,
+    shape: tuple[int, int, int],
+    floor: int,
+    known: BoolArray | None = None,
+    shown: BoolArray | None = None,
+) -> IntArray:
+    """Return how many rows, or known cells, each leaf and cluster has in each column's bins (l, k, d, h).
 
     Args:
         bins: of every value (n, d).
         leaves: leaf of each row (n,); -1 for rows that are not counted.
         labels: cluster of each row (n,); -1 likewise.
         shape: numbers of leaves l, clusters k and bins h.
-        floor: smallest number that may be counted.
+        floor: smallest number that may be counted; smaller bins are added to their neighbours.
+        known: which of the values are known (n, d); None for all.
+        shown: which columns of leaves and clusters are counted (l, k, d); None for those with `floor` rows.
     """
     n_leaves, k, h = shape
     used = (labels >= 0) & (leaves >= 0)
-    cell = leaves[used] * k + labels[used]
+    cell = leaves * k + labels
     found = np.empty((n_leaves, k, bins.shape[1], h), dtype=np.int64)
     for j in range(bins.shape[1]):
-        code = cell * h + bins[used, j]
+        own = used if known is None else used & known[:, j]
+        code = cell[own] * h + bins[own, j]
         found[:, :, j] = np.bincount(code, minlength=n_leaves * k * h).reshape(n_leaves, k, h)
-    small = found[:, :, :1].sum(axis=-1) < floor
-    return without_small_bins(np.where(small[..., None], 0, found), floor)
+    shown = found[:, :, :1].sum(axis=-1) >= floor if shown is None else shown
+    return without_small_bins(np.where(shown[..., None], found, 0), floor)
 
 
 def without_small_bins(counts: IntArray, floor: int) -> IntArray:
@@ -200,16 +196,11 @@ def _move(counts: IntArray, source: int, target: int, which: BoolArray) -> None:
 def quantiles(
     counts: IntArray, edges: FloatArray, ends: tuple[FloatArray, FloatArray], shares: FloatArray
 ) -> FloatArray:
-    """Return the quantiles (q, k, d) of each cluster's columns, read off the counts in bins by straight lines.
+    """Return the quantiles (q, k, d) of each cluster's columns, read off the counts (k, d, h) in bins by straight lines;
+    NaN without rows.
 
-    Args:
-        counts: rows in the bins (k, d, h).
-        edges: of the bins (d, h - 1).
-        ends: lower ends of the first and upper ends of the last bins, each (k, d).
-        shares: which quantiles (q,), above 0 and below 1.
-
-    Returns:
-        NaN for clusters without rows.
+    `edges` are those of the bins (d, h - 1), `ends` the lower ends of the first and upper ends of the last bins, each (k,
+    d), and `shares` say which quantiles (q,), above 0 and below 1.
     """
     k, d, h = counts.shape
     inner = np.broadcast_to(edges, (k, d, h - 1))

@@ -60,8 +60,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     rows (reading 2), and for rows that are all the same. "mle" is the maximum likelihood
     estimate (r <= n - 1), "ledoit-wolf" scikit-learn's shrinkage estimate (r = d), "diagonal" the variances alone.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     rows = as_matrix(rows, "rows")
     check_choice("covariance", covariance, COVARIANCES)
@@ -75,8 +74,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     centred = np.where(varies, rows - rows.mean(axis=0), 0.0)
     if covariance == "diagonal":
         deviations = np.sqrt((centred**2).mean(axis=0))
-        kept: FloatArray = np.diag(deviations)[deviations > 0]
-        return kept
+        return np.asarray(np.diag(deviations)[deviations > 0])
     with one_thread():
         if covariance == "ledoit-wolf":
             values, vectors = np.linalg.eigh(ledoit_wolf(centred, assume_centered=True)[0])
@@ -112,23 +110,20 @@ def _of_squares(covariance: FloatArray, size: float) -> FloatArray | None:
     values, vectors = np.linalg.eigh(covariance)
     if values[0] <= max(_SHARE * size, _NORMAL):
         return None
-    factor: FloatArray = np.sqrt(values[::-1, None]) * vectors.T[::-1]
-    return factor
+    return np.asarray(np.sqrt(values[::-1, None]) * vectors.T[::-1])
 
 
 def _singular(centred: FloatArray, n: int) -> FloatArray:
     """Return the factor (r, d) of the covariance of n rows about their mean, or of what has their squares."""
     d = centred.shape[1]
     _, values, axes = np.linalg.svd(centred / np.sqrt(n), full_matrices=False)
-    factor: FloatArray = (values[:, None] * axes)[values > values[0] * max(n, d) * np.finfo(np.float64).eps]
-    return factor
+    return np.asarray((values[:, None] * axes)[values > values[0] * max(n, d) * np.finfo(np.float64).eps])
 
 
 def _signed(factor: FloatArray) -> FloatArray:
     """Let every axis (r, d), which may point both ways, point one way: so the same draws give the same proxies."""
     largest = factor[np.arange(len(factor)), np.abs(factor).argmax(axis=1)]
-    signed: FloatArray = factor * np.where(largest < 0, -1.0, 1.0)[:, None]
-    return signed
+    return factor * np.where(largest < 0, -1.0, 1.0)[:, None]
 
 
 def _varying(rows: FloatArray, least: int) -> BoolArray:
@@ -158,8 +153,7 @@ def dirichlet_fit(rows: ArrayLike) -> FloatArray:
 
     Minka (2000), Estimating a Dirichlet distribution: the Hessian is diagonal plus a constant, so a step is O(d).
 
-    Raises:
-        UserError: rows are not (n, d) with n >= 1 and d >= 2, entries are negative, or do not add up to 1.
+    Raises UserError where rows are not (n, d) with n >= 1 and d >= 2, entries are negative, or do not add up to 1.
     """
     shares = as_matrix(rows, "rows")
     if len(shares) == 0 or shares.shape[1] < 2:
@@ -188,12 +182,9 @@ def box(rows: ArrayLike) -> tuple[FloatArray, FloatArray]:
     No corner is a value of a row. But who knows the rule can undo it, so a box does disclose the smallest and largest value
     of each column. Fewer than 3 rows get their mean for both corners (reading 2).
 
-    Raises:
-        UserError: rows are not (n, d) with n >= 1.
+    Raises UserError where rows are not (n, d) with n >= 1.
     """
-    rows = as_matrix(rows, "rows")
-    if len(rows) == 0:
-        raise UserError("rows must have at least one row, got none")
+    rows = as_matrix(rows, "rows", empty=False)
     if len(rows) < LEAST_ROWS:
         return rows.mean(axis=0), rows.mean(axis=0)
     low, high = rows.min(axis=0), rows.max(axis=0)
@@ -221,8 +212,7 @@ def sample_gaussian(
         rng: the only source of randomness.
         box: low and high corner, both (d,), low <= high.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     center, axes, size = _as_vector(mean, "mean"), np.asarray(factor, np.float64), as_count(size, "size")
     if axes.ndim != 2 or axes.shape[1] != len(center) or not np.isfinite(axes).all():

@@ -55,9 +55,10 @@ def build(X: FloatArray, weights: FloatArray, origin: FloatArray, depth: int, cr
     cell, starts = np.empty(n, np.int32), np.zeros((1 << d * depth) + 1, np.int64)
     if not _count_cells(X, depth, cell, starts) <= crowd * n:
         return None
-    rows, cells = np.empty((n, d + 1)), np.zeros((((1 << d * (depth + 1)) - 1) // ((1 << d) - 1), 10))
-    _fill_cells(X, weights, origin, cell, starts, depth, rows, cells)
-    return Pyramid(rows, starts, cells, depth)
+    number = ((1 << d * (depth + 1)) - 1) // ((1 << d) - 1)
+    pyramid = Pyramid(np.empty((n, d + 1)), starts, np.zeros((number, 10)), depth)
+    _fill_cells(X, weights, origin, cell, pyramid)
+    return pyramid
 
 
 @kernel()
@@ -104,18 +105,10 @@ def _row_of(rows: FloatArray, i: int) -> tuple[float, float, float, float]:
 
 
 @kernel()
-def _fill_cells(
-    X: FloatArray,
-    weights: FloatArray,
-    origin: FloatArray,
-    cell: IntArray,
-    starts: IntArray,
-    depth: int,
-    rows: FloatArray,
-    cells: FloatArray,
-) -> None:
+def _fill_cells(X: FloatArray, weights: FloatArray, origin: FloatArray, cell: IntArray, pyramid: Pyramid) -> None:
     """Sort the rows into cells (a counting sort; starts becomes what it is in a Pyramid) and add them up."""
     n, d = X.shape
+    rows, starts, cells, depth = pyramid
     smallest = 1 << d * depth
     begin = 0
     for c in range(1, smallest + 1):  # starts[c] = where cell c - 1 begins, and after sorting where it ends
@@ -151,8 +144,7 @@ def _fill_cells(
     children = 1 << d
     for c in range(first - 1, -1, -1):  # children of cell c of all cells: 2^d c + 1, ...
         line = cells[c]
-        for j in range(3):
-            low[j], high[j] = np.inf, -np.inf
+        low[:], high[:] = np.inf, -np.inf
         for child in range(children * c + 1, children * (c + 1) + 1):
             below = cells[child]
             for j in range(3):
@@ -257,23 +249,14 @@ def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray,
 
 
 @kernel()
-def _add_up(
-    rows: FloatArray,
-    starts: IntArray,
-    cells: FloatArray,
-    depth: int,
-    d: int,
-    G: FloatArray,
-    sums: FloatArray,
-) -> bool:
+def _add_up(pyramid: Pyramid, G: FloatArray, sums: FloatArray) -> bool:
     """sums[c] = weighted sum of the rows nearest to centroid c, and their weight.
 
     Returns False, and has not finished, where a row is about as near to two centroids.
     """
-    k = G.shape[0]
-    for c in range(k):
-        for j in range(4):
-            sums[c, j] = 0.0
+    rows, starts, cells, depth = pyramid
+    k, d = G.shape[0], rows.shape[1] - 1
+    sums[:] = 0.0
     kept = np.empty((depth + 2, k + 1), np.int64)  # line l + 1: of the cell of l halvings that is looked at
     kept[0, 0] = k
     for c in range(k):
@@ -307,15 +290,7 @@ def _add_up(
 
 @kernel()
 def pyramid_steps(
-    rows: FloatArray,
-    starts: IntArray,
-    cells: FloatArray,
-    depth: int,
-    origin: FloatArray,
-    centroids: FloatArray,
-    earlier: FloatArray,
-    n_steps: int,
-    tol: float,
+    pyramid: Pyramid, origin: FloatArray, centroids: FloatArray, earlier: FloatArray, n_steps: int, tol: float
 ) -> tuple[int, bool]:
     """Run at most `n_steps` of Lloyd's iterations on `centroids` in place; return (steps run, whether they are over).
 
@@ -331,11 +306,10 @@ def pyramid_steps(
             for j in range(d):
                 G[c, j] = centroids[c, j] - origin[j]
             G[c, 3] = (G[c, 0] ** 2 + G[c, 1] ** 2 + G[c, 2] ** 2) / 2
-        if not _add_up(rows, starts, cells, depth, d, G, sums):
+        if not _add_up(pyramid, G, sums):
             return step, True
-        for c in range(k):
-            if sums[c, 3] == 0.0:
-                return step, True
+        if sums[:, 3].min() == 0.0:
+            return step, True
         shift, moved = 0.0, False
         for c in range(k):
             for j in range(d):
@@ -343,18 +317,12 @@ def pyramid_steps(
                 move = sums[c, j] - G[c, j]
                 shift += move * move
                 # A row that changes its cluster moves it by more, unless an equal one takes its place.
-                moved |= abs(move) > 1e-13 * cells[0, 3 + j] + 1e-15 * abs(origin[j])
-        if not moved and not np.isnan(
-            earlier[0, 0]
-        ):  # no label has changed: this step and the one before are taken back
-            for c in range(k):
-                for j in range(d):
-                    centroids[c, j] = earlier[c, j]
+                moved |= abs(move) > 1e-13 * pyramid.cells[0, 3 + j] + 1e-15 * abs(origin[j])
+        if not moved and not np.isnan(earlier[0, 0]):
+            centroids[:] = earlier  # no label has changed: this step and the one before are taken back
             return step - 1, True
         if not moved or shift <= tol:
             return step, True
-        for c in range(k):
-            for j in range(d):
-                earlier[c, j] = centroids[c, j]
-                centroids[c, j] = sums[c, j] + origin[j]
+        earlier[:] = centroids
+        centroids[:] = sums[:, :d] + origin
     return n_steps, False

@@ -11,6 +11,7 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum
 from flareclust.core.jit import kernel
+from flareclust.core.seeds import squared_distance
 
 #: Points in a leaf, at most.
 _LEAF = 48
@@ -124,7 +125,7 @@ def _group(
         for t in nodes[:size]:
             i, left = starts[t], starts[t] + live[t]
             while i < left:
-                away = _squared(rows, i, point)
+                away = squared_distance(rows[i], point)
                 if away < inside or (away <= outside and _exact(rows[i], point) <= radius):
                     left -= 1
                     groups[names[i]] = number
@@ -150,15 +151,6 @@ def _to_box(point: FloatArray, box: FloatArray) -> float:
         nearest = point[j] if point[j] > low[j] else low[j]  # noqa: FURB136
         nearest = nearest if nearest < high[j] else high[j]  # noqa: FURB136
         total += (point[j] - nearest) * (point[j] - nearest)
-    return total
-
-
-@kernel(fastmath=_FAST)
-def _squared(rows: FloatArray, i: int, point: FloatArray) -> float:
-    """Return the squared distance of a row to a point, but for its last bits."""
-    total = 0.0
-    for j in range(point.shape[0]):
-        total += (rows[i, j] - point[j]) * (rows[i, j] - point[j])
     return total
 
 

@@ -18,6 +18,9 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.core.jit import kernel
 
+#: Numbers of rows, or what they count.
+Weights = FloatArray | IntArray
+
 NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
 ROBUST = (NONE, TRIMMED, MEDIAN)
 
@@ -61,7 +64,7 @@ class Rule(NamedTuple):
 PLAIN = Rule()
 
 
-class Believed(NamedTuple):
+class _Believed(NamedTuple):
     """Who is believed; None where nobody is judged.
 
     Attributes:
@@ -86,7 +89,7 @@ class FilteredCentroids(NamedTuple):
     """
 
     points: FloatArray
-    weights: FloatArray | IntArray
+    weights: Weights
     site: IntArray
     kept: BoolArray
     left_out: BoolArray
@@ -98,17 +101,15 @@ class FilteredCentroids(NamedTuple):
             return centroids
         return site_centers(centroids, self.points, self.weights, self.site, labels, self.rule)
 
-    def summary(self, names: Iterable[str]) -> "tuple[dict[str, float], Believed]":
+    def summary(self, names: Iterable[str]) -> tuple[dict[str, float], _Believed]:
         """Return the number of sites left out, and who they are; nothing without an active rule."""
         if not self.rule.active:
-            return {}, Believed()
+            return {}, _Believed()
         answered = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
-        return {"left_out": float(self.left_out.sum())}, Believed(answered[self.left_out], self.kept)
+        return {"left_out": float(self.left_out.sum())}, _Believed(answered[self.left_out], self.kept)
 
 
-def filter_outliers(
-    points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, rule: Rule
-) -> FilteredCentroids:
+def filter_outliers(points: FloatArray, weights: Weights, site: IntArray, k: int, rule: Rule) -> FilteredCentroids:
     """Return which of the centroids (c, d) are believed, and what they count.
 
     Left out are sites whose centroids are mostly outliers, by number or by rows (see `outlier_score`), and single centroids
@@ -137,12 +138,7 @@ def filter_outliers(
 
 
 def site_centers(
-    centroids: FloatArray,
-    points: FloatArray,
-    weights: FloatArray | IntArray,
-    site: IntArray,
-    labels: IntArray,
-    rule: Rule,
+    centroids: FloatArray, points: FloatArray, weights: Weights, site: IntArray, labels: IntArray, rule: Rule
 ) -> FloatArray:
     """Return for each of k groups of points (c, d) the center of what the sites say of it; the given one where none does.
 
@@ -157,7 +153,7 @@ def site_centers(
     return moved
 
 
-def capped(weights: FloatArray | IntArray, site: IntArray, cap: float | None) -> FloatArray | IntArray:
+def capped(weights: Weights, site: IntArray, cap: float | None) -> Weights:
     """Return weights (c,) in which no site has more than `cap` times the median site's total; whole ones stay whole.
 
     Sites whose weights are all 0 do not count in the median. What was above 0 stays at least 1 where weights are whole.
@@ -171,20 +167,14 @@ def capped(weights: FloatArray | IntArray, site: IntArray, cap: float | None) ->
     scaled = weights * share[site]
     if weights.dtype.kind == "f":
         return scaled
-    whole: IntArray = np.minimum(weights, np.maximum(np.rint(scaled), 1)).astype(np.int64)
-    return whole
+    return np.minimum(weights, np.maximum(np.rint(scaled), 1)).astype(np.int64)
 
 
 def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
-    """Return which of the sets with most centroids (k_i, d) has the smallest median distance to the others.
-
-    Args:
-        sets: the sites' centroids.
-        apart: distance between any two of them (m, m).
-    """
+    """Return which of the sets with most centroids (k_i, d) has the smallest median distance to the others, of these (m, m)."""
     maximum = max(map(len, sets))
     others = ~np.eye(len(sets), dtype=np.bool_)
-    middle = _median_where(apart, others) if len(sets) > 1 else np.zeros(1)
+    middle = np.nanmedian(np.where(others, apart, np.nan), axis=0) if len(sets) > 1 else np.zeros(1)
     return int(np.argmin(np.where([len(own) == maximum for own in sets], middle, np.inf)))
 
 
@@ -219,7 +209,7 @@ def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule)
     return totals
 
 
-def _odd_sites(strange: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, d: int) -> BoolArray:
+def _odd_sites(strange: FloatArray, weights: Weights, site: IntArray, k: int, d: int) -> BoolArray:
     """Return which of the sites that sent anything are too strange on the whole.
 
     Both the median over a site's centroids and that over its rows are judged: with the former alone, a site could put nearly
@@ -256,12 +246,6 @@ def _limited(total: FloatArray, cap: float | None) -> FloatArray:
     if cap is None or not (total > 0).any():
         return total
     return np.minimum(total, cap * np.median(total[total > 0]))
-
-
-def _median_where(values: FloatArray, there: BoolArray) -> FloatArray:
-    """Return the median of each column's values that are there; each has one."""
-    found: FloatArray = np.nanmedian(np.where(there, values, np.nan), axis=0)
-    return found
 
 
 # The middle of weighted points, some of which may lie anywhere: weighted median, trimmed mean, geometric median.
@@ -301,8 +285,7 @@ def _weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
     slack = 1e-12 * sums[-1]
     low = np.take_along_axis(values, _at(order, (sums >= half - slack).argmax(axis=0)), axis=0)[0]
     high = np.take_along_axis(values, _at(order, (sums > half + slack).argmax(axis=0)), axis=0)[0]
-    middle: FloatArray = low + 0.5 * (high - low)
-    return middle
+    return np.asarray(low + 0.5 * (high - low))
 
 
 def _trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> FloatArray:
@@ -318,8 +301,7 @@ def _trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> Float
     # What rounding leaves of a value outside must not count: it may be huge.
     inside = np.where(inside > 1e-9 * total, inside, 0.0)
     origin = _weighted_median(values, weights)
-    mean: FloatArray = origin + (inside / inside.sum(axis=0) * (sorted_ - origin)).sum(axis=0)
-    return mean
+    return np.asarray(origin + (inside / inside.sum(axis=0) * (sorted_ - origin)).sum(axis=0))
 
 
 def _geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
@@ -344,8 +326,7 @@ def _geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
         here = moved
         if done:
             break
-    found: FloatArray = start + scale * here
-    return found
+    return start + scale * here
 
 
 def _step(here: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArray:
@@ -362,13 +343,11 @@ def _step(here: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArr
     weight = float(weights[hit].sum())
     if force <= weight:
         return here
-    part: FloatArray = here + (1 - weight / force) * (target - here)
-    return part
+    return here + (1 - weight / force) * (target - here)
 
 
 def _norms(vectors: FloatArray) -> FloatArray:
-    lengths: FloatArray = np.sqrt((vectors**2).sum(axis=1))
-    return lengths
+    return np.asarray(np.sqrt((vectors**2).sum(axis=1)))
 
 
 def _at(order: IntArray, row: IntArray) -> IntArray:
@@ -448,5 +427,4 @@ def _median_of_others(values: FloatArray, own: IntArray) -> FloatArray:
     values[np.arange(len(values)), own] = np.inf  # behind all others
     low, high = (others - 1) // 2, others // 2
     values.partition(sorted({low, high}), axis=1)
-    middle: FloatArray = (values[:, low] + values[:, high]) / 2 if low < high else values[:, low].copy()
-    return middle
+    return (values[:, low] + values[:, high]) / 2 if low < high else values[:, low].copy()

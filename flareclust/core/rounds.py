@@ -54,15 +54,15 @@ def check_tol(tol: object) -> float:
 def check_start(start: object, k: int, names: Collection[str]) -> str | list[list[float]]:
     """Return `start` if it is one of the names, or k different centroids of d numbers, which come back as lists.
 
-    Raises:
-        UserError: for anything else, in words that say what was expected and what came.
+    Raises UserError for anything else, in words that say what was expected and what came.
     """
     if isinstance(start, str):
         return check_choice("start", start, names)
     wanted = f"start must be one of {', '.join(names)}, or k={k} different centroids as lists of as many numbers each"
     rows = _plain(start)
     if not isinstance(rows, list) or not rows or not all(map(_is_numbers, rows)):
-        raise UserError(f"{wanted}; got {_shortened(start)}")
+        text = repr(start)
+        raise UserError(f"{wanted}; got {text if len(text) <= 60 else f'{text[:60]}...'}")
     if len(set(map(len, rows))) > 1:
         raise UserError(f"{wanted}; got lists of different lengths")
     if not all(abs(x) <= LARGEST for row in rows for x in row):
@@ -84,8 +84,3 @@ def _plain(value: Any) -> Any:
 def _is_numbers(row: object) -> bool:
     numbers = isinstance(row, list) and all(isinstance(x, Real) and not isinstance(x, bool) for x in row)
     return numbers and row != []
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -71,10 +71,7 @@ def known_spread(X: FloatArray, least: int, repeats: int = 1) -> KnownSpread:
 def pooled_known_spread(counts: IntArray, mean: FloatArray, m2: FloatArray) -> KnownSpread:
     """Return mean and deviation of the columns over the known cells of m sites; 0 for a column without any.
 
-    Args:
-        counts: known cells of each site's columns (m, d).
-        mean: over these (m, d).
-        m2: squared deviations from it (m, d).
+    From the known cells of each site's columns, their means, and squared deviations from these, (m, d) each.
     """
     total = counts.sum(axis=0)
     weights = counts / np.maximum(total, 1)
@@ -89,12 +86,7 @@ def divisors_of(deviation: FloatArray) -> FloatArray:
 
 
 def without(pooled: KnownSpread, own: KnownSpread) -> KnownSpread:
-    """Return what is left of the columns of all sites without one site's own; 0 for a column without other cells.
-
-    Args:
-        pooled: of all sites together.
-        own: of the site, as it is part of that.
-    """
+    """Return what the columns of all sites are without one site's own part; 0 for a column without other cells."""
     counts = np.maximum(pooled.counts - own.counts, 0)
     parts = np.maximum(counts, 1)
     mean = np.where(counts > 0, pooled.mean + (pooled.mean - own.mean) * (own.counts / parts), 0.0)
@@ -109,10 +101,7 @@ def without(pooled: KnownSpread, own: KnownSpread) -> KnownSpread:
 def pooled_spread(rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Spread:
     """Return mean and deviation of the columns over all rows of m sites (Chan, Golub, LeVeque 1983).
 
-    Args:
-        rows: of each site (m,).
-        mean: of its columns (m, d).
-        m2: squared deviations from these (m, d).
+    From the rows of each site (m,), the means of its columns, and squared deviations from these, (m, d) each.
     """
     total = float(rows.sum())
     center = rows @ mean / total
@@ -130,11 +119,9 @@ def of_length_one(X: FloatArray) -> FloatArray:
     """Return rows (n, d) brought to length 1; one at the origin stays there, and one of length 1 keeps its bits."""
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     done = (lengths == 0) | (np.abs(lengths - 1.0) < _ROUNDING)
-    scaled: FloatArray = X / np.where(done, 1.0, lengths)
-    return scaled
+    return X / np.where(done, 1.0, lengths)
 
 
 def without_direction(X: FloatArray) -> BoolArray:
     """Return which of the rows (n, d) are at the origin (n,), or so near that they have no length."""
-    none: BoolArray = np.linalg.norm(X, axis=1) == 0
-    return none
+    return np.asarray(np.linalg.norm(X, axis=1) == 0)

@@ -121,20 +121,13 @@ def _recheck(x: FloatArray, columns: FloatArray, distances: FloatArray) -> int:
 
 
 @kernel()
-def screened_labels(
-    X: FloatArray,
-    origin: FloatArray,
-    scale: float,
-    tiles: Array,
-    longest: FloatArray,
-    centroids: FloatArray,
-    labels: IntArray,
-) -> int:
+def screened_labels(X: FloatArray, origin: FloatArray, screen: Screen, centroids: FloatArray, labels: IntArray) -> int:
     """labels[i] = the nearest centroid, lowest index on ties, as by differences; return how many changed.
 
     Returns -1, and changes nothing, where a centroid is too far from the rows for float32.
     """
     k, d = centroids.shape
+    scale, tiles, longest = screen
     groups, half = _no_groups(k, d)
     farthest = _fill_groups(centroids, origin, scale, groups, half)
     if not farthest < _FAR:

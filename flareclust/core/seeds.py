@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import is_mapped
@@ -55,9 +55,7 @@ def kmeans_plusplus(
         centroids (k, d) and the indices (k,) of their rows. Fewer than k when every row of positive weight coincides
         with a seed already, because no further row is then distinct.
 
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
+    Raises UserError for input that does not fit the above and Aborted when `aborted` says so.
     """
     X = as_rows(X)
     k = as_count(k, "k", len(X))
@@ -72,15 +70,14 @@ def seeds_of(
     n = len(X)
     n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
     chosen = np.empty(k, np.int64)
-    chosen[0] = _draw_row(mass, rng)
+    chosen[0] = row_at(mass, mass.sum(), rng.random(1)[0])
     closest, tiles = np.full(n, np.inf), _tiles(X)
     sums = np.empty((1 + n_candidates, -(-n // TILE)))
     seeds_with(X, mass, tiles, _points(X, chosen[:1]), closest, sums)
     ends, found = np.cumsum(sums[0]), 1
     per_call = max(1, _WORK_PER_CALL // (X.size * (1 + n_candidates)))
     while found < k:
-        if aborted():
-            raise Aborted(f"stopped while choosing seed {found + 1} of {k}")
+        stop_if(aborted, f"while choosing seed {found + 1} of {k}")
         wanted = min(k, found + per_call)
         uniforms = np.asarray(rng.random((wanted - found) * n_candidates)).reshape(-1, n_candidates)
         found = more_seeds(X, mass, tiles, uniforms, closest, sums, ends, chosen, found)
@@ -107,13 +104,16 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
         Indices: those of `start`, then the farthest points in the order of choice. Fewer than k when every point
         coincides with a chosen one.
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     points = as_matrix(points, "points")
     n = len(points)
     k = as_count(k, "k", n)
-    first = _start_indices(start, n, k)
+    first = np.asarray(start)
+    if first.ndim != 1 or first.dtype.kind not in "iu" or not 1 <= len(first) <= k:
+        raise UserError(f"start must be a list of 1 to k={k} indices, got shape {first.shape} of {first.dtype}")
+    if first.min() < 0 or first.max() >= n or len(np.unique(first)) < len(first):
+        raise UserError(f"start must name different points in 0..{n - 1}, got {first.tolist()}")
     chosen = np.empty(k, np.int64)
     chosen[: len(first)] = first
     if points.shape[1] <= FEW and not is_mapped(points):
@@ -121,11 +121,6 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
     else:
         found = _farthest_rows(points, chosen, len(first))
     return chosen[:found].copy()
-
-
-def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
-    """Draw a row in proportion to its mass, in the steps of numpy's `choice(n, p=mass / mass.sum())`."""
-    return row_at(mass, mass.sum(), rng.random(1)[0])
 
 
 def _points(X: Array, rows: IntArray) -> FloatArray:
@@ -140,15 +135,6 @@ def _tiles(X: FloatArray) -> Array:
     tiles = np.zeros((-(-n // TILE) if copied else 0, min(d, TILED), TILE))
     _seed_tiles(X, 0, tiles)
     return tiles
-
-
-def _start_indices(start: ArrayLike, n: int, k: int) -> IntArray:
-    indices = np.asarray(start)
-    if indices.ndim != 1 or indices.dtype.kind not in "iu" or not 1 <= len(indices) <= k:
-        raise UserError(f"start must be a list of 1 to k={k} indices, got shape {indices.shape} of {indices.dtype}")
-    if indices.min() < 0 or indices.max() >= n or len(np.unique(indices)) < len(indices):
-        raise UserError(f"start must name different points in 0..{n - 1}, got {indices.tolist()}")
-    return indices.astype(np.int64)
 
 
 # Numba kernels that choose rows to start from: distances to several candidates in one pass over the rows.
@@ -172,7 +158,10 @@ _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 @kernel()
 def row_at(mass: FloatArray, total: float, drawn: float) -> int:
-    """Return the row that a number in [0, 1) draws in proportion to `mass`, which adds up to `total`, as `searchsorted` does."""
+    """Return the row that a number in [0, 1) draws in proportion to `mass`, which adds up to `total`, in NumPy's steps.
+
+    These are those of `choice(n, p=mass / total)`, of a Generator or a RandomState.
+    """
     cumulative = np.cumsum(mass / total)
     return int(np.searchsorted(cumulative / cumulative[-1], drawn, side="right"))
 
@@ -207,8 +196,8 @@ def _tile_distances(tile: Array, point: FloatArray, out: FloatArray) -> None:
 
 
 @kernel(fastmath=_FAST)
-def _distance(x: FloatArray, point: FloatArray) -> float:
-    """Return |x - point|^2."""
+def squared_distance(x: FloatArray, point: FloatArray) -> float:
+    """Return |x - point|^2, but for its last bits."""
     total = 0.0
     for j in range(x.shape[0]):
         total += (x[j] - point[j]) * (x[j] - point[j])
@@ -256,7 +245,7 @@ def seeds_with(
                 for p in range(0, n - 1, 2):
                     distances[p, i], distances[p + 1, i] = _two_distances(x, points[p], points[p + 1])
                 if n % 2 == 1:
-                    distances[n - 1, i] = _distance(x, points[n - 1])
+                    distances[n - 1, i] = squared_distance(x, points[n - 1])
         elif tiles.shape[0] > 0:
             for p in range(n):
                 _tile_distances(tiles[t], points[p], distances[p])
@@ -288,13 +277,13 @@ def _farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
             chosen[c] = farthest
         point = X[chosen[c]].copy()
         for s in range(c):
-            apart = _distance(X[chosen[s]], point)
+            apart = squared_distance(X[chosen[s]], point)
             unread[s] = apart / TWICE_SQUARED if NORMAL < apart < np.inf else -1.0
         most = -1.0
         for i in range(n):
             least = closest[i]
             if least > unread[owner[i]]:
-                distance = _distance(X[i], point)
+                distance = squared_distance(X[i], point)
                 if distance < least:
                     least, closest[i], owner[i] = distance, distance, c
             if least > most:
@@ -351,7 +340,7 @@ def rows_drawn(
         tile = tiles[t]
         total = ends[tile - 1] if tile > 0 else 0.0
         for i in range(tile * TILE, min((tile + 1) * TILE, X.shape[0])):
-            added = weights[i] * min(closest[i], _distance(X[i], seed))
+            added = weights[i] * min(closest[i], squared_distance(X[i], seed))
             total += added
             if added > 0.0:
                 rows[t] = i

@@ -47,33 +47,27 @@ class Tree:
     def grow(self, nodes: IntArray, counts: IntArray) -> IntArray:
         """Split the leaves that it helps to split; return those of the new leaves that may be split next.
 
-        Args:
-            nodes: leaves of one depth (l,).
-            counts: their rows by cluster, column and bin (l, k, d, h).
+        The leaves (l,) are of one depth, with their rows by cluster, column and bin (l, k, d, h).
         """
         opened = []
         for node, own in zip(nodes.tolist(), counts, strict=True):
             if node == 0:
-                self.rows[0] = _in_all(own)
+                self.rows[0] = np.median(own.sum(axis=-1), axis=1)  # whole; rounding may make columns differ
             if (found := self._best(own)) is None:
                 continue
             self.column[node], self.edge[node], left, right = found
             self.rows[2 * node + 1], self.rows[2 * node + 2] = left, right
             opened += [2 * node + 1, 2 * node + 2]
-        return np.array([node for node in opened if node < SPLITS and self._worth(node)], dtype=np.int64)
+        worth = [node for node in opened if node < SPLITS and self.rows[node].max() < self.rows[node].sum()]
+        return np.array(worth, dtype=np.int64)
 
     def prune(self) -> None:
         """Take back splits of a node whose two leaves name the same cluster."""
         for node in range(SPLITS - 1, -1, -1):
-            left, right = 2 * node + 1, 2 * node + 2
-            if (
-                self.column[node] >= 0
-                and self.is_leaf(left)
-                and self.is_leaf(right)
-                and self.names(left) == self.names(right)
-            ):
+            children = [2 * node + 1, 2 * node + 2]
+            if self.column[node] >= 0 and all(map(self.is_leaf, children)) and len({*map(self.names, children)}) == 1:
                 self.column[node] = -1
-                self.rows[[left, right]] = 0
+                self.rows[children] = 0
 
     def is_leaf(self, node: int) -> bool:
         """Return whether a node that is there is not split."""
@@ -93,10 +87,6 @@ class Tree:
         leaves = self.rows[self.leaves()]
         return float(leaves.max(axis=1).sum() / leaves.sum()) if leaves.sum() else float("nan")
 
-    def _worth(self, node: int) -> bool:
-        rows = self.rows[node]
-        return bool(rows.max() < rows.sum())
-
     def _best(self, counts: IntArray) -> tuple[int, int, IntArray, IntArray] | None:
         """Return column, edge and rows on both sides of the best split of a leaf (k, d, h); None where none helps."""
         below = np.cumsum(counts, axis=-1)[..., :-1]
@@ -114,31 +104,17 @@ class Tree:
         return int(j), int(edge), below[:, j, edge], above[:, j, edge]
 
 
-def _in_all(counts: IntArray) -> IntArray:
-    """Return the rows (k,) of counts (k, d, h), which rounding may make differ by column."""
-    rows: IntArray = np.median(counts.sum(axis=-1), axis=1).astype(np.int64)
-    return rows
-
-
 def _impurity(rows: IntArray) -> FloatArray:
     """Return the number of rows times their Gini impurity, over the first axis, the clusters."""
     n = rows.sum(axis=0)
-    found: FloatArray = n - (rows.astype(np.float64) ** 2).sum(axis=0) / np.maximum(n, 1)
-    return found
+    return np.asarray(n - (rows.astype(np.float64) ** 2).sum(axis=0) / np.maximum(n, 1))
 
 
 def reached(bins: IntArray, column: IntArray, edge: IntArray, labels: IntArray, floor: int) -> IntArray:
     """Return the node (n,) that each row ends in, of the bins of its values (n, d) and a tree's splits (15,).
 
     Where a split would part fewer than `floor` rows of a cluster from the others in its node, they go with these: counts of
-    a node less those of one half are never of fewer.
-
-    Args:
-        bins: of the values (n, d).
-        column: of each split, -1 for none.
-        edge: of each split.
-        labels: cluster of each row (n,); -1 for rows that are not counted.
-        floor: smallest number that may be counted.
+    a node less those of one half are never of fewer. Labels (n,) are -1 for rows that are not counted.
     """
     node = np.zeros(len(bins), dtype=np.int64)
     k = int(labels.max(initial=-1)) + 2  # -1 counts as a cluster of its own

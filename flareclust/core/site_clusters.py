@@ -21,12 +21,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted, Refusal, UserError
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
+from flareclust._foundation.errors import Refusal, UserError, stop_if
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int, did_you_mean
 from flareclust.core.disclosure import check_enough, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
-from flareclust.core.local import Sendable
+from flareclust.core.local import Sendable, sendable
 from flareclust.core.seeds import kmeans_plusplus
 
 _log = logging.getLogger(__name__)
@@ -103,11 +103,11 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
         At most c clusters in any order, each with the mean of its own rows.
     """
     if clusterer == "kmedoids":
-        return recompute_centroids(data, _kmedoids(data, np.unique(_nearest_rows(data, start)), local_iter, aborted))
+        nearest_rows = np.unique(assign(start, data)[0])  # the first of equally near ones, so of equal rows
+        return recompute_centroids(data, _kmedoids(data, nearest_rows, local_iter, aborted))
     found = _cells(data, start)
     for _ in range(local_iter - 1):
-        if aborted():
-            raise Aborted("stopped while clusters were refined")
+        stop_if(aborted, "while clusters were refined")
         moved = _cells(data, found.centroids)
         if np.array_equal(moved.labels, found.labels):
             break
@@ -115,34 +115,24 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
     return found
 
 
-def sendable(found: Clustering, mask: BoolArray) -> Sendable:
-    """Return those of the k clusters that the mask (k,) keeps; their rows' labels count them anew, other rows get -1."""
-    keep = np.flatnonzero(mask)
-    new = np.full(len(mask) + 1, -1, dtype=np.int64)  # the last one for rows of no cluster, -1
-    new[keep] = np.arange(len(keep))
-    return Sendable(found.centroids[keep], found.counts[keep], new[found.labels], keep.astype(np.int64))
-
-
 # ---- settings ----
 
 
 def check_clusterer(clusterer: object) -> str | dict[str, str]:
     """Return `clusterer` if it is one of `CLUSTERERS_AT_SITES`, or such by site name; else raise UserError."""
-    if isinstance(clusterer, Mapping):
-        return {
-            str(site): check_choice(f"clusterer of {site}", name, CLUSTERERS_AT_SITES)
-            for site, name in clusterer.items()
-        }
-    return check_choice("clusterer", clusterer, CLUSTERERS_AT_SITES)
+    return _each("clusterer", clusterer, lambda what, value: check_choice(what, value, CLUSTERERS_AT_SITES))
 
 
 def check_k_local(k_local: object, k: int) -> _KLocal | dict[str, int | str]:
     """Return `k_local` if it is None, "silhouette", a number in 1..k, or such by site name; else raise UserError."""
-    if k_local is None:
-        return None
-    if isinstance(k_local, Mapping):
-        return {str(site): _check_one(f"k_local of {site}", value, k) for site, value in k_local.items()}
-    return _check_one("k_local", k_local, k)
+    return None if k_local is None else _each("k_local", k_local, lambda what, value: _check_one(what, value, k))
+
+
+def _each(name: str, setting: object, check: Callable[[str, object], _T]) -> _T | dict[str, _T]:
+    """Return a setting, or that of each site, as `check` does, which is told what it is of."""
+    if isinstance(setting, Mapping):
+        return {str(site): check(f"{name} of {site}", value) for site, value in setting.items()}
+    return check(name, setting)
 
 
 def _check_one(what: str, value: object, k: int) -> int | str:
@@ -182,8 +172,7 @@ def _kmedoids(data: FloatArray, medoids: IntArray, max_iter: int, aborted: Abort
     """
     labels, squared = assign(data, data[medoids])
     for iteration in range(1, max_iter + 1):
-        if aborted():
-            raise Aborted(f"stopped after {iteration - 1} iterations of k-medoids")
+        stop_if(aborted, f"after {iteration - 1} iterations of k-medoids")
         moved = np.array([_medoid(data, np.flatnonzero(labels == r)) for r in range(len(medoids))])
         if np.array_equal(moved, medoids):
             break
@@ -227,11 +216,6 @@ def _medoid(data: FloatArray, members: IntArray) -> int:
         distances[block, at + block] = 0.0
         totals[at + block] = distances.sum(axis=1)
     return int(members[np.argmax(totals <= totals.min() * (1 + _SAME))])
-
-
-def _nearest_rows(data: FloatArray, centroids: FloatArray) -> IntArray:
-    """Return the row (n, d) nearest to each centroid (c, d); the first of equally near ones, so of equal rows."""
-    return assign(centroids, data)[0]
 
 
 def _ward_tree(data: FloatArray) -> IntArray:
@@ -278,8 +262,7 @@ def _best_by_silhouette(
     np.fill_diagonal(distances, 0.0)
     best, highest = None, -np.inf
     for k in range(2, maximum + 1):
-        if aborted():
-            raise Aborted(f"stopped before the silhouette of {k} clusters")
+        stop_if(aborted, f"before the silhouette of {k} clusters")
         found = cluster(k)
         labels = found.labels[seen]
         if 1 < len(np.unique(labels)) < len(labels):

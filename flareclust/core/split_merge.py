@@ -119,13 +119,8 @@ def at_once(k: int) -> int:
 def split(centroids: FloatArray, counts: IntArray, m2: FloatArray, times: int) -> FloatArray:
     """Return the centroids (c, d) with the results of up to so many splits, fewer where no rows differ within a cluster.
 
-    What the halves of a cluster are is taken from the normal distribution, where they are to be split further.
-
-    Args:
-        centroids: means of c clusters (c, d).
-        counts: their rows (c,).
-        m2: squared deviations from the mean by column (c, d).
-        times: how many to split.
+    Centroids are means of rows (c,), with the squared deviations from them by column (c, d). What the halves of a cluster
+    are is taken from the normal distribution, where they are to be split further.
     """
     split, rows, squares = list(centroids.copy()), list(counts.astype(np.float64)), list(m2.copy())
     for _ in range(times):

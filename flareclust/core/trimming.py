@@ -6,7 +6,7 @@ that is left out is that of the rows farthest from their centroids, and follows 
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust.core.lloyd import assign
 
@@ -34,8 +34,7 @@ def trimmed_rows(
 
     Starts of k-means++ would look for the spoilt rows, as they are far from all others.
 
-    Raises:
-        Aborted: when `aborted` says so; it is asked before each step.
+    Raises Aborted when `aborted` says so; it is asked before each step.
     """
     if not int(share * len(data)):
         return data
@@ -44,8 +43,7 @@ def trimmed_rows(
         kept, before = data, np.inf
         centroids = data[rng.choice(len(data), size=min(k, len(data)), replace=False)]
         for _ in range(_STEPS):
-            if aborted():
-                raise Aborted("stopped while rows were trimmed")
+            stop_if(aborted, "while rows were trimmed")
             kept = nearest_rows(data, centroids, share)
             found = _means(kept, centroids)
             cost = float(assign(kept, found)[1].sum())
@@ -66,5 +64,4 @@ def _means(data: FloatArray, centroids: FloatArray) -> FloatArray:
     counts = np.bincount(labels, minlength=len(centroids))
     sums = np.zeros_like(centroids)
     np.add.at(sums, labels, data - centroids[labels])
-    moved: FloatArray = centroids + sums / np.maximum(counts, 1)[:, None]
-    return moved
+    return centroids + sums / np.maximum(counts, 1)[:, None]

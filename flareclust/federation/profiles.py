@@ -129,7 +129,7 @@ class ClusterProfiles(Phase):
         by_leaf = np.bincount(leaves[counted_] * k + labels[counted_], minlength=number * k).reshape(number, k)
         return {
             "rows": np.where(by_leaf >= floor, by_leaf, 0),
-            "bins": known_profiles.known_in_bins(bins, known, leaves, labels, in_leaves, h, floor),
+            "bins": profile_sums.counted(bins, leaves, labels, (number, k, h), floor, known, in_leaves),
         }
 
     def profile_totals(self, task: Task, rows: SiteRows) -> Message:

@@ -15,6 +15,7 @@ from flareclust.core import kernels
 from flareclust.core.group_kernels import described_groups
 from flareclust.core.jit import kernel
 from flareclust.core.kernels import column_moments
+from flareclust.core.screen import Screen
 from flareclust.core.seeds import TILE, TILED, more_seeds, row_at, seeds_with
 
 #: Sums of more numbers are added up by NumPy in blocks of so many.
@@ -60,12 +61,9 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
     n, d = X.shape
     mass, closest, tiles = np.ones(n), np.full(n, np.inf), np.zeros((0, min(d, TILED), TILE))
     candidates = 2 + int(np.log(k))
-    sums, chosen, uniforms = (
-        np.empty((1 + candidates, -(-n // TILE))),
-        np.empty(k, np.int64),
-        np.empty((k - 1, candidates)),
-    )
-    chosen[0] = _first_row(n, _uniform(state))
+    sums, chosen = np.empty((1 + candidates, -(-n // TILE))), np.empty(k, np.int64)
+    uniforms = np.empty((k - 1, candidates))
+    chosen[0] = row_at(mass, float(n), _uniform(state))
     for s in range(k - 1):
         for t in range(candidates):
             uniforms[s, t] = _uniform(state)
@@ -77,12 +75,6 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
 
 
 @kernel()
-def _first_row(n: int, drawn: float) -> int:
-    """Return the row that `numpy.random.Generator.choice(n, p=...)` draws with equal chances."""
-    return int(row_at(np.ones(n), float(n), drawn))
-
-
-@kernel()
 def lloyd_from(X: FloatArray, centroids: FloatArray, max_iter: int, tol: float, labels: IntArray) -> int:
     """labels (n,) become those of `lloyd` from these centroids (k, d), which move; return how many clusters there are."""
     n, d = X.shape
@@ -91,22 +83,18 @@ def lloyd_from(X: FloatArray, centroids: FloatArray, max_iter: int, tol: float, 
     column_moments(X, origin, variance)
     threshold = tol * (pairwise_sum(variance) / d)
     weights, squared = np.ones(n), np.empty(n)
-    no_tiles, no_lengths = np.empty((0, d, TILE), np.float32), np.empty(0)
+    no_screen = Screen(1.0, np.empty((0, d, TILE), np.float32), np.empty(0))
     labels[:] = -1
     _, status = kernels.lloyd_steps(
-        X, weights, origin, centroids, labels, squared, max_iter, threshold, _MOVING, 1.0, no_tiles, no_lengths
+        X, weights, origin, centroids, labels, squared, max_iter, threshold, _MOVING, no_screen
     )
     if status != _SETTLED:
         kernels.nearest_centroids(X, centroids, labels, squared)
-    number, found = np.zeros(k, np.int64), 0
-    for label in labels:
-        number[label] = 1
-    for c in range(k):
-        found += number[c]
-        number[c] = found - 1
-    for i in range(n):
-        labels[i] = number[labels[i]]
-    return found
+    present = np.zeros(k, np.int64)
+    present[labels] = 1
+    up_to = np.cumsum(present)
+    labels[:] = up_to[labels] - 1
+    return int(up_to[-1])
 
 
 @kernel()
@@ -132,11 +120,8 @@ def may_be_described(
 ) -> int:
     """keep (k,) becomes which clusters `describable` lets out; return how many."""
     _, varied, is_row, _ = described_groups(X, labels, means)
-    kept = 0
-    for c in range(counts.shape[0]):
-        keep[c] = counts[c] >= min_count and varied[c] and not is_row[c]
-        kept += keep[c]
-    return kept
+    keep[:] = (counts >= min_count) & varied & ~is_row
+    return int(keep.sum())
 
 
 @kernel()

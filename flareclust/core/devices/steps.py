@@ -36,28 +36,13 @@ def fits(k: int, d: int) -> bool:
 
 def clusters_of_each(devices: Ragged, way: Way, seed: int, round_: int, k: int, min_count: int) -> Entries:
     """Return each site's own clusters that may be sent: `centroids` and `counts`."""
-    d = devices.values.shape[1]
-    centroids, counts = np.empty((devices.m * k, d)), np.empty(devices.m * k, np.int64)
+    centroids, counts = np.empty((devices.m * k, devices.d)), np.empty(devices.m * k, np.int64)
     sizes = np.empty(devices.m, np.int64)
     if way == "spectral":
         flat, at = _projections(devices, k, min_count)
     else:
         flat, at = np.empty(0), np.zeros(devices.m + 1, np.int64)
-    _cluster_each(
-        devices.values,
-        flat,
-        devices.starts,
-        at,
-        devices.keys,
-        seed,
-        round_,
-        k,
-        min_count,
-        _WAYS[way],
-        centroids,
-        counts,
-        sizes,
-    )
+    _cluster_each(*devices, flat, at, seed, round_, k, min_count, _WAYS[way], centroids, counts, sizes)
     return _cut({"centroids": centroids, "counts": counts}, {}, sizes)
 
 
@@ -132,10 +117,10 @@ def _ordinary(X: FloatArray, min_count: int) -> bool:
 @kernel()
 def _cluster_each(
     values: FloatArray,
-    projected: FloatArray,
     starts: IntArray,
-    at: IntArray,
     sites: IntArray,
+    projected: FloatArray,
+    at: IntArray,
     seed: int,
     round_: int,
     k: int,
@@ -175,31 +160,23 @@ def _cluster_each(
                 found = lloyd_from(X, seeds[:found], _MOST_ITERATIONS, _TOL, labels)
             else:
                 kernels.nearest_centroids(X, seeds[:found], labels, squared)
-        end = _kept(X, labels, found, min_count, centroids, counts, sizes[i : i + 1], end)
+        kept = _kept(X, labels, found, min_count, centroids, counts, end)
+        sizes[i], end = kept if kept > 0 else -1, end + kept
 
 
 @kernel()
 def _kept(
-    X: FloatArray,
-    labels: IntArray,
-    k: int,
-    min_count: int,
-    centroids: FloatArray,
-    counts: IntArray,
-    size: IntArray,
-    end: int,
+    X: FloatArray, labels: IntArray, k: int, min_count: int, centroids: FloatArray, counts: IntArray, end: int
 ) -> int:
-    """Write down the clusters that may be described, behind the first `end`; return where they end; none: size stays -1."""
+    """Write down the clusters that may be described, behind the first `end`; return how many."""
     means, rows, keep = np.empty((k, X.shape[1])), np.empty(k, np.int64), np.empty(k, np.bool_)
     means_by_label(X, labels, means, rows)
-    kept = may_be_described(X, labels, means, rows, min_count, keep)
-    if kept > 0:
-        size[0] = kept
+    kept: int = may_be_described(X, labels, means, rows, min_count, keep)
     for c in range(k):
         if keep[c]:
             centroids[end], counts[end] = means[c], rows[c]
             end += 1
-    return end
+    return kept
 
 
 @kernel()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.clusterers import weighted_kmeans
@@ -74,37 +74,23 @@ class Grid(NamedTuple):
 def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: float) -> _Spread:
     """Return the estimates from noisy `second_moment_sums` of all sites in total, in units.
 
-    Args:
-        rows: how many.
-        values: sums (d,).
-        products: sums (d (d + 1) / 2,).
-        noise: standard deviation of the noise of all integers.
+    They are of values (d,) and products (d (d + 1) / 2,); `noise` is the standard deviation of the noise of all integers.
     """
     d, counted = len(values), max(rows, 1.0)
-    mean = shrunk(values, _value_noise(noise)) / counted
+    mean = shrunk(values, noise / VALUE_UNIT) / counted
     covariance = _matrix_of(products, d) / counted - np.outer(mean, mean)
     return _Spread(counted, mean, covariance, 2 * math.sqrt(d) * _product_noise(noise) / counted)
 
 
 def cells_for(found: _Spread, noise: float, k: int) -> int:
-    """Return how many cells along the axes there should be.
-
-    Args:
-        found: of all rows.
-        noise: standard deviation of the noise of each cell.
-        k: number of clusters.
-    """
+    """Return how many cells along the axes there should be, for k clusters and noise of this deviation in each cell."""
     return max(_CELLS_PER_CLUSTER * k, int(min(found.rows / (_ROWS_TO_NOISE * noise), _MOST_CELLS)))
 
 
 def is_clear(found: _Spread, cells: int, noise: float, k: int) -> bool:
-    """Return whether there are so many rows that main axes, and cells along them, stand out of noise.
+    """Return whether there are so many rows that main axes stand out of noise, and so many cells along them, for k clusters.
 
-    Args:
-        found: of all rows.
-        cells: how many there will be.
-        noise: standard deviation of the noise of each.
-        k: number of clusters.
+    `noise` is the standard deviation of that of each cell.
     """
     return found.noise <= _MOST_VARIANCE and _threshold(cells, noise) <= _MOST_OF_CLUSTER * found.rows / k
 
@@ -144,13 +130,9 @@ def first_radii(found: _Spread, box: Box, k: int) -> FloatArray:
 
 
 def settled_radii(radii: FloatArray, sums: ClusterSums, noise: float, box: Box) -> FloatArray:
-    """Return the radii of the next update (k,), one for all: what rows are away from their centroids, and these from the truth.
+    """Return the radii of the next update (k,), one for all: what rows are away from centroids, and these from the truth.
 
-    Args:
-        radii: of these sums (k,).
-        sums: noisy, in total over the sites.
-        noise: standard deviation of the noise of each of the shifts, in radii.
-        box: bounds of the rows.
+    Sums are noisy, in total over the sites, with these radii (k,); `noise` is the deviation of that of each shift, in radii.
     """
     k, d = sums.shifts.shape
     sure = sure_rows(sums.rows, noise)
@@ -194,19 +176,14 @@ MOST_COLUMNS = 512
 def second_moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck) -> IntArray:
     """Return the number of rows, the sums of their values, and of the products of any two (1 + d + d (d + 1) / 2,).
 
-    Values are clipped at the site's `own` bounds, and are distances from the middle of the `box`, in radii of it. The products
-    are those on and above the diagonal of the matrix of second moments, row by row. A row changes all by at most
-    `second_moment_sensitivity`: the products by its squared length.
+    Values are those of `in_radii`. The products are those on and above the diagonal of the matrix of second moments, row by
+    row. A row changes all by at most `second_moment_sensitivity`: the products by its squared length.
     """
     n, d = data.shape
     upper = np.triu_indices(d)
     values, products = np.zeros(d, np.int64), np.zeros((d, d), np.int64)
-    for part in pieces(n, d):
-        if aborted():
-            raise Aborted("stopped while sums over the rows were taken")
-        away = (box.clip(own.clip(data[part])) - box.middle) / box.half
-        away /= np.maximum(np.sqrt((away**2).sum(axis=1)), 1)[:, None]  # beyond 1 by rounding only
-        whole = np.trunc(dp_sums.whole(away) / (UNIT // _STEP))
+    for rows in dp_sums.pieces_until(data, aborted):
+        whole = np.trunc(dp_sums.whole(dp_sums.in_radii(rows, own, box)) / (UNIT // _STEP))
         values += whole.sum(axis=0).astype(np.int64)
         products += (whole.T @ whole).astype(np.int64)  # of integers below 2^53, and so exact in any order
     products *= np.where(np.eye(d, dtype=np.bool_), 8, _PRODUCT)
@@ -226,43 +203,21 @@ def _matrix_of(products: FloatArray, d: int) -> FloatArray:
     return np.diag(np.diag(upper)) + above + above.T
 
 
-def _value_noise(noise: float) -> float:
-    """Return the standard deviation of the noise of a sum of values, from that of all integers."""
-    return noise / VALUE_UNIT
-
-
 def _product_noise(noise: float) -> float:
     """Return the standard deviation of the noise of an entry off the diagonal, from that of all integers."""
     return noise / (_STEP**2 * _PRODUCT)
 
 
-def axis_cell_counts(
-    data: FloatArray,
-    own: Box,
-    middle: FloatArray,
-    axes: FloatArray,
-    half: FloatArray,
-    shape: tuple[int, ...],
-    aborted: AbortCheck,
-) -> IntArray:
-    """Return the number of rows in each cell (cells,) of a grid along given axes, the last axis first to change.
+def axis_cell_counts(data: FloatArray, own: Box, grid: Grid, aborted: AbortCheck) -> IntArray:
+    """Return the number of rows (n, d) in each cell (cells,) of a grid along axes, the last axis first to change.
 
-    A row changes one of them by 1: L2 sensitivity 1.
-
-    Args:
-        data: rows (n, d).
-        own: the site's bounds, which its rows are clipped at.
-        middle: of the grid (d,).
-        axes: directions (p, d), entries between -1 and 1.
-        half: half the length of the grid along each (p,); rows beyond count in the cell nearest to them.
-        shape: numbers of cells along each (p,).
-        aborted: asked between pieces of the rows.
+    A row changes one of them by 1: L2 sensitivity 1. Rows are clipped at the site's `own` bounds; those beyond the grid
+    count in the cell nearest to them. Entries of directions lie between -1 and 1.
     """
-    counts, parts = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape)
-    step = np.cumprod([1, *shape[:0:-1]])[::-1]
+    middle, axes, half, shape = grid
+    counts, parts, step = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape), dp_sums.steps_of(shape)
     for part in pieces(*data.shape):
-        if aborted():
-            raise Aborted("stopped while rows were counted")
+        stop_if(aborted, "while rows were counted")
         away = own.clip(data[part]) - middle
         along = np.zeros((len(away), len(shape)))
         for column, direction in zip(away.T, axes.T, strict=True):

@@ -42,9 +42,8 @@ class Box(NamedTuple):
     @property
     def usable(self) -> bool:
         """Whether low is below high, and all are so large and so small that sums over rows in the bounds can be computed."""
-        if not ((np.abs(self.low) <= LARGEST).all() and (np.abs(self.high) <= LARGEST).all()):
-            return False
-        if not self.radius > 0:  # NaN, too
+        # No NaN is either.
+        if not ((np.abs(self.low) <= LARGEST).all() and (np.abs(self.high) <= LARGEST).all() and self.radius > 0):
             return False
         return bool((self.low < self.high).all() and self.half >= LEAST_HALF and self._diagonal <= MOST_HALF)
 

@@ -63,10 +63,7 @@ def cell_centers(box: Box, shape: tuple[int, ...]) -> FloatArray:
 def denoised(noisy: FloatArray, sigma: float, k: int) -> FloatArray:
     """Return numbers of rows by cell without what noise alone explains: not negative, and above 0 in k cells or more.
 
-    Args:
-        noisy: numbers of rows with noise, in the form of the grid.
-        sigma: standard deviation of the noise of each.
-        k: number of clusters.
+    Both have the form of the grid; sigma is the standard deviation of the noise of each.
     """
     smooth, deviation, width = _smoothed(noisy, sigma)
     above = np.where(smooth > deviation * math.sqrt(2 * math.log(max(smooth.size, 2))), smooth, 0)
@@ -82,12 +79,7 @@ def grid_clusters(
 ) -> tuple[FloatArray, FloatArray]:
     """Return at most k centroids (k, d) of the rows behind noisy cells, and the rows behind each (k,).
 
-    Args:
-        noisy: numbers of rows with noise, in the form of the grid.
-        sigma: their standard deviation.
-        centers: of the cells (cells, d).
-        k: number of clusters.
-        rng: starts k-means.
+    `noisy` has the form of the grid, sigma is its standard deviation, and `centers` are those of the cells (cells, d).
     """
     weights = denoised(noisy, sigma, k).ravel()
     occupied = weights > 0

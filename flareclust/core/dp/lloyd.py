@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.core.assessment import distances_between
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, UNIT, ClusterSums
 
@@ -33,10 +34,7 @@ class Moments(NamedTuple):
 def moments(values: FloatArray, box: Box, noise: float = 0.0) -> Moments:
     """Return the estimates from the noisy `moment_sums` of all sites in total (1 + 2 d,), in units; the mean lies in the box.
 
-    Args:
-        values: the sums.
-        box: what they are about.
-        noise: standard deviation of the noise of each.
+    They are about the box; `noise` is the standard deviation of the noise of each.
     """
     d, middle, half = len(box.low), box.middle, box.half
     rows = max(float(values[0]), 1.0)
@@ -73,7 +71,7 @@ def half_way(centroids: FloatArray, box: Box) -> FloatArray:
     widest = widest_radius(box, len(centroids))
     if len(centroids) == 1:
         return np.full(1, widest)
-    gaps = np.stack([np.sqrt(((centroids - centroid) ** 2).sum(axis=1)) for centroid in centroids])
+    gaps = distances_between(centroids)
     np.fill_diagonal(gaps, np.inf)
     nearest: FloatArray = gaps.min(axis=1) / 2
     return np.clip(nearest, widest / 100, widest)

@@ -9,11 +9,12 @@ only (bounds, centroids, radii), so that one row more changes the sums by just i
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.dp.box import Box
@@ -68,26 +69,34 @@ class ClusterSums(NamedTuple):
     squares: FloatArray
 
 
-def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], aborted: AbortCheck) -> IntArray:
-    """Return the number of rows in each cell (cells,) of a grid over the box, the last axis first to change.
-
-    A row changes one of them by 1: L2 sensitivity 1.
-
-    Args:
-        data: rows (n, d).
-        own: the site's bounds, which its values are clipped at.
-        box: what the grid covers; values outside it count in the cell nearest to them.
-        shape: numbers of cells along each column (d,).
-        aborted: asked between pieces of the rows.
-    """
-    counts = np.zeros(math.prod(shape), dtype=np.int64)
-    parts = np.array(shape)
-    step = np.cumprod([1, *shape[:0:-1]])[
-        ::-1
-    ]  # for as many columns as there are; NumPy's own takes some dozens at most
+def pieces_until(data: FloatArray, aborted: AbortCheck) -> Iterator[FloatArray]:
+    """Give the rows (n, d) piece by piece; Aborted where `aborted` says so."""
     for part in pieces(*data.shape):
-        _go_on(aborted)
-        place = (box.clip(own.clip(data[part])) - box.low) / (box.high - box.low) * parts
+        stop_if(aborted, "while sums over the rows were taken")
+        yield data[part]
+
+
+def in_radii(rows: FloatArray, own: Box, box: Box) -> FloatArray:
+    """Return rows (n, d), clipped at the site's `own` bounds, as distances from the middle of the `box`, in radii of it."""
+    away = (box.clip(own.clip(rows)) - box.middle) / box.half
+    length = np.maximum(np.sqrt((away**2).sum(axis=1)), 1)  # beyond 1 by rounding only
+    return np.asarray(away / length[:, None])
+
+
+def steps_of(shape: tuple[int, ...]) -> IntArray:
+    """Return by how much the number of a cell of a grid grows along each axis (p,), of as many axes as there are."""
+    return np.cumprod([1, *shape[:0:-1]])[::-1]  # NumPy's own numbering takes some dozens of axes at most
+
+
+def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], aborted: AbortCheck) -> IntArray:
+    """Return the number of rows (n, d) in each cell (cells,) of a grid over the box, the last axis first to change.
+
+    A row changes one of them by 1: L2 sensitivity 1. Values are clipped at the site's `own` bounds; those outside the box
+    count in the cell nearest to them.
+    """
+    counts, parts, step = np.zeros(math.prod(shape), dtype=np.int64), np.array(shape), steps_of(shape)
+    for rows in pieces_until(data, aborted):
+        place = (box.clip(own.clip(rows)) - box.low) / (box.high - box.low) * parts
         cell = np.minimum(place.astype(np.int64), parts - 1)
         counts += np.bincount(cell @ step, minlength=len(counts))
     return counts
@@ -96,17 +105,14 @@ def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], ab
 def moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck) -> IntArray:
     """Return the number of rows and the sums of their values and of the values' squares, by column (1 + 2 d,).
 
-    Values are clipped at the site's `own` bounds, and are distances from the middle of the `box`, in radii of it. So the values of a row have length at most 1, and the squares, too. With UNIT for the row itself a row changes the
-    sums by at most `moment_sensitivity`.
+    Values are those of `in_radii`. So the values of a row have length at most 1, and the squares, too. With UNIT for the row
+    itself a row changes the sums by at most `moment_sensitivity`.
     """
     n, d = data.shape
-    middle, half = box.middle, box.half
     sums = np.zeros(1 + 2 * d, dtype=np.int64)
     sums[0] = n * UNIT
-    for part in pieces(n, d):
-        _go_on(aborted)
-        values = (box.clip(own.clip(data[part])) - middle) / half
-        values /= np.maximum(np.sqrt((values**2).sum(axis=1)), 1)[:, None]  # beyond 1 by rounding only
+    for rows in pieces_until(data, aborted):
+        values = in_radii(rows, own, box)
         sums[1 : 1 + d] += whole(values).sum(axis=0)
         sums[1 + d :] += whole(values**2).sum(axis=0)
     return sums
@@ -120,21 +126,14 @@ def moment_sensitivity() -> float:
 def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: FloatArray, aborted: AbortCheck) -> IntArray:
     """Return, for the rows (n, d) nearest to each of the centroids, what `ClusterSums` holds, in integers (k, d + 2).
 
-    A row changes the entries of one cluster only: the shifts by at most UNIT in L2 norm, the count by COUNT, the squares
-    by at most SQUARE; together by at most `cluster_sensitivity`.
-
-    Args:
-        data: rows.
-        own: the site's bounds, which its values are clipped at.
-        centroids: public (k, d).
-        radii: public (k,), between `LEAST_RADIUS` and `LARGEST_RADIUS`.
-        aborted: asked between pieces of the rows.
+    A row changes the entries of one cluster only: the shifts by at most UNIT in L2 norm, the count by COUNT, the squares by
+    at most SQUARE; together by at most `cluster_sensitivity`. Values are clipped at the site's `own` bounds. Public are
+    centroids (k, d) and radii (k,), these between `LEAST_RADIUS` and `LARGEST_RADIUS`.
     """
     k, d = centroids.shape
     sums = np.zeros((k, d + 2), np.int64)
-    for part in pieces(*data.shape):
-        _go_on(aborted)
-        values = own.clip(data[part])
+    for rows in pieces_until(data, aborted):
+        values = own.clip(rows)
         labels, _ = assign(values, centroids)
         shift, radius = values - centroids[labels], radii[labels]
         length = np.sqrt((shift**2).sum(axis=1))  # in radii it could be too large to be squared
@@ -174,9 +173,8 @@ def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float
     per 1). A row changes them by `quality_sensitivity`.
     """
     sse = silhouette = clipped = 0
-    for part in pieces(*data.shape):
-        _go_on(aborted)
-        values = own.clip(data[part])
+    for rows in pieces_until(data, aborted):
+        values = own.clip(rows)
         squared, second = np.empty(len(values)), np.empty(len(values))
         two_nearest(values, centroids, np.empty(len(values), np.int64), squared, second)
         nearest, other = np.sqrt(squared), np.sqrt(second)
@@ -185,7 +183,7 @@ def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float
             np.divide(other - nearest, other, out=score, where=other > 0)
         sse += int((_share(nearest / reach) ** 2 * UNIT).astype(np.int64).sum())
         silhouette += int((_share(score) * SILHOUETTE).astype(np.int64).sum())
-        clipped += CLIPPED * int((np.abs(values - data[part]) > _MOVED * own.half).any(axis=1).sum())
+        clipped += CLIPPED * int((np.abs(values - rows) > _MOVED * own.half).any(axis=1).sum())
     return np.array([sse, silhouette, clipped], dtype=np.int64)
 
 
@@ -197,9 +195,7 @@ def quality_sensitivity() -> float:
 def signal_to_noise(noisy: FloatArray, noise: float) -> float:
     """Return how large a statistic is beside its noise: the root mean square of its entries over the noise's deviation.
 
-    Args:
-        noisy: entries with noise, in any shape; what noise alone adds to their mean square is taken out.
-        noise: standard deviation of the noise of each.
+    What noise alone adds to the mean square of the entries is taken out.
     """
     signal = float((noisy**2).mean()) / noise**2 - 1
     return math.sqrt(max(signal, 0.0))
@@ -216,10 +212,4 @@ def whole(vectors: FloatArray) -> IntArray:
 
 def _share(values: FloatArray) -> FloatArray:
     """Return values between 0 and 1; what is beyond counts as that, and NaN as 0."""
-    within: FloatArray = np.fmin(np.fmax(values, 0), 1)
-    return within
-
-
-def _go_on(aborted: AbortCheck) -> None:
-    if aborted():
-        raise Aborted("stopped while sums over the rows were taken")
+    return np.fmin(np.fmax(values, 0), 1)

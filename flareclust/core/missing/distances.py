@@ -25,9 +25,10 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
+from flareclust.core.arrays import check_rows
 from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import assign
-from flareclust.core.missing.kernels import pair_distances
+from flareclust.core.missing.kernels import Points, pair_distances
 
 #: The distances between points whose entries are all known.
 PHIS = ("euclidean", "cosine")
@@ -49,25 +50,10 @@ class Extremes(NamedTuple):
     low: FloatArray
 
 
-class Points(NamedTuple):
-    """Points in the form that products of matrices need.
-
-    Attributes:
-        values: (a, D), 0 where unknown; for euclidean distances relative to the middle of the extremes.
-        masks: the different masks among them (u, D), 1 where known.
-        which: mask of each point (a,).
-    """
-
-    values: FloatArray
-    masks: FloatArray
-    which: IntArray
-
-
 def extremes(points: ArrayLike) -> Extremes:
     """Return ewmax and ewmin of equation 2 over points (s, D), unknown entries ignored.
 
-    Raises:
-        UserError: points are not (s, D), or hold infinite numbers.
+    Raises UserError where points are not (s, D), or hold infinite numbers.
     """
     values = as_masked(points, "points")
     return Extremes(np.fmax.reduce(values, axis=0, initial=np.nan), np.fmin.reduce(values, axis=0, initial=np.nan))
@@ -79,8 +65,7 @@ def contrasts(centroids: ArrayLike) -> Extremes:
     An entry that one centroid alone knows does not show which centroid is nearer, but would count against that one:
     it adds to a distance and nothing to the divisor. It counts only for a centroid that knows no other.
 
-    Raises:
-        UserError: as `extremes`.
+    Raises UserError as `extremes`.
     """
     values = as_masked(centroids, "centroids")
     known = ~np.isnan(values)
@@ -102,8 +87,7 @@ def scaled_distances(A: ArrayLike, B: ArrayLike, over: Extremes, phi: str = "euc
         over: extremes of the set S.
         phi: "euclidean" or "cosine".
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     A, B = as_masked(A, "A"), as_masked(B, "B")
     check_choice("phi", phi, PHIS)
@@ -126,13 +110,11 @@ def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntAr
         centroids: (k, d), k >= 1, NaN where unknown.
         phi: "euclidean" or "cosine".
 
-    Raises:
-        UserError: for input that does not fit the above.
+    Raises UserError for input that does not fit the above.
     """
     X, centroids = as_masked(X, "X"), as_masked(centroids, "centroids")
     check_choice("phi", phi, PHIS)
-    if len(centroids) == 0:
-        raise UserError("centroids must have at least one row, got none")
+    check_rows(centroids, "centroids")
     if X.shape[1] != centroids.shape[1]:
         raise UserError(
             f"centroids have {centroids.shape[1]} columns but X has {X.shape[1]}; give both the same columns"
@@ -165,8 +147,7 @@ def centroid_distances(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean
 
     A row that has no distance to any centroid gets 0 for those with which it has a known entry in common (reading 4).
 
-    Raises:
-        UserError: as `scaled_distances`.
+    Raises UserError as `scaled_distances`.
     """
     X, centroids = as_masked(X, "X"), as_masked(centroids, "centroids")
     distances = scaled_distances(X, centroids, contrasts(centroids), phi)
@@ -203,11 +184,17 @@ def largest(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArra
     return divisor
 
 
+def masks_of_sites(known: BoolArray, labels: IntArray) -> tuple[BoolArray, IntArray]:
+    """Return the different masks (u, D) among clusters of points (N, D), and which each cluster has (c,)."""
+    first = np.unique(labels, return_index=True)[1]
+    masks, site = np.unique(known[first], axis=0, return_inverse=True)
+    return masks, site.reshape(-1)
+
+
 def varying(over: Extremes) -> BoolArray:
     """Return in which entries (D,) the extremes differ by more than rounding; not where nobody knows the entry."""
     size = np.fmax(np.abs(over.high), np.abs(over.low))
-    differs: BoolArray = over.high - over.low > _ROUNDING * size
-    return differs
+    return over.high - over.low > _ROUNDING * size
 
 
 def as_points(values: FloatArray, over: Extremes, phi: str) -> Points:
@@ -221,8 +208,7 @@ def as_points(values: FloatArray, over: Extremes, phi: str) -> Points:
 def as_masked(values: ArrayLike, name: str) -> FloatArray:
     """Return points as a (rows, columns) float64 array, in which NaN stands for unknown.
 
-    Raises:
-        UserError: it has not two axes or no column, or holds infinite numbers or no numbers.
+    Raises UserError where it has not two axes or no column, or holds infinite numbers or no numbers.
     """
     try:
         points = np.require(values, np.float64, ["C", "A"])
@@ -271,6 +257,6 @@ def _distances(a: Points, b: Points, phi: str) -> FloatArray:
         close = (out <= _CLOSE) & (lengths > 0)
     i, j = np.nonzero(close)
     again = np.empty(len(i))
-    pair_distances(*a, i, *b, j, phi == "cosine", again)
+    pair_distances(a, i, b, j, phi == "cosine", again)
     out[i, j] = again
     return out

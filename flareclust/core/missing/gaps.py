@@ -33,12 +33,9 @@ class Completed(NamedTuple):
 
 
 def complete(X: FloatArray, centroids: FloatArray, least: int = 0) -> Completed:
-    """Return rows whose missing cells are those of the nearest of the centroids, as readings 1 and 3 say.
+    """Return rows X (n, d) whose missing cells, NaN, are those of the nearest of the centroids (k, d), as readings 1 and 3 say.
 
-    Args:
-        X: rows (n, d), NaN where a cell is missing; each has a known cell.
-        centroids: (k, d).
-        least: smallest number of known cells of a column of a cluster.
+    Each row has a known cell; `least` is the smallest number of known cells of a column of a cluster.
     """
     known = ~np.isnan(X)
     if known.all():
@@ -48,25 +45,12 @@ def complete(X: FloatArray, centroids: FloatArray, least: int = 0) -> Completed:
 
 
 def complete_alone(
-    X: FloatArray,
-    fill: FloatArray,
-    k: int,
-    rng: np.random.Generator,
-    *,
-    n_init: int,
-    least: int,
-    aborted: AbortCheck,
+    X: FloatArray, fill: FloatArray, k: int, rng: np.random.Generator, *, n_init: int, least: int, aborted: AbortCheck
 ) -> Completed:
     """Return rows completed by a site's own clusters: k-means of filled rows, then means of known cells until no row moves.
 
-    Args:
-        X: rows (n, d), NaN where a cell is missing; each has a known cell.
-        fill: what the gaps are filled with at first (d,), also where a cluster does not know a column.
-        k: number of clusters; fewer where there are fewer than `least` rows for each.
-        rng: draws the starts.
-        n_init: starts; the best one counts.
-        least: as for `complete`.
-        aborted: asked on the way.
+    Rows X (n, d) and `least` are as for `complete`. `fill` (d,) stands in the gaps at first, and where a cluster does not
+    know a column. There are fewer than k clusters where there are fewer than `least` rows for each.
     """
     known = ~np.isnan(X)
     if known.all():

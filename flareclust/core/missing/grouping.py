@@ -34,36 +34,16 @@ from flareclust.core.blas import one_thread
 from flareclust.core.missing.distances import (
     PHIS,
     Extremes,
-    Points,
     as_masked,
     as_points,
     blocks,
-    centroid_distances,
-    contrasts,
     extremes,
     largest,
     lowest,
-    nearest,
     scaled,
     scaled_distances,
 )
-from flareclust.core.missing.kernels import pair_distances
-
-__all__ = [
-    "PHIS",
-    "Extremes",
-    "Grouping",
-    "centroid_distances",
-    "contrasts",
-    "extremes",
-    "merge",
-    "method_a",
-    "method_b",
-    "nearest",
-    "objective",
-    "regroup",
-    "scaled_distances",
-]
+from flareclust.core.missing.kernels import Points, pair_distances
 
 _MOST_ROUNDS = 100
 
@@ -83,17 +63,10 @@ class Grouping(NamedTuple):
 
 
 def merge(centroids: ArrayLike, counts: ArrayLike) -> FloatArray:
-    """Return the mean (D,) of centroids (c, D), entry by entry over those that know it: equation 4 as corrected.
+    """Return the mean (D,) of centroids (c, D), entry by entry over those that know it: equation 4 as corrected; NaN where
+    none does.
 
-    Args:
-        centroids: NaN where unknown; c may be 0.
-        counts: rows behind each (c,), at least 1.
-
-    Returns:
-        NaN where no centroid knows the entry.
-
-    Raises:
-        UserError: for input that does not fit the above.
+    `counts` (c,) are the rows behind each, at least 1; c may be 0. Raises UserError for other input.
     """
     points = as_masked(centroids, "centroids")
     return _merge(points, _as_numbers(counts, "counts", len(points), 1))[0]
@@ -158,14 +131,7 @@ def method_b(
 def objective(centroids: ArrayLike, counts: ArrayLike, group: ArrayLike, k: int, phi: str = "euclidean") -> float:
     """Return equation 5: squared scaled distances of centroids (c, D) to the merged centroid of their group, added.
 
-    Centroids without a group (-1) are left out.
-
-    Args:
-        centroids, counts, k, phi: as for `method_a`.
-        group: (c,) integers from -1 to k - 1.
-
-    Raises:
-        JobFailed, UserError: as for `method_a`.
+    Those without a group, -1 in `group` (c,), are left out. Other arguments and errors are as for `method_a`.
     """
     points, weights = _checked(centroids, counts, k, phi)
     labels = _as_numbers(group, "group", len(points), -1)
@@ -265,13 +231,7 @@ def _place(
 ) -> IntArray:
     """Return the group of each centroid (c,), -1 where none can take it: lines 3 to 21 of method A.
 
-    Args:
-        centroids: (c, D), NaN where unknown.
-        counts: rows behind each (c,).
-        site: number of the site of each (c,), from 0.
-        seeds: the centroids that the groups start from (k,).
-        over: extremes of the centroids.
-        phi: "euclidean" or "cosine".
+    `seeds` (k,) are the centroids that the groups start from; the others are as for `method_a`.
     """
     groups = _Groups(centroids, counts, site, len(seeds), over, phi)
     groups.group[seeds] = np.arange(len(seeds))
@@ -319,7 +279,7 @@ class _Groups:
         free = np.flatnonzero((self.group < 0) & ~present[self.site])
         merged = Points((self.sums[g] / np.maximum(1, self.rows[g]))[None], mask[None], np.zeros(1, np.int64))
         new, same = np.empty(len(free)), np.zeros(len(free), np.int64)
-        pair_distances(*self.points, free, *merged, same, self.phi == "cosine", new)
+        pair_distances(self.points, free, merged, same, self.phi == "cosine", new)
         new /= self.divisors[g, pattern[free]]
         self.distances[member] = np.inf
         self.distances[:, g] = np.inf

@@ -4,6 +4,8 @@ Serial, and added in a fixed order, as those of core/kernels.py. A sum runs in e
 compute at once without reordering any of them.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
@@ -18,24 +20,27 @@ _TILE = 128
 _CLOSE = 1e-6
 
 
+class Points(NamedTuple):
+    """Points in the form that products of matrices need.
+
+    Attributes:
+        values: (a, D), 0 where unknown; for euclidean distances relative to the middle of the extremes.
+        masks: the different masks among them (u, D), 1 where known.
+        which: mask of each point (a,).
+    """
+
+    values: FloatArray
+    masks: FloatArray
+    which: IntArray
+
+
 @kernel()
-def pair_distances(
-    A: FloatArray,
-    masks_a: FloatArray,
-    which_a: IntArray,
-    i: IntArray,
-    B: FloatArray,
-    masks_b: FloatArray,
-    which_b: IntArray,
-    j: IntArray,
-    cosine: bool,
-    out: FloatArray,
-) -> None:
-    """out[p] = phi of A[i[p]] and B[j[p]] on the entries that both know; all values are 0 where unknown."""
+def pair_distances(a: Points, i: IntArray, b: Points, j: IntArray, cosine: bool, out: FloatArray) -> None:
+    """out[p] = phi of points i[p] of a and j[p] of b on the entries that both know."""
     lanes = np.empty((3, _LANES))
     for p in range(len(i)):
-        x, known_x = A[i[p]], masks_a[which_a[i[p]]]
-        y, known_y = B[j[p]], masks_b[which_b[j[p]]]
+        x, known_x = a.values[i[p]], a.masks[a.which[i[p]]]
+        y, known_y = b.values[j[p]], b.masks[b.which[j[p]]]
         if cosine:
             out[p] = _cosine(x, known_x, y, known_y, lanes)
         else:

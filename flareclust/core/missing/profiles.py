@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.core.disclosure import LEAST_ROWS, describable_where_known
+from flareclust.core.disclosure import LEAST_ROWS, describable_where_known, known_cells
 from flareclust.core.lloyd import sums_by_label
-from flareclust.core.profiles import edges_between, moments, without_small_bins
+from flareclust.core.profiles import edges_between, moments
 from flareclust.core.shallow_tree import SPLITS
 
 
@@ -35,32 +35,14 @@ class _KnownMoments(NamedTuple):
     m2: FloatArray
 
 
-def _known_cells(known: BoolArray, labels: IntArray, k: int) -> IntArray:
-    """Return how many known cells (k, d) each cluster has in each column.
-
-    Args:
-        known: which cells of the rows are known (n, d).
-        labels: cluster of each row (n,); -1 for none.
-        k: number of clusters.
-    """
-    found = np.empty((k, known.shape[1]), dtype=np.int64)
-    for j in range(known.shape[1]):
-        found[:, j] = np.bincount(labels[known[:, j] & (labels >= 0)], minlength=k)
-    return found
-
-
 def described(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: int) -> BoolArray:
     """Return which columns (k, d) of the clusters a site describes, by the rules of this module.
 
-    Args:
-        X: rows (n, d); values that are not known do not matter.
-        known: which of their cells are known (n, d).
-        labels: cluster of each row (n,); -1 for none.
-        k: number of clusters.
-        floor: smallest number of known cells that is described; three at least.
+    Rows X are (n, d), their known cells (n, d), labels (n,), -1 for none; `floor` is the smallest number of known cells that is
+    described, three at least.
     """
     floor = max(floor, LEAST_ROWS)
-    cells = _known_cells(known, labels, k)
+    cells = known_cells(known, labels, k)
     large = np.bincount(labels[labels >= 0], minlength=k) >= floor
     if not large.any():
         return np.zeros(cells.shape, dtype=np.bool_)
@@ -81,7 +63,7 @@ def known_moments(X: FloatArray, known: BoolArray, labels: IntArray, k: int, flo
         kept, rows, means, m2 = moments(X, labels, k, floor)
         return _KnownMoments(kept, rows, np.repeat(rows[:, None], X.shape[1], axis=1), means, m2)
     shown = described(X, known, labels, k, floor)
-    cells = np.where(shown, _known_cells(known, labels, k), 0)
+    cells = np.where(shown, known_cells(known, labels, k), 0)
     means, m2 = np.zeros(cells.shape), np.zeros(cells.shape)
     for j in np.flatnonzero(shown.any(axis=0)):
         counted = known[:, j] & (labels >= 0)
@@ -106,16 +88,13 @@ def edges_of_known(cells: IntArray, means: FloatArray, m2: FloatArray, bins: int
 def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: BoolArray, floor: int) -> BoolArray:
     """Return which columns of the clusters are counted in the nodes of a tree (31, k, d).
 
-    Args:
-        known: which cells of the rows are known (n, d).
-        node: in which each row ends (n,), as `flareclust.core.shallow_tree.reached` returns it.
-        labels: cluster of each row (n,); -1 for none.
-        shown: columns of the clusters that are described (k, d).
-        floor: smallest number that may be counted.
+    `node` (n,) is where each row ends, see `flareclust.core.shallow_tree.reached`, `shown` the columns of the clusters that
+    are described (k, d), and `floor` the smallest number that may be counted; known cells (n, d) and labels (n,) are as for
+    `described`.
     """
     k, nodes = len(shown), 2 * SPLITS + 1
     place = np.where(labels >= 0, node * k + labels, -1)
-    cells = _known_cells(known, place, nodes * k).reshape(nodes, k, -1)
+    cells = known_cells(known, place, nodes * k).reshape(nodes, k, -1)
     for i in range(nodes - 1, 0, -1):
         cells[(i - 1) // 2] += cells[i]
     enough = (cells == 0) | (cells >= floor)
@@ -125,30 +104,6 @@ def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: Bo
         left, right = 2 * i + 1, 2 * i + 2
         found[left] = found[right] = found[i] & enough[left] & enough[right]
     return found
-
-
-def known_in_bins(
-    bins: IntArray, known: BoolArray, leaves: IntArray, labels: IntArray, shown: BoolArray, h: int, floor: int
-) -> IntArray:
-    """Return how many known cells each leaf and cluster has in each column's bins (l, k, d, h).
-
-    Args:
-        bins: of every value (n, d).
-        known: which of them are known (n, d).
-        leaves: leaf of each row (n,); -1 for rows that are not counted.
-        labels: cluster of each row (n,); -1 likewise.
-        shown: which columns of leaves and clusters are counted (l, k, d).
-        h: number of bins.
-        floor: smallest number that may be counted; smaller bins are added to their neighbours.
-    """
-    l, k, d = shown.shape
-    found = np.empty((l, k, d, h), dtype=np.int64)
-    place = np.where((labels >= 0) & (leaves >= 0), leaves * k + labels, -1)
-    for j in range(d):
-        used = known[:, j] & (place >= 0)
-        code = place[used] * h + bins[used, j]
-        found[:, :, j] = np.bincount(code, minlength=l * k * h).reshape(l, k, h)
-    return without_small_bins(np.where(shown[..., None], found, 0), floor)
 
 
 def with_missing(counts: IntArray, rows: IntArray, filled: IntArray) -> IntArray:

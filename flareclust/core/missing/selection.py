@@ -55,15 +55,10 @@ class Chosen(NamedTuple):
 def best_grouping(
     centroids: FloatArray, counts: IntArray, site: IntArray, k: int, phi: str, methods: str, preferred: Method
 ) -> Chosen:
-    """Return the grouping of centroids (c, D) with the smallest objective.
+    """Return the grouping of centroids (c, D) with the smallest objective by methods "A", "B" or "AB"; of equal ones the
+    preferred.
 
-    Args:
-        centroids, counts, site, k, phi: as for `method_a`.
-        methods: which to run: "A", "B" or "AB".
-        preferred: whose grouping counts of equal ones.
-
-    Raises:
-        JobFailed, UserError: as `method_a`.
+    Other arguments and errors are as for `method_a`.
     """
     found: list[tuple[float, Method, Grouping, BoolArray]] = []
     for dropped in left_out_on_trial(centroids, counts, site):
@@ -91,10 +86,7 @@ def cost(centroids: ArrayLike, counts: ArrayLike, group: IntArray, k: int, phi: 
 def _between_variance(centroids: FloatArray, counts: IntArray, site: IntArray) -> FloatArray:
     """Return the variance between the clusters of the same site in each column (D,), weighted by rows, over all sites.
 
-    Args:
-        centroids: (c, D), NaN where unknown.
-        counts: rows behind each (c,).
-        site: number of the site that each comes from (c,).
+    Centroids are (c, D), NaN where unknown, rows behind each (c,), and numbers of their sites (c,).
     """
     squares, rows = np.zeros(centroids.shape[1]), np.zeros(centroids.shape[1])
     for number in np.unique(site):
@@ -110,9 +102,6 @@ def left_out_on_trial(centroids: FloatArray, counts: IntArray, site: IntArray) -
     """Give the columns to compare clusters without (D,): first none, then those that hardly separate them (3).
 
     The second is not given where no column is such a one, nor where a site would keep none.
-
-    Args:
-        centroids, counts, site: as for `_between_variance`.
     """
     yield np.zeros(centroids.shape[1], np.bool_)
     variance = _between_variance(centroids, counts, site)

@@ -13,7 +13,7 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import assign
-from flareclust.core.missing.grouping import nearest
+from flareclust.core.missing.distances import nearest
 from flareclust.core.rounds import HISTORY
 from flareclust.evaluation import metrics as measures
 from flareclust.evaluation import selection as choice

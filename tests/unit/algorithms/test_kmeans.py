@@ -130,13 +130,12 @@ def test_cluster_statistics_by_hand():
     np.testing.assert_array_equal(found.counts, [2, 0, 2, 0])
     np.testing.assert_allclose(found.sse, [25.0, 0.0, 89.0, 0.0], rtol=1e-15)
     np.testing.assert_allclose(found.max_distance, [5.0, 0.0, far, 0.0], rtol=1e-15)
-    np.testing.assert_allclose(found.sum_distance, [5.0, 0.0, far, 0.0], rtol=1e-15)
 
 
 def test_cluster_statistics_without_rows_are_zeros_of_the_right_types():
     found = cluster_statistics(np.empty((0, 2)), [], [[0.0, 0.0], [1.0, 1.0]])
-    assert [part.tolist() for part in found] == [[0, 0]] * 4
-    assert [part.dtype for part in found] == [np.int64, np.float64, np.float64, np.float64]
+    assert [part.tolist() for part in found] == [[0, 0]] * 3
+    assert [part.dtype for part in found] == [np.int64, np.float64, np.float64]
 
 
 @pytest.mark.parametrize(

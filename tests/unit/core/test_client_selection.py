@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
-from flareclust.core.client_selection import clusters_by_client, draw, pow_d, pow_d_kfed
+from flareclust.core.client_selection import clusters_by_client, draw, pow_d
 
 #: Losses with many ties, the clusters of each candidate, and how many of them are to train.
 CASES = st.integers(1, 12).flatmap(
@@ -68,31 +68,31 @@ def test_no_loss_that_pow_d_passes_over_is_larger_than_one_it_takes(case):
 
 def test_candidates_of_the_same_cluster_are_passed_over():
     losses, clusters = [5.0, 4.0, 3.0, 2.0, 1.0], [[0], [0], [1], [0], [2]]
-    assert pow_d_kfed(losses, clusters, 3).tolist() == [0, 2, 4]
+    assert pow_d(losses, 3, clusters).tolist() == [0, 2, 4]
 
 
 def test_where_all_clusters_are_covered_the_largest_losses_of_the_others_follow():
     # First one of each cluster: 0 and 2. Then one of each among 1, 3, 4: only cluster 0, so 1; then 3; then 4.
     losses, clusters = [5.0, 4.0, 3.0, 2.0, 1.0], [[0], [0], [1], [0], [0]]
-    assert pow_d_kfed(losses, clusters, 5).tolist() == [0, 2, 1, 3, 4]
-    assert pow_d_kfed(losses, clusters, 4).tolist() == [0, 2, 1, 3]
+    assert pow_d(losses, 5, clusters).tolist() == [0, 2, 1, 3, 4]
+    assert pow_d(losses, 4, clusters).tolist() == [0, 2, 1, 3]
 
 
 def test_a_candidate_with_several_clusters_is_kept_for_a_new_one():
     # 1 has cluster 2 besides; all clusters of 2 and 3 are known by then; 4 has a new one.
     losses, clusters = [5.0, 4.0, 3.0, 2.0, 1.0], [[0, 1], [1, 2], [0, 2], [1], [3]]
-    assert pow_d_kfed(losses, clusters, 3).tolist() == [0, 1, 4]
+    assert pow_d(losses, 3, clusters).tolist() == [0, 1, 4]
 
 
 def test_candidates_without_known_clusters_are_kept():
-    assert pow_d_kfed([3.0, 2.0, 1.0], [[0], [0], []], 2).tolist() == [0, 2]
-    assert pow_d_kfed([3.0, 2.0, 1.0], [[], [], []], 2).tolist() == [0, 1]
+    assert pow_d([3.0, 2.0, 1.0], 2, [[0], [0], []]).tolist() == [0, 2]
+    assert pow_d([3.0, 2.0, 1.0], 2, [[], [], []]).tolist() == [0, 1]
 
 
 @given(CASES)
 def test_the_choice_by_clusters_is_of_m_different_candidates_and_begins_with_the_largest_loss(case):
     losses, clusters, m = case
-    found = pow_d_kfed(losses, clusters, m).tolist()
+    found = pow_d(losses, m, clusters).tolist()
     assert len(set(found)) == m
     assert found[0] == pow_d(losses, 1)[0]
 
@@ -101,7 +101,7 @@ def test_the_choice_by_clusters_is_of_m_different_candidates_and_begins_with_the
 def test_with_one_cluster_each_as_many_clusters_as_possible_are_covered(case):
     losses, clusters, m = case
     single = [[min(own, default=0)] for own in clusters]
-    found = {single[place][0] for place in pow_d_kfed(losses, single, m)}
+    found = {single[place][0] for place in pow_d(losses, m, single)}
     assert len(found) == min(m, len({own[0] for own in single}))
 
 
@@ -109,7 +109,7 @@ def test_with_one_cluster_each_as_many_clusters_as_possible_are_covered(case):
 def test_clusters_that_tell_nothing_leave_the_choice_of_pow_d(case):
     losses, _, m = case
     for clusters in ([[0]] * len(losses), [[place] for place in range(len(losses))]):
-        np.testing.assert_array_equal(pow_d_kfed(losses, clusters, m), pow_d(losses, m))
+        np.testing.assert_array_equal(pow_d(losses, m, clusters), pow_d(losses, m))
 
 
 # ---- clusters of k-FED's result ----
@@ -135,7 +135,7 @@ def test_clusters_by_client_are_those_of_its_centers():
         (lambda rng: pow_d([1.0, 2.0], 3), "m is 3, more than the 2 candidates"),
         (lambda rng: pow_d([1.0, np.inf], 1), "losses must be finite"),
         (lambda rng: pow_d(["a"], 1), "losses must be a list of numbers"),
-        (lambda rng: pow_d_kfed([1.0, 2.0], [[0]], 1), "an entry for each of the 2 candidates, got 1"),
+        (lambda rng: pow_d([1.0, 2.0], 1, [[0]]), "an entry for each of the 2 candidates, got 1"),
         (lambda rng: clusters_by_client([0], [0, 1], ["a", "b"]), "as many integers"),
         (lambda rng: clusters_by_client([0.0], [0], ["a"]), "as many integers"),
         (lambda rng: clusters_by_client([0], [1], ["a"]), r"places among the 1 clients, got 1\.\.1"),

@@ -47,18 +47,19 @@ def test_a_row_changes_second_moments_by_their_sensitivity_at_most(rng):
 def test_a_row_changes_one_cell_by_one(rng):
     box = ball(6, 2.0)
     directions = np.linalg.qr(rng.normal(size=(6, 6)))[0][:3]
-    asked = (rng.normal(size=6) * 0.1, directions, rng.uniform(0.5, 2, size=3), (3, 2, 4))
+    asked = axes.Grid(rng.normal(size=6) * 0.1, directions, rng.uniform(0.5, 2, size=3), (3, 2, 4))
     rows = rng.normal(size=(4000, 6)) * 10 ** rng.uniform(-2, 2, size=(4000, 1))
-    counts = axes.axis_cell_counts(rows, box, *asked, never_abort)
+    counts = axes.axis_cell_counts(rows, box, asked, never_abort)
     assert counts.sum() == 4000
-    alone = sum(axes.axis_cell_counts(row[None], box, *asked, never_abort) for row in rows[:300])
-    np.testing.assert_array_equal(alone, axes.axis_cell_counts(rows[:300], box, *asked, never_abort))
+    alone = sum(axes.axis_cell_counts(row[None], box, asked, never_abort) for row in rows[:300])
+    np.testing.assert_array_equal(alone, axes.axis_cell_counts(rows[:300], box, asked, never_abort))
 
 
 def test_cells_are_where_the_rows_are(rng):
     rows = rng.normal(size=(500, 4)) * 0.3
     axis = np.array([[0.6, 0.8, 0.0, 0.0]])
-    counts = axes.axis_cell_counts(rows, ball(4, 9.0), np.zeros(4), axis, np.array([1.0]), (4,), never_abort)
+    grid = axes.Grid(np.zeros(4), axis, np.array([1.0]), (4,))
+    counts = axes.axis_cell_counts(rows, ball(4, 9.0), grid, never_abort)
     expected = np.histogram(np.clip(rows @ axis[0], -1, 0.999), bins=4, range=(-1, 1))[0]
     np.testing.assert_array_equal(counts, expected)
 
@@ -68,7 +69,7 @@ def test_clusters_in_many_columns_are_found_without_noise(rng):
     rows, box = np.repeat(centers, 200, axis=0) + rng.normal(size=(1200, 30)) * 0.004, ball(30)
     found = spread(rows, box)
     grid = axes.grid_along(found, box, 500, 6)
-    counts = axes.axis_cell_counts(rows, box, *grid, never_abort)
+    counts = axes.axis_cell_counts(rows, box, grid, never_abort)
     centroids = axes.cluster_cells(counts.astype(float), 0.0, grid, 6, rng)
     nearest = ((centers[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
     assert len(set(nearest)) == 6
@@ -112,5 +113,6 @@ def test_radii_settle_on_the_distance_of_rows_from_their_centroids():
 def test_cells_are_counted_from_the_middle_that_was_asked_for():
     rows = np.array([[0.5], [1.5], [2.5], [3.5], [9.0]])
     box, middle = Box(np.array([0.0]), np.array([10.0])), np.array([2.0])
-    counts = axes.axis_cell_counts(rows, box, middle, np.array([[1.0]]), np.array([2.0]), (4,), never_abort)
+    grid = axes.Grid(middle, np.array([[1.0]]), np.array([2.0]), (4,))
+    counts = axes.axis_cell_counts(rows, box, grid, never_abort)
     assert counts.tolist() == [1, 1, 1, 2]  # rows beyond the grid are in its last cell

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flareclust.core.disclosure import known_cells
 from flareclust.core.missing.profiles import (
-    _known_cells,
     described,
     edges_of_known,
-    known_in_bins,
     known_moments,
     shown_in_nodes,
     with_missing,
 )
-from flareclust.core.profiles import edges_between, moments
+from flareclust.core.profiles import counted, edges_between, moments
 from flareclust.core.shallow_tree import SPLITS
 
 
@@ -82,7 +81,7 @@ def test_no_number_of_known_cells_below_the_floor_follows_from_a_column_s_total(
     X, labels = of_cells(*numbers)
     known = ~np.isnan(X)
     shown = described(X, known, labels, len(numbers), floor)[:, 0]
-    cells = _known_cells(known, labels, len(numbers))[:, 0]
+    cells = known_cells(known, labels, len(numbers))[:, 0]
     left = cells[~shown].sum()
     assert (cells[shown] >= max(floor, 3)).all()
     assert not 0 < left < max(floor, 3) or not shown.any()
@@ -143,7 +142,7 @@ def test_known_cells_are_counted_by_leaf_cluster_column_and_bin():
     leaves = np.random.default_rng(1).integers(-1, 2, len(X))
     shown = np.ones((2, 2, 2), dtype=bool)
     shown[1, 0, 1] = False
-    found = known_in_bins(bins, known, leaves, labels, shown, 2, floor=1)
+    found = counted(bins, leaves, labels, (*shown.shape[:2], 2), 1, known, shown)
     for leaf, c, j, b in np.ndindex(found.shape):
         expected = ((leaves == leaf) & (labels == c) & known[:, j] & (bins[:, j] == b)).sum()
         assert found[leaf, c, j, b] == (expected if shown[leaf, c, j] else 0)

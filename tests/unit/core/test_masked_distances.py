@@ -8,15 +8,8 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.core.lloyd import assign
 from flareclust.core.missing import distances as masked_distances
-from flareclust.core.missing.grouping import (
-    PHIS,
-    Extremes,
-    extremes,
-    merge,
-    nearest,
-    objective,
-    scaled_distances,
-)
+from flareclust.core.missing.distances import PHIS, Extremes, extremes, nearest, scaled_distances
+from flareclust.core.missing.grouping import merge, objective
 from tests.unit.core.masked_cases import (
     NAN,
 )

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.core.missing.grouping import (
-    PHIS,
-    method_a,
-    method_b,
-    objective,
-)
+from flareclust.core.missing.distances import PHIS
+from flareclust.core.missing.grouping import method_a, method_b, objective
 from tests.unit.core.masked_cases import NAN
 
 # ---- by hand: method A ----

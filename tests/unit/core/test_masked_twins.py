@@ -7,16 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flareclust.core.missing.grouping import (
-    PHIS,
-    extremes,
-    merge,
-    method_a,
-    method_b,
-    nearest,
-    objective,
-    scaled_distances,
-)
+from flareclust.core.missing.distances import PHIS, extremes, nearest, scaled_distances
+from flareclust.core.missing.grouping import merge, method_a, method_b, objective
 from tests.examples import examples
 from tests.unit.core.masked_cases import NAN, common, lists, twin_contrasts, twin_distance, twin_extremes, twin_merge
 

@@ -10,7 +10,7 @@ from flareclust.core import assessment, local, part_kmeans, part_sums
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, kmeans, recompute_centroids
 from flareclust.core.parts import View
-from flareclust.core.seeds import _draw_row, kmeans_plusplus
+from flareclust.core.seeds import kmeans_plusplus, row_at
 from tests.parts import LocalParts, cut
 
 X = np.concatenate([np.random.default_rng(1).normal(size=(700, 3)) + 4 * place for place in range(5)])
@@ -47,7 +47,7 @@ def test_a_row_is_found_in_its_part(number):
 def test_the_first_seed_is_drawn_as_of_an_array(n):
     for seed in range(20):
         drawn = part_kmeans._first_row(n, np.random.default_rng(seed))
-        assert drawn == _draw_row(np.ones(n), np.random.default_rng(seed))
+        assert drawn == row_at(np.ones(n), float(n), np.random.default_rng(seed).random())
 
 
 @given(places=st.lists(st.integers(1, len(X) - 1), max_size=6), k=st.integers(1, 12), seed=st.integers(0, 99))

@@ -91,7 +91,7 @@ def test_one_iteration_on_cells_gives_means_of_the_nearest_rows(d):
     means = [np.average(X[labels == c], axis=0, weights=weights[labels == c]) for c in range(12)]
 
     steps = pyramid_steps(
-        *pyramid_of(X, weights, origin, 12), origin, centroids, np.full_like(centroids, np.nan), 1, 0.0
+        pyramid_of(X, weights, origin, 12), origin, centroids, np.full_like(centroids, np.nan), 1, 0.0
     )
 
     assert steps == (1, False)

@@ -66,11 +66,11 @@ def test_a_search_does_not_look_at_all_points(monkeypatch):
     seen = []
     plain = radius_tree._group.py_func
     monkeypatch.setattr(
-        radius_tree, "_squared", lambda rows, i, point: seen.append(i) or ((rows[i] - point) ** 2).sum()
+        radius_tree, "squared_distance", lambda row, point: seen.append(0) or ((row - point) ** 2).sum()
     )
     monkeypatch.setattr(radius_tree, "_group", lambda *a: plain(*a))
     n = 2000
-    monkeypatch.setitem(plain.__globals__, "_squared", radius_tree._squared)
+    monkeypatch.setitem(plain.__globals__, "squared_distance", radius_tree.squared_distance)
     groups, _ = group_around(np.random.default_rng(0).uniform(size=(n, 2)), np.full(n, 1e-9), np.arange(n))
     assert len(np.unique(groups)) == n
     assert len(seen) < 40 * n

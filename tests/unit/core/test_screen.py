@@ -16,7 +16,7 @@ def labels_by_screen(X, centroids, origin=None):
     if not len(screen.tiles):
         return None
     labels = np.full(len(X), -1)
-    changed = screened_labels(X, origin, *screen, centroids, labels)
+    changed = screened_labels(X, origin, screen, centroids, labels)
     assert changed in (-1, len(X))
     return labels if changed >= 0 else None
 
@@ -98,7 +98,7 @@ def test_the_screen_decides_nearly_all_rows_itself():
     X, centroids = rng.normal(size=(5000, 16)), rng.normal(size=(30, 16))
     screen = screen_of(X, np.zeros(16), (X**2).mean(axis=0))
     labels = np.full(5000, -1)
-    screened_labels(np.full_like(X, 1e6), np.zeros(16), *screen, centroids, labels)
+    screened_labels(np.full_like(X, 1e6), np.zeros(16), screen, centroids, labels)
     different = np.count_nonzero(labels != labels_by_differences(X, centroids))
     assert different < 25
 

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.core import site_clusters as module
-from flareclust.core.local import local_clusters
+from flareclust.core.local import local_clusters, sendable
 from flareclust.core.site_clusters import (
     CLUSTERERS_AT_SITES,
     _kmedoids,
@@ -21,7 +21,6 @@ from flareclust.core.site_clusters import (
     check_k_local,
     of_site,
     refine,
-    sendable,
     warn_of_unknown_sites,
 )
 from tests.examples import examples

@@ -113,10 +113,10 @@ def test_labels_are_those_of_the_loops(unbuildable):
     origin = X.mean(axis=0)
     rows = screen.screen_of(X, origin, X.var(axis=0))
     built, plain = np.zeros((2, len(X)), np.int64)
-    assert screen.screened_labels(X, origin, *rows, centroids, built) > 0
+    assert screen.screened_labels(X, origin, rows, centroids, built) > 0
     unbuildable()
     with pytest.warns(RuntimeWarning):
-        njit(screen.screened_labels.py_func)(X, origin, *rows, centroids, plain)
+        njit(screen.screened_labels.py_func)(X, origin, rows, centroids, plain)
     np.testing.assert_array_equal(built, plain)
     np.testing.assert_array_equal(built, ((X[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1))
 

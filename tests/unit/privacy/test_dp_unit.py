@@ -93,7 +93,9 @@ def summed(kind: str, rows: FloatArray, public: np.random.Generator) -> tuple[In
         return dp_sums.cell_counts(rows, box, box, (3,) * d, never_abort), 1.0
     if kind == "axes":
         axes = np.linalg.qr(public.normal(size=(d, d)))[0].clip(-1, 1)
-        return dp_axes.axis_cell_counts(rows, box, box.middle, axes, np.ones(d), (3,) * d, never_abort), 1.0
+        return dp_axes.axis_cell_counts(
+            rows, box, dp_axes.Grid(box.middle, axes, np.ones(d), (3,) * d), never_abort
+        ), 1.0
     if kind == "moments":
         return dp_sums.moment_sums(rows, box, box, never_abort), dp_sums.moment_sensitivity()
     if kind == "second moments":
