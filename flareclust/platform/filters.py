@@ -142,9 +142,14 @@ class EveryScope(FLComponent):
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Look at the filters just before the first of them is asked."""
-        if event_type == EventType.BEFORE_TASK_DATA_FILTER and not _has_ours(
-            fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
-        ):
+        if event_type != EventType.BEFORE_TASK_DATA_FILTER:
+            return
+        scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
+        ours = scope is not None and (
+            any(isinstance(one, SiteTaskPolicy) for one in scope.task_data_filters[FilterKey.IN])
+            and any(isinstance(one, SiteResultPolicy) for one in scope.task_result_filters[FilterKey.OUT])
+        )
+        if not ours:
             fl_ctx.set_prop(FLContextKey.SCOPE_OBJECT, self._scope, private=True, sticky=True)
 
 
@@ -153,14 +158,6 @@ def policy_of_site(local: Path) -> str | None:
     with suppress(UserError):
         return None if policy_of(local) is None else "its policy"
     return "its policy"
-
-
-def _has_ours(scope: Scope | None) -> bool:
-    return (
-        scope is not None
-        and any(isinstance(one, SiteTaskPolicy) for one in scope.task_data_filters[FilterKey.IN])
-        and any(isinstance(one, SiteResultPolicy) for one in scope.task_result_filters[FilterKey.OUT])
-    )
 
 
 def _refusal(text: str) -> DXO:
