@@ -28,6 +28,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -64,24 +65,8 @@ _FILE = re.compile(rf"(\S+\.(?:{'|'.join(FORMATS)})\b)")
 class SiteData:
     """One site's statement of where its rows are.
 
-    Attributes:
-        path: the file, a pattern for several, or a folder of images.
-        columns: names of the columns to use, in this order; None for all.
-        agreement: how the file must agree with `columns`.
-        salt: the secret that several sites hash the names of their columns with, "" for none.
-        hide: names that do not leave the site; True for all.
-        format: of the files, None for that of their names.
-        root: folder under which every file must lie once links are followed; None for anywhere.
-        id: the column with the rows' ids, which is no feature; None for none.
-        min_rows: the site takes part with at least so many rows.
-        max_rows: the site takes part with at most so many rows; None for any number.
-        memory: most bytes of rows to hold in memory; None for no limit.
-        scratch: folder for a file with rows that do not fit; None for the job's.
-        labels: folder for the labels of all jobs; None for each job's own.
-        account: name or folder of the rows' account of privacy; None for that of their place.
-        schema: the federation's, by which the files are read; None for tables of numbers.
-        mapping: how the files map to it.
-        compute: address of the site's Dask cluster, which then reads the rows; None for this process.
+    The attributes are the keys of `SiteConfig`, with the site's own path, folders as paths, and the schema and its mapping as read.
+    None is for all columns, no ids, files anywhere once links are followed, no limit of rows or bytes, and tables of numbers.
     """
 
     path: Path
@@ -124,24 +109,18 @@ class SiteData:
                 "name another folder for the labels"
             )
         schema, mapping = _schema_of(config, local, reader_owns_them)
+        as_it_says = ("columns", "agreement", "salt", "hide", "format", "max_rows", "memory", "compute")
         return cls(
             whole,
-            config.columns,
-            config.agreement,
-            config.salt,
-            config.hide,
-            format=config.format,
             root=root or folder_of(whole),
             id=config.id if schema is None else schema.id,
             min_rows=config.min_rows or 1,
-            max_rows=config.max_rows,
-            memory=config.memory,
             scratch=scratch,
             labels=labels,
             account=config.account_of(site),
             schema=schema,
             mapping=mapping,
-            compute=config.compute,
+            **{name: getattr(config, name) for name in as_it_says},
         )
 
     def files(self) -> list[File]:
@@ -182,7 +161,9 @@ class SiteData:
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
             log.warning("the rows cannot be used: %s", text)
-            text = _without_numbers(file_formats.unmarked(str(error), self.path.name))
+            parts = _FILE.split(file_formats.unmarked(str(error), self.path.name))
+            # Without its numbers, except in names of files.
+            text = "".join(part if j % 2 else NUMBER.sub("#", part) for j, part in enumerate(parts))
             raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
 
     def on_cluster(self, *, reader_owns_them: bool = False, aborted: AbortCheck = never_abort) -> ClusterTable:
@@ -273,11 +254,6 @@ def _named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
     return dict(mapping)
 
 
-def _without_numbers(text: str) -> str:
-    """Return a sentence with `#` for its numbers, except in names of files."""
-    return "".join(part if j % 2 else NUMBER.sub("#", part) for j, part in enumerate(_FILE.split(text)))
-
-
 #: Files and folders under the one that a pattern begins in, beyond which every job takes long to find its rows.
 MANY = 100_000
 
@@ -307,23 +283,12 @@ def _walk(begin: Path) -> Iterator[str]:
         raise UserError(
             f"the pattern looks through the whole disk ({begin}): begin it with the folder that has the rows"
         )
-    home = _home()
+    home = None
+    with suppress(RuntimeError, OSError):
+        home = Path.home().resolve()
     if home is not None and home.is_relative_to(begin):
         yield f"the pattern looks through a home folder ({begin}): begin it with the folder that has the rows"
-    elif _has_many(begin):
+        return
+    found = accumulate(len(folders) + len(files) for _, folders, files in os.walk(begin))
+    if any(seen > MANY for seen in found):
         yield f"the pattern looks through more than {MANY:,} files and folders of {begin}: begin it further down, or every job takes long to find its rows"
-
-
-def _home() -> Path | None:
-    with suppress(RuntimeError, OSError):
-        return Path.home().resolve()
-    return None
-
-
-def _has_many(begin: Path) -> bool:
-    seen = 0
-    for _, folders, files in os.walk(begin):
-        seen += len(folders) + len(files)
-        if seen > MANY:
-            return True
-    return False
