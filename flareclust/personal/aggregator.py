@@ -75,6 +75,9 @@ class FedAvgAggregator(ClusteringAggregator):
     executor = FedAvgExecutor
     state = FedAvgState
 
+    #: Whether the weights by name are stacked (k, ...), as those of several models.
+    stacked = False
+
     def begin(self) -> _Round:
         """Ask for the numbers of columns and classes, and where sites are selected for those of rows."""
         return Round(state=self.state(), step=StepName.SIZES if self._selection is None else StepName.ROWS)
@@ -131,7 +134,8 @@ class FedAvgAggregator(ClusteringAggregator):
     def result(self, round_: _Round) -> Message:
         """Return the weights by name, too."""
         found = super().result(round_)
-        return {**found, **{f"weights.{name}": value[0] for name, value in self.models(found).items()}}
+        models = self.models(found).items()
+        return {**found, **{f"weights.{name}": value if self.stacked else value[0] for name, value in models}}
 
     def averaged(self, before: FloatArray, sent: Sequence[Message]) -> FloatArray:
         """Return the weights after a round, the means of those that the sites sent; as before where none has rows."""
@@ -198,6 +202,7 @@ class IFCAAggregator(FedAvgAggregator):
 
     executor = IFCAExecutor
     state = IFCAState
+    stacked = True
 
     def sizes(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Draw the first weights of all models."""
@@ -218,11 +223,6 @@ class IFCAAggregator(FedAvgAggregator):
         means = np.divide(total, rows, out=before.reshape(self.params.k, -1).copy(), where=rows > 0)
         found: FloatArray = means.ravel()
         return found
-
-    def result(self, round_: _Round) -> Message:
-        """Return the weights of all models by name, too."""
-        found = super().result(round_)
-        return {**found, **{f"weights.{name}": value for name, value in self.models(found).items()}}
 
 
 def _longer(values: IntArray, more: Sequence[int]) -> IntArray:

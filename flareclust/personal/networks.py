@@ -72,11 +72,9 @@ class Perceptron(Learner[Devices]):
     def losses(self, models: Weights, data: Devices) -> FloatArray:
         """Return the mean cross-entropy of each model on each part's rows, (k, p)."""
         some = data if self.loss_rows is None else data.first(self.loss_rows)
-        found = []
         with one_torch_thread():
-            for j in range(len(next(iter(models.values())))):
-                found.append(losses(self._network(), _copies(models, j, len(data)), some).double().numpy())
-        return np.stack(found)
+            each = (_copies(models, j, len(data)) for j in range(len(next(iter(models.values())))))
+            return np.stack([losses(self._network(), model, some).double().numpy() for model in each])
 
     def correct(self, models: Weights, group: IntArray, data: Devices) -> IntArray:
         """Return how many rows of each part get their class, (p,)."""

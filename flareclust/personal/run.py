@@ -55,12 +55,7 @@ def run_personal(
     given: _Pair | Mapping[str, _Pair] | None = None,
     on_round: OnRound = lambda index, accuracy, up, down: None,
 ) -> PersonalResult:
-    """Train the models of the settings' method.
-
-    Args:
-        settings: what to train.
-        given: rows in memory in the place of `settings.data`.
-        on_round: called after each round.
+    """Train the models of the settings' method, with rows in memory in the place of `settings.data` where they are given.
 
     Raises:
         UserError: the data or the settings do not fit, or the model mlp lacks its extra.
@@ -139,9 +134,7 @@ def prepare_devices(
 ) -> tuple[Split, list[object]]:
     """Return the devices' rows, some of them held out, and the classes in the order of their numbers.
 
-    Args:
-        settings: where the rows are and how they are assigned to devices.
-        given: rows in memory in their place; by device name they are not partitioned.
+    Rows in memory that are given by device name are not partitioned.
 
     Raises:
         UserError: there are no classes, only one of them, or too few rows.

@@ -98,16 +98,13 @@ class ClientSelection(BaseFedAvg):
             self.info(f"all {len(names)} clients train")
             return names
         selection = Selection(self.method, m, self.candidates, self.clusters, self.seed)
-        chosen, _ = selection.choose(self._weights(names), self.current_round or 0, self._losses)
+        rows = dict.fromkeys(names, 1) if self.rows is None else self.rows
+        if unknown := [name for name in names if name not in rows]:
+            raise UserError(f"rows has no number for {', '.join(unknown)}; give one for each client of the job")
+        weights = {name: rows[name] for name in names}
+        chosen, _ = selection.choose(weights, self.current_round or 0, self._losses)
         self.info(f"{self.method} chose {', '.join(chosen)}")
         return chosen
-
-    def _weights(self, names: Sequence[str]) -> dict[str, int]:
-        if self.rows is None:
-            return dict.fromkeys(names, 1)
-        if unknown := [name for name in names if name not in self.rows]:
-            raise UserError(f"rows has no number for {', '.join(unknown)}; give one for each client of the job")
-        return {name: self.rows[name] for name in names}
 
     def _losses(self, asked: Sequence[str]) -> dict[str, float]:
         """Ask clients for the loss of the current model on their rows; return those that are known, in the clients' order."""

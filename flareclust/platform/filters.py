@@ -38,11 +38,7 @@ _CODES = frozenset(value for name, value in vars(ReturnCode).items() if name.isu
 
 
 class SiteTaskPolicy(Filter):
-    """Lets in what a job may ask; anything else becomes a task that no executor answers.
-
-    Args:
-        **settings: the site's policy, as `flareclust.privacy.policy.Policy.of` takes it.
-    """
+    """Lets in what a job may ask by the site's policy, as `Policy.of` takes it; else it becomes a task that no executor answers."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -79,11 +75,7 @@ class SiteTaskPolicy(Filter):
 
 
 class SiteResultPolicy(Filter):
-    """Lets out what may leave, in a message of its own making; anything else becomes a refusal.
-
-    Args:
-        **settings: the site's policy, the same as that of `SiteTaskPolicy`.
-    """
+    """Lets out what may leave by the same policy, in a message of its own making; anything else becomes a refusal."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -128,9 +120,6 @@ class EveryScope(FLComponent):
     NVFlare looks a job's scope up twice: when it comes, in what the site's process read when it was started, and in the
     job's own process, in the file as it is by then. One that is unknown only there has no filters at all. And NVFlare's
     simulator looks up none.
-
-    Args:
-        **settings: the site's policy, the same as that of the filters.
     """
 
     def __init__(self, **settings: Any) -> None:

@@ -56,7 +56,14 @@ class _Launcher(ProcessJobLauncher):
     def __init__(self, environment: Sequence[str] = ()) -> None:
         super().__init__()
         file_guard.install()
-        self.environment = _added(environment)
+        names: object = environment
+        good = isinstance(names, list | tuple) and all(isinstance(one, str) and _NAME.fullmatch(one) for one in names)
+        if not good:
+            raise UserError(
+                "environment of the process_launcher: expected a list of names of variables, such as "
+                f'["KRB5CCNAME"], got {shown(environment)}'
+            )
+        self.environment = tuple(environment)
 
     def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]
         """Start the job's process."""
@@ -148,15 +155,6 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 _SECRET = re.compile(r"PASS|SECRET|TOKEN|KEY|CRED|AUTH|PROXY", re.IGNORECASE)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _added(names: object) -> tuple[str, ...]:
-    """Return the further names that a kit states; raise UserError where it states something else."""
-    if not isinstance(names, list | tuple) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in names):
-        raise UserError(
-            f'environment of the process_launcher: expected a list of names of variables, such as ["KRB5CCNAME"], got {shown(names)}'
-        )
-    return tuple(names)
 
 
 def listed(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:

@@ -41,12 +41,8 @@ def end_all(
 ) -> int:
     """Kill what `find` returns until it returns nothing; return how many processes there were.
 
-    Asked again and again, since a process that was just being started at the first look is seen at the next one.
-
-    Args:
-        find: returns the living processes.
-        seconds: how long to try.
-        order: those with smaller numbers are killed first.
+    Asked again and again, since a process that was just being started at the first look is seen at the next one. Those with
+    smaller numbers by `order` are killed first.
 
     Raises:
         JobFailed: some could not be ended in that time.

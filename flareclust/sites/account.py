@@ -357,9 +357,8 @@ def budget_of(local: Path, site: str | None = None) -> Budget:
         entries = account.ledger().entries() if account.begun else []
         others = _users_beside(account)
     except OSError as error:
-        raise UserError(
-            f"{name} cannot read its privacy account ({error.strerror}); use the account that runs NVFlare"
-        ) from None
+        why = error.strerror
+        raise UserError(f"{name} cannot read its privacy account ({why}); use the account that runs NVFlare") from None
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
     delta = policy.dp.delta

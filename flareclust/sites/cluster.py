@@ -199,7 +199,6 @@ class DaskParts(Parts):
     Args:
         client: of the cluster.
         files: the parts, none of them empty.
-        columns: names of the columns, in their order.
         id_name: the column with the rows' ids, None for none.
         workers: how many there were at the beginning.
         aborted: asked while the parts are read.

@@ -227,8 +227,8 @@ def read_config(local: Path) -> SiteConfig:
     try:
         return SiteConfig(**config)
     except ValidationError as error:
-        wrong = [one.get("ctx", {}).get("error", f"{one['loc'][0]} is of the wrong kind") for one in error.errors()]
-        raise odd("; ".join(map(str, wrong))) from None
+        found = [one.get("ctx", {}).get("error") or f"{one['loc'][0]} is of the wrong kind" for one in error.errors()]
+        raise odd("; ".join(map(str, found))) from None
 
 
 def _no_path() -> Refusal:

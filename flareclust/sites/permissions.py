@@ -83,13 +83,8 @@ class KitFiles:
         streams = None if self._resources is None else self._resources.get("allow_log_streaming", True) is not False
         texts = "unknown" if streams is None else "may go to the server" if streams else "stay here"
         others = "unknown" if self._scopes is None else ", ".join(self._scopes.other_filters) or "none"
-        return {
-            "classes": classes_line,
-            "error texts": texts,
-            "code in jobs": code,
-            "policy": self._policy_line(),
-            "other filters": others,
-        }
+        jobs = {"classes": classes_line, "error texts": texts, "code in jobs": code}
+        return {**jobs, "policy": self._policy_line(), "other filters": others}
 
     def problems(self, name: str) -> list[str]:
         """Return why no job is run under these files at the site or server of this name, a sentence each."""

@@ -25,12 +25,12 @@ import fnmatch
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
@@ -220,11 +220,8 @@ class SiteData:
                 Numbers(id_name=self.id).read([file], RowStore(self.memory, scratch))  # its own faults come first
                 odd = ", ".join(sorted(set(names) ^ set(self.columns)))
                 number = f"{len(names)} columns where most sites have {len(self.columns)}"
-                if len(names) == len(self.columns):
-                    number = "other columns than most sites"
-                raise Refusal(
-                    f"has {number}; on one side only: {odd}. masked and proxy take sites with different columns"
-                )
+                has = "other columns than most sites" if len(names) == len(self.columns) else number
+                raise Refusal(f"has {has}; on one side only: {odd}. masked and proxy take sites with different columns")
 
 
 def _schema_of(
@@ -238,7 +235,10 @@ def _schema_of(
     if config.schema_ is None:
         return None, None
     try:
-        schema, mapping = read_schema(local / config.schema_), TableMapping(**_named(config.mapping or {}))
+        schema, given = read_schema(local / config.schema_), config.mapping or {}
+        if not all(isinstance(key, str) for key in given):
+            raise UserError("mapping: expected keys such as encoding, decimal and columns")
+        mapping = TableMapping(**given)
         mapping.check(schema)
     except UserError as error:
         if reader_owns_them:
@@ -246,12 +246,6 @@ def _schema_of(
         log.warning("the schema or the mapping cannot be used: %s", error)
         raise odd("schema or mapping cannot be used; flareclust site check says why") from None
     return schema, mapping
-
-
-def _named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
-    if not all(isinstance(key, str) for key in mapping):
-        raise UserError("mapping: expected keys such as encoding, decimal and columns")
-    return dict(mapping)
 
 
 #: Files and folders under the one that a pattern begins in, beyond which every job takes long to find its rows.

@@ -145,19 +145,16 @@ class _Watch:
         self._seen = []
         return taken
 
-    def note(self, what: str) -> None:
-        """Write down something else about the class."""
-        self.found[f"{self.path} {what}"] = None
-
 
 def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]) -> None:
     """Construct a class with arguments as a job may have them: each, those it takes, and all of them odd."""
     named = {name: one for name, one in known.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     for one in (one for name, one in known.items() if name not in named):
-        watch.note(f"takes any arguments ({one}), which nobody can try")
+        watch.found[f"{watch.path} takes any arguments ({one}), which nobody can try"] = None
     starts = [start for start in _usual(named, odd[0]) if watch.constructs("usual arguments", start)]
     if not starts:
-        watch.note("takes no usual arguments, so nobody can see what it does with odd ones; give them defaults")
+        why = "takes no usual arguments, so nobody can see what it does with odd ones; give them defaults"
+        watch.found[f"{watch.path} {why}"] = None
     texts = [value for value in odd if isinstance(value, str) and value]
     for start in starts:
         each = product(named, enumerate(odd))
