@@ -21,14 +21,10 @@ class LastEmbeddings:
     def of(
         self, site: str, part: str, weights: FloatArray, rows: FloatArray, compute: Callable[[], FloatArray]
     ) -> FloatArray:
-        """Return what `compute` returns, finite numbers of float32 in float64 (n, f); it is called where anything is new.
+        """Return what `compute` makes of rows (n, ...), in float64 (n, f); it is called where anything is new.
 
-        Args:
-            site: whose rows they are.
-            part: of the network, such as its backbone.
-            weights: of the network (p,).
-            rows: what goes into the network (n, ...).
-            compute: embeds the rows.
+        The weights (p,) are those of the network, of which `part` is embedded with, such as its backbone. What it returns are
+        finite numbers of float32.
         """
         digest = blake2b(part.encode())
         for array in (weights, rows):

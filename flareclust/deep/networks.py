@@ -21,20 +21,14 @@ _LARGE = 16
 class Model(nn.Module):
     """A backbone with a projection head (Caron et al. 2020, DeepCluster-v2).
 
-    Args:
-        backbone: from images (n, channels, height, width), or rows of a table (n, d), to features (n, f).
-        features: f.
+    The backbone goes from images (n, channels, height, width), or rows of a table (n, d), to features (n, f).
     """
 
     def __init__(self, backbone: nn.Module, features: int) -> None:
         super().__init__()
         self.backbone = backbone
-        self.head = nn.Sequential(
-            nn.Linear(features, features),
-            nn.ReLU(),
-            nn.Linear(features, EMBEDDED),
-            nn.BatchNorm1d(EMBEDDED, affine=False),
-        )
+        norm = nn.BatchNorm1d(EMBEDDED, affine=False)
+        self.head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, EMBEDDED), norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the rows' places among the clusters, of length 1 (n, EMBEDDED)."""
@@ -65,13 +59,9 @@ def _resnet18(shape: IntArray) -> nn.Module:
 
 def _mlp(shape: IntArray) -> nn.Module:
     """Return a network for tables: two layers of 128, after columns are standardised by running statistics."""
-    return nn.Sequential(
-        nn.BatchNorm1d(int(shape[2]), affine=False),
-        nn.Linear(int(shape[2]), 128),
-        nn.ReLU(),
-        nn.Linear(128, 128),
-        nn.ReLU(),
-    )
+    d = int(shape[2])
+    norm = nn.BatchNorm1d(d, affine=False)
+    return nn.Sequential(norm, nn.Linear(d, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU())
 
 
 _NETWORKS: Mapping[str, Callable[[IntArray], nn.Module]] = MappingProxyType(
@@ -163,8 +153,7 @@ def load_weights(network: nn.Module, weights: FloatArray) -> None:
     at = 0
     with torch.no_grad():
         for _, value in _state(network):
-            part = torch.from_numpy(weights[at : at + value.numel()]).reshape(value.shape)
-            value.copy_(part)
+            value.copy_(torch.from_numpy(weights[at : at + value.numel()]).reshape(value.shape))
             at += value.numel()
 
 

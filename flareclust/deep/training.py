@@ -29,9 +29,6 @@ class Training:
     """How a site trains.
 
     Attributes:
-        epochs: passes over the rows.
-        batch: rows of one update.
-        lr: learning rate of SGD.
         momentum: of SGD; it begins anew in every round, and never leaves the site.
         temperature: by which scores are divided.
         augment: a name in `_AUGMENTATIONS`.

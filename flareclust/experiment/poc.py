@@ -23,9 +23,9 @@ from flareclust.experiment.tables.typed_files import mapping_file
 from flareclust.platform.poc import kits as poc_kits
 from flareclust.platform.poc import processes as poc_processes
 from flareclust.platform.poc import state as poc_state
-from flareclust.platform.poc.processes import answers, free_port
+from flareclust.platform.poc.processes import free_port
 from flareclust.platform.process_tree import ended
-from flareclust.platform.session import connected_sites, open_session
+from flareclust.platform.session import answers, connected_sites, open_session
 
 _CONNECT_SECONDS = 90.0
 _POLL_SECONDS = 0.25

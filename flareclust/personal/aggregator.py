@@ -21,7 +21,7 @@ from flareclust.executors.kfed import site_number
 from flareclust.personal.executor import FedAvgExecutor, FedAvgParams, IFCAExecutor, IFCAParams
 from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner
-from flareclust.personal.selection import make_selection
+from flareclust.personal.selection import ALL
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
 from flareclust.protocol.task import StepName
@@ -75,6 +75,9 @@ class FedAvgAggregator(ClusteringAggregator):
     executor = FedAvgExecutor
     state = FedAvgState
 
+    #: Whether the weights by name are stacked (k, ...), as those of several models.
+    stacked = False
+
     def begin(self) -> _Round:
         """Ask for the numbers of columns and classes, and where sites are selected for those of rows."""
         return Round(state=self.state(), step=StepName.SIZES if self._selection is None else StepName.ROWS)
@@ -106,11 +109,8 @@ class FedAvgAggregator(ClusteringAggregator):
         weights = self.averaged(round_.task["weights"], self._sorted(replies))
         state = _without_lost(state, round_, replies)
         after = Round({**round_.task, "weights": weights}, diagnostics=rates, state=state, step=StepName.TRAIN)
-        return (
-            self._drawn(after, round_.index)
-            if round_.index < self.params.rounds
-            else replace(after, step=StepName.TEST)
-        )
+        last = round_.index >= self.params.rounds
+        return replace(after, step=StepName.TEST) if last else self._drawn(after, round_.index)
 
     def test(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Return the result, after the last test."""
@@ -134,7 +134,8 @@ class FedAvgAggregator(ClusteringAggregator):
     def result(self, round_: _Round) -> Message:
         """Return the weights by name, too."""
         found = super().result(round_)
-        return {**found, **{f"weights.{name}": value[0] for name, value in self.models(found).items()}}
+        models = self.models(found).items()
+        return {**found, **{f"weights.{name}": value if self.stacked else value[0] for name, value in models}}
 
     def averaged(self, before: FloatArray, sent: Sequence[Message]) -> FloatArray:
         """Return the weights after a round, the means of those that the sites sent; as before where none has rows."""
@@ -159,14 +160,15 @@ class FedAvgAggregator(ClusteringAggregator):
         selectable = round_.state.selectable
         if self._selection is None or selectable is None or self._selection.m < len(selectable):
             return []
-        return [
-            f"per_round is {self._selection.m}, and {len(selectable)} sites could train: all of them did in the last round"
-        ]
+        m, there = self._selection.m, len(selectable)
+        return [f"per_round is {m}, and {there} sites could train: all of them did in the last round"]
 
     @property
     def _selection(self) -> Selection | None:
         p = self.params
-        return make_selection(p.select, p.per_round, p.candidates, p.clusters, self.params.seed)
+        if p.select == ALL or p.per_round is None:
+            return None
+        return Selection(p.select, p.per_round, p.candidates, p.clusters, p.seed)
 
     def _drawn(self, round_: _Round, index: int) -> _Round:
         """Return a round of training with the sites that are drawn for it, by its number from 0; first they may be asked for losses."""
@@ -180,9 +182,8 @@ class FedAvgAggregator(ClusteringAggregator):
         return replace(round_, step=step, sites=tuple(self._selection.drawn(able, index)))
 
     def _learner(self, model: Any) -> Learner[Any]:
-        return make_learner(
-            self.params.model, int(model[0]), int(model[1]), hidden=self.params.hidden, lr=1.0, updates=1, batch=1
-        )
+        columns, classes = int(model[0]), int(model[1])
+        return make_learner(self.params.model, columns, classes, hidden=self.params.hidden, lr=1.0, updates=1, batch=1)
 
     def _sorted(self, replies: Mapping[str, Message]) -> list[Message]:
         """Return the replies in the order of the sites' places, or names: sums of floats depend on it in their last bits."""
@@ -201,6 +202,7 @@ class IFCAAggregator(FedAvgAggregator):
 
     executor = IFCAExecutor
     state = _IFCAState
+    stacked = True
 
     def sizes(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Draw the first weights of all models."""
@@ -221,11 +223,6 @@ class IFCAAggregator(FedAvgAggregator):
         means = np.divide(total, rows, out=before.reshape(self.params.k, -1).copy(), where=rows > 0)
         found: FloatArray = means.ravel()
         return found
-
-    def result(self, round_: _Round) -> Message:
-        """Return the weights of all models by name, too."""
-        found = super().result(round_)
-        return {**found, **{f"weights.{name}": value for name, value in self.models(found).items()}}
 
 
 def _longer(values: IntArray, more: Sequence[int]) -> IntArray:

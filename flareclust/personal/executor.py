@@ -189,10 +189,8 @@ class FedAvgExecutor(ClusteringExecutor):
             raise Refusal(
                 f"trained weights beyond {LARGEST:g}, so the loss diverged; use a smaller lr, or scale the columns"
             )
-        return {
-            **self.sent(by_rows(flat(trained, 0), n), n, chosen),
-            **self._tested(learner, model, rows.X, rows.context),
-        }
+        sent = self.sent(by_rows(flat(trained, 0), n), n, chosen)
+        return {**sent, **self._tested(learner, model, rows.X, rows.context)}
 
     def test(self, task: Task, rows: SiteRows) -> Message:
         """Test the server's model."""
@@ -233,11 +231,10 @@ class FedAvgExecutor(ClusteringExecutor):
         d, least = rows.X.shape[1] - 2, int(rows.X[:, -2].max()) + 1
         if sizes is None or sizes.shape != (2,) or sizes[0] != d or not least <= sizes[1] <= MOST_CLASSES:
             raise BadMessage(f"model: expected {d} columns and {least} classes or more, as the site has")
-        p = self.params
+        p, classes = self.params, max(int(sizes[1]), 2)
+        how = {"hidden": p.hidden, "updates": p.updates, "batch": p.batch}
         try:
-            learner = make_learner(
-                p.model, d, max(int(sizes[1]), 2), hidden=p.hidden, lr=p.lr, updates=p.updates, batch=p.batch
-            )
+            learner = make_learner(p.model, d, classes, lr=p.lr, **how)
         except UserError as error:
             raise Refusal(f"cannot take part: {error}") from None
         like = learner.start(1, np.random.default_rng(0))
@@ -302,8 +299,7 @@ class IFCAExecutor(FedAvgExecutor):
     def test(self, task: Task, rows: SiteRows) -> Message:
         """Choose once more, and test the model chosen."""
         learner, model, chosen = self._received(task, rows)
-        n = len(_halves(rows.X)[0])
-        by_model = self.sent(np.zeros(0), n if n >= rows.context.min_count else 0, chosen)
+        by_model = self.sent(np.zeros(0), self._trainable(_halves(rows.X)[0], rows.context), chosen)
         return {"counts": by_model["counts"], **self._tested(learner, model, rows.X, rows.context)}
 
     def chosen(self, learner: Learner[Any], models: Weights, train: Labelled) -> int:

@@ -94,11 +94,8 @@ class _Trained:
     @classmethod
     def of(cls, outcome: Outcome, algorithm: Algorithm, names: Sequence[str], k: int, rounds: int) -> "_Trained":
         """Return what a job of so many models and rounds has found for these sites."""
-        place, arrays, by_model = (
-            {site_number(name): i for i, name in enumerate(names)},
-            outcome.arrays,
-            algorithm is IFCA,
-        )
+        place, arrays = {site_number(name): i for i, name in enumerate(names)}, outcome.arrays
+        by_model = algorithm is IFCA
         right, tested = np.zeros((2, rounds, len(names)))
         for site, round_, correct, rows in zip(*(arrays[name] for name in TESTS), strict=True):
             if round_ > 0:
@@ -115,7 +112,8 @@ class _Trained:
         }
         if not models:
             raise LookupError(_BY_NAME)
-        selected = [list(map(str, _listed(one["sites"]))) for one in outcome.rounds if one["step"] == StepName.TRAIN]
+        trained = [one["sites"] for one in outcome.rounds if one["step"] == StepName.TRAIN]
+        selected = [list(map(str, there)) if isinstance(there, list | tuple) else [] for there in trained]
         sent: dict[object, IntArray] = {}
         for record in outcome.rounds:
             if record["step"] in (StepName.LOSSES, StepName.TRAIN):
@@ -124,21 +122,14 @@ class _Trained:
         return cls(models, right, tested, chosen, selected, np.array(list(sent.values())).reshape(-1, 2).T)
 
 
-def _listed(value: object) -> list[object]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
 # ---- jobs one after the other ----
 
 
 def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: OnRound) -> Course:
     """Cluster the devices and train a model in each cluster, in jobs one after the other.
 
-    Args:
-        settings: of the methods kfed, global and ifca.
-        split: the devices' rows; each device is a site of the jobs that it is in.
-        run: the engine.
-        on_round: called for every round when all jobs are done.
+    The settings are of the methods kfed, global and ifca. Each device is a site of the jobs that it is in, which `run` runs;
+    `on_round` is called for every round when all jobs are done.
 
     Raises:
         UserError: a setting does not fit, or a device has a name that no site can have.
@@ -225,7 +216,14 @@ def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
     Raises:
         UserError: the clusters are none of k-FED, a site has rows of several clusters, or a job's folder cannot be written.
     """
-    clusters = None if settings.clusters is None else _clusters_in(Path(settings.clusters))
+    clusters = None
+    if settings.clusters is not None:
+        outcome, about = read_finished(Path(settings.clusters))
+        if about["algorithm"] != KFED:
+            raise UserError(
+                f"{Path(settings.clusters)} has a result of {about['algorithm']}; personalised models need one of {KFED}"
+            )
+        clusters = clusters_of_sites(outcome)
     if settings.method != KFED:
         params = {**settings.selection_params(), "clusters": clusters}
         return [_export(folder / settings.method, settings, params, settings.sites)]
@@ -237,14 +235,6 @@ def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
             params |= settings.selection_params()
         written.append(_export(folder / f"cluster-{cluster}", settings, params, sites))
     return written
-
-
-def _clusters_in(folder: Path) -> dict[str, list[int]]:
-    """Return the clusters of each site by the result of k-FED in a folder."""
-    outcome, about = read_finished(folder)
-    if about["algorithm"] != KFED:
-        raise UserError(f"{folder} has a result of {about['algorithm']}; personalised models need one of {KFED}")
-    return clusters_of_sites(outcome)
 
 
 def _sites_by_cluster(clusters: Mapping[str, Sequence[int]]) -> dict[int, list[str]]:
@@ -336,14 +326,11 @@ def read_jobs(folders: Sequence[str | Path]) -> PersonalResult:
     up, down = sum(job.trained.sent.sum(axis=1) for job in jobs).tolist()
     params = {name: value for name, value in first.about["params"].items() if name not in ("cluster", "clusters")}
     about = {"method": method, "k": int(before[-1]), "seed": first.about["seed"]}
+    clusters = {} if first.cluster is None else {"clusters": [job.cluster for job in jobs]}
     selects = any(job.about["params"].get("select", ALL) != ALL for job in jobs)
     by_round = zip(*(job.trained.selected for job in jobs), strict=True) if selects else ()
     return PersonalResult(
-        settings={
-            **params,
-            **about,
-            **({} if first.cluster is None else {"clusters": [job.cluster for job in jobs]}),
-        },
+        settings={**params, **about, **clusters},
         names=names,
         classes=list(range(first.classes)),
         models={name: np.concatenate([job.trained.models[name] for job in jobs]) for name in first.trained.models},

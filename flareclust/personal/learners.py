@@ -89,20 +89,14 @@ def flat(models: Weights, j: int) -> FloatArray:
     return np.concatenate([value[j].ravel() for value in models.values()]).astype(np.float64)
 
 
-def _shaped(weights: FloatArray, like: Weights) -> Weights:
-    """Return the model whose weights `flat` gave, stacked (1, ...), with the names and types of `like`."""
+def stacked_models(weights: FloatArray, like: Weights, k: int) -> Weights:
+    """Return the k models whose weights `flat` gave, one after the other (k * s,), stacked (k, ...) with the types of `like`."""
     ends = np.cumsum([value[0].size for value in like.values()])
-    parts = np.split(weights, ends[:-1])
+    parts = np.split(weights.reshape(k, -1), ends[:-1], axis=1)
     return {
-        name: part.reshape(1, *value.shape[1:]).astype(value.dtype)
+        name: part.reshape(k, *value.shape[1:]).astype(value.dtype)
         for (name, value), part in zip(like.items(), parts, strict=True)
     }
-
-
-def stacked_models(weights: FloatArray, like: Weights, k: int) -> Weights:
-    """Return the k models whose weights `flat` gave, one after the other in one array, stacked (k, ...)."""
-    models = [_shaped(part, like) for part in np.split(weights, k)]
-    return {name: np.concatenate([model[name] for model in models]) for name in like}
 
 
 def model_bytes(models: Weights) -> int:

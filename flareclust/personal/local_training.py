@@ -22,6 +22,7 @@ from torch.nn import functional
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array
 from flareclust._foundation.validation import check_int
+from flareclust.personal.learners import Among
 
 #: Rows that the losses of are computed at once, which bounds the memory for what the layers put out.
 _ROWS_AT_ONCE = 16_384
@@ -116,11 +117,7 @@ def _check_rows(i: int, X: Array, y: Array, first: Array, *, empty: bool) -> Non
 
 
 def _draw_rows(
-    counts: Tensor,
-    updates: int,
-    batch: int,
-    generator: torch.Generator,
-    among: tuple[Sequence[int], int] | None = None,
+    counts: Tensor, updates: int, batch: int, generator: torch.Generator, among: Among | None = None
 ) -> Tensor:
     """Return which rows each update of each device uses, (updates, m, batch) int64, drawn with replacement.
 
@@ -141,7 +138,7 @@ def train(
     lr: float,
     batch: int | None,
     generator: torch.Generator,
-    among: tuple[Sequence[int], int] | None = None,
+    among: Among | None = None,
 ) -> dict[str, Tensor]:
     """Return each device's weights after `updates` steps of gradient descent on its own rows.
 
@@ -150,8 +147,6 @@ def train(
             loss is the mean cross-entropy.
         weights: by name of the network's parameters, each (m, ...) with those that a device starts from.
         devices: m devices; one without rows keeps its weights.
-        updates: steps of each device.
-        lr: step size.
         batch: rows of a step; None for all rows of the device.
         generator: draws the rows; not used where `batch` is None.
         among: as in `_draw_rows`.
@@ -197,14 +192,21 @@ def average(weights: Mapping[str, Tensor], sizes: Tensor) -> dict[str, Tensor]:
     if any(len(value) != len(sizes) for value in weights.values()) or sizes.min() < 0 or not sizes.sum() > 0:
         raise UserError(f"sizes must be one positive number per device, got {tuple(sizes.shape)}")
     share = sizes.double() / sizes.double().sum()
-    return {name: _mean(value, share.to(value.dtype)) for name, value in weights.items()}
+    return {
+        name: (share.to(value.dtype) @ value.reshape(len(value), -1)).reshape(value.shape[1:])
+        for name, value in weights.items()
+    }
 
 
 def _descend(
     network: nn.Module, weights: dict[str, Tensor], devices: Devices, updates: int, lr: float, rows: Tensor | None
 ) -> None:
     """Change the weights of some devices by `updates` steps, on the drawn rows (updates, m, batch) or on all."""
-    gradient = vmap(grad(_loss(network)))
+
+    def loss(weights: dict[str, Tensor], X: Tensor, y: Tensor, weighing: Tensor) -> Tensor:
+        return (_cross_entropies(functional_call(network, weights, (X,)), y) * weighing).sum()
+
+    gradient = vmap(grad(loss))
     each = torch.arange(len(devices))[:, None]
     weighing = devices.mask.float() / devices.counts.clamp(min=1)[:, None]
     if rows is not None:
@@ -214,17 +216,6 @@ def _descend(
         X, y = (devices.X, devices.y) if rows is None else (devices.X[each, rows[step]], devices.y[each, rows[step]])
         for name, slope in gradient(weights, X, y, weighing).items():
             weights[name].sub_(slope, alpha=lr)
-
-
-def _mean(value: Tensor, share: Tensor) -> Tensor:
-    return (share @ value.reshape(len(value), -1)).reshape(value.shape[1:])
-
-
-def _loss(network: nn.Module) -> Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], Tensor]:
-    def loss(weights: dict[str, Tensor], X: Tensor, y: Tensor, weighing: Tensor) -> Tensor:
-        return (_cross_entropies(functional_call(network, weights, (X,)), y) * weighing).sum()
-
-    return loss
 
 
 def _cross_entropies(scores: Tensor, y: Tensor) -> Tensor:
@@ -259,8 +250,7 @@ def _check(network: nn.Module, weights: Mapping[str, Tensor], devices: Devices) 
     expected = {name: (len(devices), *value.shape) for name, value in network.named_parameters()}
     given = {name: tuple(value.shape) for name, value in weights.items()}
     if given != expected:
-        wrong = sorted(name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name))
-        name = wrong[0]
+        name = min(name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name))
         raise UserError(
             f"weights of the network and of the devices differ, first {name}: expected {expected.get(name)}, got {given.get(name)}; "
             "each is stacked over the devices"
@@ -288,7 +278,7 @@ def averaged_round(
     lr: float,
     batch: int,
     generator: torch.Generator,
-    among: tuple[Sequence[int], int] | None = None,
+    among: Among | None = None,
 ) -> dict[str, Tensor]:
     """Return the models (k, ...) after a round: the means, weighted by rows, of what their devices train.
 
@@ -296,11 +286,8 @@ def averaged_round(
         models: weights by the names in `_NAMES`, each (k, ...).
         group: (m,) the model that each device trains.
         devices: m devices; those without rows do not count.
-        updates: local updates of each device.
-        lr: step size.
-        batch: rows of an update, drawn with replacement as in `train`.
-        generator: draws the rows.
-        among: as in `_draw_rows`.
+
+    Other arguments are those of `train`.
     """
     rows = _draw_rows(devices.counts, updates, batch, generator, among).permute(1, 0, 2).reshape(len(devices), -1)
     after = {name: value.clone() for name, value in models.items()}

@@ -178,14 +178,7 @@ def divided(
     """Return the devices' rows as a method trains with them, the bytes that the clustering took, up and down, and how devices are
     chosen for a round, None for all of them.
 
-    Args:
-        method: one of `METHODS`.
-        split: the devices' rows.
-        k: number of clusters.
-        k_local: k', local clusters of a device, of k-FED.
-        seed: of the clustering, and of the choice.
-        selecting: which devices train in a round.
-        run: the engine to run k-FED in; None for this process.
+    The arguments are those of `train_models`, and the engine to run k-FED in, None for this process.
 
     Raises:
         UserError: there are more clusters than the devices can have, a device has too few rows for k-FED, the method does not
@@ -194,7 +187,11 @@ def divided(
     """
     check_method(method, selecting.select)
     by_clusters = selecting.select == POW_D_KFED
-    _check_clusters(method, split, k, k_local, by_clusters=by_clusters)
+    if method in (KFED, "ifca") or by_clusters:
+        check_int("k", k, minimum=1)
+        m = len(split.train)
+        if k > m * (check_int("k_local", k_local, minimum=1) if method != "ifca" else 1):
+            raise UserError(f"k is {k}, more clusters than {m} devices can have; use a smaller k, or more devices")
     check_fewer(selecting.per_round, selecting.candidates, [len(split.train)])
     if method != KFED and not by_clusters:
         return _whole(split), (0, 0), selecting.selection(None, seed)
@@ -212,16 +209,6 @@ def divided(
     check_fewer(selecting.per_round, selecting.candidates, sizes[sizes > 0].tolist())
     placing = len(rows) * nbytes(arrays)  # the result goes to all devices, which place their rows by it
     return parts, (spent[0], spent[1] + placing), selecting.selection(None, seed)
-
-
-def _check_clusters(method: str, split: Split, k: int, k_local: int, *, by_clusters: bool) -> None:
-    if method in (KFED, "ifca") or by_clusters:
-        check_int("k", k, minimum=1)
-        most = len(split.train) * (check_int("k_local", k_local, minimum=1) if method != "ifca" else 1)
-        if k > most:
-            raise UserError(
-                f"k is {k}, more clusters than {len(split.train)} devices can have; use a smaller k, or more devices"
-            )
 
 
 def _check_enough(rows: Mapping[str, FloatArray], needed: int, *, placing: bool) -> None:
@@ -355,8 +342,7 @@ class _Loop:
 def _check_bounded(models: Weights, index: int, group: IntArray, names: list[str]) -> None:
     if all_bounded(models):
         return
-    bad = [j for j in range(len(next(iter(models.values())))) if not all_bounded(picked(models, np.array([j])))]
-    users = [name for name, j in zip(names, group, strict=True) if j in bad]
+    users = [name for name, j in zip(names, group, strict=True) if not all_bounded(picked(models, np.array([j])))]
     raise JobFailed(
         f"round {index + 1}: the weights that {users[0]} and {len(users) - 1} others trained are beyond {LARGEST:g}, so the "
         "loss diverged; use a smaller lr, or scale the columns"

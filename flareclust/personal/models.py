@@ -23,11 +23,7 @@ NEEDED_BY = "the model mlp (model=linear needs no extra)"
 class Linear(Learner[Sequence[Labelled]]):
     """A learner: logistic regression, one class against the others, by scikit-learn's `SGDClassifier`.
 
-    Attributes:
-        columns: number of inputs d.
-        classes: number of classes.
-        lr: step size, the same in all updates.
-        epochs: passes over a device's rows in a round.
+    The step size is the same in all updates; a round is `epochs` passes over a device's rows.
     """
 
     columns: int
@@ -53,11 +49,7 @@ class Linear(Learner[Sequence[Labelled]]):
         return rows
 
     def train(
-        self,
-        weights: Weights,
-        data: Sequence[Labelled],
-        rng: np.random.Generator,
-        among: Among | None = None,
+        self, weights: Weights, data: Sequence[Labelled], rng: np.random.Generator, among: Among | None = None
     ) -> Weights:
         """Return the weights of each part after its passes over its rows."""
         places, total = among or (range(len(data)), len(data))
@@ -74,15 +66,20 @@ class Linear(Learner[Sequence[Labelled]]):
         for j in range(len(found)):
             for p, rows in enumerate(data):
                 if len(rows):
-                    side = 2.0 * self._targets(rows.y) - 1.0
+                    y = rows.y
+                    target = y[:, None].astype(np.float64) if self._lines == 1 else np.eye(self.classes)[y]
+                    side = 2.0 * target - 1.0
                     found[j, p] = np.logaddexp(0, -side * self._scores(models, j, rows.X)).sum(axis=1).mean()
         return found
 
     def correct(self, models: Weights, group: IntArray, data: Sequence[Labelled]) -> IntArray:
         """Return how many rows of each part get their class, (p,)."""
-        return np.array(
-            [np.sum(self._predicted(models, int(j), rows) == rows.y) for j, rows in zip(group, data, strict=True)]
-        )
+        found = []
+        for j, rows in zip(group, data, strict=True):
+            scores = self._scores(models, int(j), rows.X)
+            predicted = scores[:, 0] > 0 if self._lines == 1 else scores.argmax(axis=1)
+            found.append(np.sum(predicted == rows.y))
+        return np.array(found)
 
     def full_gradient(self) -> "Linear":
         """Raise UserError: `SGDClassifier` makes an update per row."""
@@ -99,35 +96,15 @@ class Linear(Learner[Sequence[Labelled]]):
             return np.full_like(model.coef_, np.nan), np.full_like(model.intercept_, np.nan)
         return model.coef_, model.intercept_
 
-    def _targets(self, y: IntArray) -> FloatArray:
-        return y[:, None].astype(np.float64) if self._lines == 1 else np.eye(self.classes)[y]
-
     def _scores(self, models: Weights, j: int, X: FloatArray) -> FloatArray:
         scores: FloatArray = X @ models["coef"][j].T + models["intercept"][j]
         return scores
-
-    def _predicted(self, models: Weights, j: int, rows: Labelled) -> IntArray:
-        scores = self._scores(models, j, rows.X)
-        return (scores[:, 0] > 0).astype(np.int64) if self._lines == 1 else scores.argmax(axis=1)
 
 
 def make_learner(
     model: str, columns: int, classes: int, *, hidden: int, lr: float, updates: int, batch: int
 ) -> Learner[Any]:
-    """Return a kind of model for rows of so many columns and classes.
-
-    Args:
-        model: one of `MODELS`.
-        columns: inputs d.
-        classes: number of classes.
-        hidden: hidden units of mlp.
-        lr: step size.
-        updates: local updates of a round; of linear, passes over the rows.
-        batch: rows of an update of mlp.
-
-    Raises:
-        UserError: mlp lacks its extra.
-    """
+    """Return a kind of model, one of `MODELS`, with these settings of `FedAvgParams`; UserError where mlp lacks its extra."""
     if model == "linear":
         return Linear(columns, classes, lr, updates)
     require("deep", NEEDED_BY)

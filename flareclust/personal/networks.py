@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,22 +15,11 @@ from flareclust.personal.local_training import Devices, averaged_round, correct,
 from flareclust.personal.rows import Labelled
 
 
-def _perceptron(columns: int, hidden: int, classes: int, seed: int = 0) -> nn.Module:
-    """Return a network with one hidden layer of rectified units, its weights drawn by a seed."""
-    with seeded(seed):
-        return nn.Sequential(nn.Linear(columns, hidden), nn.ReLU(), nn.Linear(hidden, classes))
-
-
 @dataclass(frozen=True)
 class Perceptron(Learner[Devices]):
     """A learner: a network with one hidden layer, trained by stochastic gradient descent.
 
     Attributes:
-        columns: number of inputs d.
-        classes: number of outputs.
-        hidden: units of the hidden layer.
-        lr: step size.
-        updates: local updates of a round.
         batch: rows of an update; None for all rows of a device.
         loss_rows: at most so many rows of a device, its first ones, count for a loss; None for all. Devices' rows must
             then be in no particular order.
@@ -58,16 +48,8 @@ class Perceptron(Learner[Devices]):
     def train(self, weights: Weights, data: Devices, rng: np.random.Generator, among: Among | None = None) -> Weights:
         """Return the weights of each part after its local updates."""
         with one_torch_thread():
-            trained = train(
-                self._network(),
-                _tensors(weights),
-                data,
-                updates=self.updates,
-                lr=self.lr,
-                batch=self.batch,
-                generator=_generator(rng),
-                among=among,
-            )
+            how = self._how(rng, among)
+            trained = train(self._network(), _tensors(weights), data, batch=self.batch, **how)
         return {name: value.numpy() for name, value in trained.items()}
 
     def round(
@@ -83,26 +65,16 @@ class Perceptron(Learner[Devices]):
         if self.batch is None:
             return super().round(models, group, data, rows, rng, among)
         with one_torch_thread():
-            after = averaged_round(
-                _tensors(models),
-                torch.from_numpy(group),
-                data,
-                updates=self.updates,
-                lr=self.lr,
-                batch=self.batch,
-                generator=_generator(rng),
-                among=among,
-            )
+            how = self._how(rng, among)
+            after = averaged_round(_tensors(models), torch.from_numpy(group), data, batch=self.batch, **how)
         return {name: value.numpy() for name, value in after.items()}
 
     def losses(self, models: Weights, data: Devices) -> FloatArray:
         """Return the mean cross-entropy of each model on each part's rows, (k, p)."""
         some = data if self.loss_rows is None else data.first(self.loss_rows)
-        found = []
         with one_torch_thread():
-            for j in range(len(next(iter(models.values())))):
-                found.append(losses(self._network(), _copies(models, j, len(data)), some).double().numpy())
-        return np.stack(found)
+            each = (_copies(models, j, len(data)) for j in range(len(next(iter(models.values())))))
+            return np.stack([losses(self._network(), model, some).double().numpy() for model in each])
 
     def correct(self, models: Weights, group: IntArray, data: Devices) -> IntArray:
         """Return how many rows of each part get their class, (p,)."""
@@ -120,17 +92,20 @@ class Perceptron(Learner[Devices]):
         """Return a learner with a single update by all rows."""
         return replace(self, updates=1, batch=None)
 
+    def _how(self, rng: np.random.Generator, among: Among | None) -> dict[str, Any]:
+        """Return the settings of local training."""
+        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        return {"updates": self.updates, "lr": self.lr, "generator": generator, "among": among}
+
     def _network(self, seed: int = 0) -> nn.Module:
-        return _perceptron(self.columns, self.hidden, self.classes, seed)
+        """Return a network with one hidden layer of rectified units, its weights drawn by a seed."""
+        with seeded(seed):
+            return nn.Sequential(nn.Linear(self.columns, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.classes))
 
 
 def _copies(models: Weights, j: int, m: int) -> dict[str, Tensor]:
     """Return the weights of one model for each of m devices, as views."""
     return {name: torch.from_numpy(value[j]).expand(m, *value.shape[1:]) for name, value in models.items()}
-
-
-def _generator(rng: np.random.Generator) -> torch.Generator:
-    return torch.Generator().manual_seed(int(rng.integers(2**63)))
 
 
 def _tensors(weights: Weights) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from flareclust.personal.learners import Weights
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUMMARY, ROUNDS, CURVE = "result.json", "rounds.jsonl", "curve.png"
+_SUMMARY, _ROUNDS, _CURVE = "result.json", "rounds.jsonl", "curve.png"
 
 #: What a round's row holds of the devices' accuracies.
 _OF_ROUND: Mapping[str, Callable[[FloatArray], Any]] = MappingProxyType(
@@ -84,13 +84,11 @@ class PersonalResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust personalise --json` prints them."""
+        shares = zip(self.names, self.accuracy[-1], strict=True)
         return {
             "settings": dict(self.settings),
             "accuracy": self.final_accuracy,
-            "accuracy_of": {
-                name: None if np.isnan(share) else float(share)
-                for name, share in zip(self.names, self.accuracy[-1], strict=True)
-            },
+            "accuracy_of": {name: None if np.isnan(x) else float(x) for name, x in shares},
             "models": len(next(iter(self.models.values()))),
             "models_of": {name: {str(j): n for j, n in used.items()} for name, used in self.models_of.items()},
             "classes": list(self.classes),
@@ -156,12 +154,12 @@ def _write(result: PersonalResult, folder: Path) -> None:
     for j in range(len(next(iter(result.models.values())))):
         weights = {name: value[j] for name, value in result.models.items()}
         np.savez(folder / f"model-{j}.npz", allow_pickle=False, **weights, **result.scaling)
-    rounds: list[dict[str, object]] = [dict(row) for row in result.rounds()]
+    rounds: list[dict[str, Any]] = result.rounds()
     if result.selected:
         rounds = [{**row, "sites": list(names)} for row, names in zip(rounds, result.selected, strict=True)]
-    (folder / ROUNDS).write_text("".join(json.dumps(row) + "\n" for row in rounds))
+    (folder / _ROUNDS).write_text("".join(json.dumps(row) + "\n" for row in rounds))
     if installed("plots"):
         from flareclust.plotting.style import save as save_figure
 
-        save_figure(result.plot(), folder / CURVE)
-    (folder / SUMMARY).write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+        save_figure(result.plot(), folder / _CURVE)
+    (folder / _SUMMARY).write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")

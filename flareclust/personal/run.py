@@ -55,12 +55,7 @@ def run_personal(
     given: _Pair | Mapping[str, _Pair] | None = None,
     on_round: OnRound = lambda index, accuracy, up, down: None,
 ) -> PersonalResult:
-    """Train the models of the settings' method.
-
-    Args:
-        settings: what to train.
-        given: rows in memory in the place of `settings.data`.
-        on_round: called after each round.
+    """Train the models of the settings' method, with rows in memory in the place of `settings.data` where they are given.
 
     Raises:
         UserError: the data or the settings do not fit, or the model mlp lacks its extra.
@@ -70,11 +65,24 @@ def run_personal(
         require("deep", NEEDED_BY)
     started = time.perf_counter()
     split, classes = prepare_devices(settings, given)
-    spread, scaling = _spread_of(split), None
-    if settings.scale == "standard":
-        scaling = _scaling_by(spread)
-        split = _scaled(split, scaling)
+    spread, scaling, warnings = _spread_of(split), None, list[str]()
+    if settings.scale == "standard":  # to mean 0 and variance 1; constant columns keep their unit
+        scaling = Scaling(spread.mean, divisors_of(spread.deviation))
+        train, test = [
+            {name: Labelled(scaling(rows.X), rows.y) for name, rows in half.items()}
+            for half in (split.train, split.test)
+        ]
+        split = replace(split, train=train, test=test)
+    else:
+        d = len(spread.deviation)
+        widest = outweighing([f"column {j + 1} of {d}" for j in range(d)], spread.deviation)
+        warnings += [] if widest is None else [decides_distances(widest, "scale=standard")]
     course = _trained(settings, split, on_round)
+    warnings += [*(f"{text} (clustering)" for text in course.parts.left_out), *course.lost]
+    models = settings.k or 1 if settings.method in ("kfed", "ifca") else 1
+    used: dict[str, dict[int, int]] = {name: {} for name in split.names}
+    for device, model, rows in zip(course.parts.device, course.group, course.parts.rows, strict=True):
+        used[split.names[device]][int(model)] = int(rows)
     sent = {
         "up": int(course.bytes_up.sum()) + course.clustering_up,
         "down": int(course.bytes_down.sum()) + course.clustering_down,
@@ -86,13 +94,13 @@ def run_personal(
         names=split.names,
         classes=classes,
         models=course.models,
-        models_of=_models_of(split, course),
+        models_of=used,
         accuracy=course.accuracy,
         selected=course.selected,
         bytes=sent,
         seconds=time.perf_counter() - started,
         scaling={} if scaling is None else scaling._asdict(),
-        warnings=[*(_outweighing_column(spread) if scaling is None else []), *_warnings(settings, course)],
+        warnings=warnings + usual_warnings(len(np.unique(course.group)), models, course.accuracy),
     )
 
 
@@ -118,19 +126,6 @@ def _trained(settings: PersonalSettings, split: Split, on_round: OnRound) -> Cou
     )
 
 
-def _models_of(split: Split, course: Course) -> dict[str, dict[int, int]]:
-    used: dict[str, dict[int, int]] = {name: {} for name in split.names}
-    for device, model, rows in zip(course.parts.device, course.group, course.parts.rows, strict=True):
-        used[split.names[device]][int(model)] = int(rows)
-    return used
-
-
-def _warnings(settings: PersonalSettings, course: Course) -> list[str]:
-    found = [*(f"{text} (clustering)" for text in course.parts.left_out), *course.lost]
-    models = settings.k or 1 if settings.method in ("kfed", "ifca") else 1
-    return found + usual_warnings(len(np.unique(course.group)), models, course.accuracy)
-
-
 # ---- the devices ----
 
 
@@ -139,9 +134,7 @@ def prepare_devices(
 ) -> tuple[Split, list[object]]:
     """Return the devices' rows, some of them held out, and the classes in the order of their numbers.
 
-    Args:
-        settings: where the rows are and how they are assigned to devices.
-        given: rows in memory in their place; by device name they are not partitioned.
+    Rows in memory that are given by device name are not partitioned.
 
     Raises:
         UserError: there are no classes, only one of them, or too few rows.
@@ -149,7 +142,13 @@ def prepare_devices(
     if given is not None and settings.label is not None:
         raise UserError("label names a column of a file, and rows in memory come as (X, y); leave label out")
     if isinstance(given, Mapping):
-        _check_given(settings, given)
+        fields = PersonalSettings.model_fields
+        if settings.partition != fields["partition"].default:
+            raise UserError("partition is without effect: the rows come by device; leave it out, or pass (X, y)")
+        if settings.devices not in (fields["devices"].default, len(given)):
+            raise UserError(
+                f"devices is {settings.devices} without effect: the rows are of {len(given)} devices; leave it out, or pass (X, y)"
+            )
         devices = {str(name): _pair(str(name), pair) for name, pair in given.items()}
         if not devices:
             raise UserError("no devices: expected a mapping of device names to (X, y)")
@@ -170,17 +169,6 @@ def prepare_devices(
     return hold_out(rows, settings.test_share, settings.seed), classes
 
 
-def _check_given(settings: PersonalSettings, given: Mapping[str, _Pair]) -> None:
-    """Raise UserError where the rows of devices come with how to assign rows to devices."""
-    fields = PersonalSettings.model_fields
-    if settings.partition != fields["partition"].default:
-        raise UserError("partition is without effect: the rows come by device; leave it out, or pass (X, y)")
-    if settings.devices not in (fields["devices"].default, len(given)):
-        raise UserError(
-            f"devices is {settings.devices} without effect: the rows are of {len(given)} devices; leave it out, or pass (X, y)"
-        )
-
-
 @contextmanager
 def _own_advice() -> Iterator[None]:
     """Have the errors of readers name only what personalised models have."""
@@ -191,8 +179,7 @@ def _own_advice() -> Iterator[None]:
         for other, own in _ADVICE:
             text = text.replace(other, own)
         fault, advice, _ = text.partition(UTF8_ADVICE)  # what follows names mappings and schemas
-        text = fault + advice
-        raise UserError(text) from None
+        raise UserError(fault + advice) from None
 
 
 def _labelled(settings: PersonalSettings) -> tuple[FloatArray, Any, IntArray | None]:
@@ -254,23 +241,3 @@ def _spread_of(split: Split) -> Spread:
     rows = np.array([one.rows for one in own], dtype=np.float64)
     m2 = np.stack([one.rows * np.square(one.deviation) for one in own])
     return pooled_spread(rows, np.stack([one.mean for one in own]), m2)
-
-
-def _scaling_by(spread: Spread) -> Scaling:
-    """Return what brings columns of this spread to mean 0 and variance 1; constant ones keep their unit."""
-    return Scaling(spread.mean, divisors_of(spread.deviation))
-
-
-def _scaled(split: Split, scaling: Scaling) -> Split:
-    """Return the devices' rows in _scaled units, those held out, too."""
-    train, test = (
-        {name: Labelled(scaling(rows.X), rows.y) for name, rows in half.items()} for half in (split.train, split.test)
-    )
-    return replace(split, train=train, test=test)
-
-
-def _outweighing_column(spread: Spread) -> list[str]:
-    """Return a warning about a column that varies far more than most others, by its number; else nothing."""
-    d = len(spread.deviation)
-    widest = outweighing([f"column {j + 1} of {d}" for j in range(d)], spread.deviation)
-    return [] if widest is None else [decides_distances(widest, "scale=standard")]

@@ -44,7 +44,9 @@ class SelectionSettings(Settings):
 
     def selection(self, clusters: Mapping[str, Collection[int]] | None, seed: int) -> Selection | None:
         """Return how devices are chosen, None for all of them; `clusters` are those of each device, for pow-d-kfed."""
-        return make_selection(self.select, self.per_round, self.candidates, clusters, seed)
+        if self.select == ALL or self.per_round is None:
+            return None
+        return Selection(self.select, self.per_round, self.candidates, clusters, seed)
 
     def selection_params(self) -> dict[str, object]:
         """Return the parameters of a job that selects its sites; none where all train."""
@@ -85,27 +87,8 @@ def check_method(method: str, select: str) -> None:
         raise UserError(f"select is {select} without effect: {why}")
 
 
-def make_selection(
-    select: str,
-    per_round: int | None,
-    candidates: int | None,
-    clusters: Mapping[str, Collection[int]] | None,
-    seed: int,
-) -> Selection | None:
-    """Return how devices are chosen for a round; None where all train."""
-    if select == ALL or per_round is None:
-        return None
-    return Selection(select, per_round, candidates, clusters, seed)
-
-
 def check_fewer(per_round: int | None, candidates: int | None, sizes: Sequence[int]) -> None:
-    """Raise UserError where a selection is of more devices than train any model.
-
-    Args:
-        per_round: how many train in a round; None for all.
-        candidates: how many are asked for their loss; None for the default.
-        sizes: how many devices train each model.
-    """
+    """Raise UserError where a selection is of more devices than train any model; `sizes` are how many train each."""
     if per_round is None:
         return
     most = max(sizes)

@@ -59,10 +59,6 @@ class _TrainingSettings(SelectionSettings):
         if self.model == "linear":
             for name in ("hidden", "batch"):
                 self._refuse(name, "it is a setting of the model mlp; leave it out, or use model=mlp")
-        return self
-
-    @model_validator(mode="after")
-    def _selected_by_method(self) -> "_TrainingSettings":
         check_method(self.method, self.select)
         return self
 
@@ -107,10 +103,9 @@ class PersonalSettings(_TrainingSettings):
         if self.method != "ifca":
             self._refuse("averaging", "only ifca has this choice; leave it out, or use method=ifca")
         if self.averaging == "gradients":
+            why = "gradients are of all rows, one update a round; leave it out, or use averaging=models"
             for name in ("updates", "batch"):
-                self._refuse(
-                    name, "gradients are of all rows, one update a round; leave it out, or use averaging=models"
-                )
+                self._refuse(name, why)
         return self
 
     @model_validator(mode="after")
@@ -121,9 +116,8 @@ class PersonalSettings(_TrainingSettings):
                 f"partition must be one of {usages(_PARTITIONS)}; got {self.partition!r}{did_you_mean(name, _PARTITIONS)}"
             )
         if SPECS[parse(self.partition).name].fixes_sites:
-            self._refuse(
-                "devices", f"partition '{self.partition}' has a device per owner; leave it out, or use another"
-            )
+            why = f"partition '{self.partition}' has a device per owner; leave it out, or use another"
+            self._refuse("devices", why)
         return self
 
     @model_validator(mode="after")
@@ -197,9 +191,8 @@ class ExportSettings(_TrainingSettings):
             raise UserError("local trains at each site by itself and needs no job; use the method kfed, ifca or global")
         user = self.select if self.select == POW_D_KFED else self.method if self.method == "kfed" else None
         if user is None:
-            self._refuse(
-                "clusters", f"{self.method} is one job, to all sites or to those that sites names; leave it out"
-            )
+            why = f"{self.method} is one job, to all sites or to those that sites names; leave it out"
+            self._refuse("clusters", why)
         elif self.clusters is None:
             other = "select=pow-d" if user == POW_D_KFED else "the method ifca or global"
             raise UserError(

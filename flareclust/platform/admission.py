@@ -70,9 +70,8 @@ def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | Non
             continue
         signs = path.name in _SIGNATURES and str(path.parent) in (".", "config")
         if str(path) not in allowed and not signs:
-            return (
-                f"refuses the job for its file {ascii(name)[:200]}: a job is config/*.json, and code goes into custom/"
-            )
+            own = ascii(name)[:200]
+            return f"refuses the job for its file {own}: a job is config/*.json, and code goes into custom/"
     return None
 
 
@@ -81,8 +80,8 @@ def packed_problem(packed: zipfile.ZipFile) -> str | None:
     for entry in packed.infolist():
         if (name := str(PurePosixPath(entry.filename))) in _FILES and not entry.is_dir():
             with packed.open(entry) as stream:
-                problem = settings_problem(name, stream.read(LONGEST_JSON + 1))
-            if problem is not None:
+                content = stream.read(LONGEST_JSON + 1)
+            if (problem := settings_problem(name, content)) is not None:
                 return problem
     return None
 
@@ -120,14 +119,22 @@ def _sums_of(settings: Iterable[bytes]) -> str | None:
     return _SUMS if any(SECURE_SUMS.encode() in text for text in settings) else None
 
 
-class SiteDeployer(FLComponent, _AppDeployer):
-    """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
+class _Gate(FLComponent):
+    """What decides about jobs, and has the messages of its process guarded."""
 
     def __init__(self) -> None:
         super().__init__()
         file_guard.install()  # before this process, or that of a job, has a connection
         self._watch = Watch()
         self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
+
+    def _note_end(self, job: object, local: Path) -> None:
+        if names := self._watch.ended(str(job), local):
+            _log.error("changed while a job ran: %s; no further job is run until this process is started anew", names)
+
+
+class SiteDeployer(_Gate, _AppDeployer):
+    """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
 
     def deploy(
         self,
@@ -168,23 +175,22 @@ class SiteDeployer(FLComponent, _AppDeployer):
                 relies = kept or (_SUMS if fl_ctx.get_engine().get_component(SECURE_SUMS) else None)
                 if (refusal := _guard_problem(problem, relies)) is not None:
                     self.system_panic(f"this site {refusal}", fl_ctx)
-        elif event_type == EventType.AFTER_JOB_LAUNCH:
-            meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
-            self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), _local(fl_ctx))
-        elif event_type == EventType.JOB_COMPLETED:
-            _log_changes(self._watch.ended(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)), _local(fl_ctx)))
+        elif event_type in (EventType.AFTER_JOB_LAUNCH, EventType.JOB_COMPLETED):
+            local = Path(fl_ctx.get_engine().args.workspace) / "local"
+            if event_type == EventType.AFTER_JOB_LAUNCH:
+                meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
+                self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), local)
+            else:
+                self._note_end(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID), local)
 
 
-class ServerValidator(FLComponent, AppValidator):
+class ServerValidator(_Gate, AppValidator):
     """The same for the `app_validator` of a server's `local/resources.json`, where a job's files are unpacked already."""
 
     def __init__(self) -> None:
         super().__init__()
-        file_guard.install()
         # The server makes its workspace the current folder before it reads its configuration, and moves no more.
         self._local = Path(os.getcwd()) / "local"
-        self._watch = Watch()
-        self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
 
     def validate(self, app_folder: str) -> tuple[str, dict[str, object]]:
         """Return why a job may not run, and nothing about it."""
@@ -204,12 +210,11 @@ class ServerValidator(FLComponent, AppValidator):
             self._unguarded = peers.guard_server(fl_ctx)
             note_protection(self._local.parent, file_guard.problem() or self._unguarded)
         elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
-            resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
-            job = str(resources.get(JobMetaKey.JOB_ID.value))
+            job = str(fl_ctx.get_prop(FLContextKey.EVENT_DATA, {}).get(JobMetaKey.JOB_ID.value))
             if event_type == EventType.JOB_STARTED:
                 self._watch.started(job, self._local)
             else:
-                _log_changes(self._watch.ended(job, self._local))
+                self._note_end(job, self._local)
 
 
 def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool = False) -> str | None:
@@ -223,12 +228,3 @@ def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool
         )
     except UserError as error:
         return f"cannot say what jobs may do: {error}"
-
-
-def _local(fl_ctx: FLContext) -> Path:
-    return Path(fl_ctx.get_engine().args.workspace) / "local"
-
-
-def _log_changes(names: list[str]) -> None:
-    if names:
-        _log.error("changed while a job ran: %s; no further job is run until this process is started anew", names)

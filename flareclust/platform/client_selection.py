@@ -98,16 +98,13 @@ class ClientSelection(BaseFedAvg):
             self.info(f"all {len(names)} clients train")
             return names
         selection = Selection(self.method, m, self.candidates, self.clusters, self.seed)
-        chosen, _ = selection.choose(self._weights(names), self.current_round or 0, self._losses)
+        rows = dict.fromkeys(names, 1) if self.rows is None else self.rows
+        if unknown := [name for name in names if name not in rows]:
+            raise UserError(f"rows has no number for {', '.join(unknown)}; give one for each client of the job")
+        weights = {name: rows[name] for name in names}
+        chosen, _ = selection.choose(weights, self.current_round or 0, self._losses)
         self.info(f"{self.method} chose {', '.join(chosen)}")
         return chosen
-
-    def _weights(self, names: Sequence[str]) -> dict[str, int]:
-        if self.rows is None:
-            return dict.fromkeys(names, 1)
-        if unknown := [name for name in names if name not in self.rows]:
-            raise UserError(f"rows has no number for {', '.join(unknown)}; give one for each client of the job")
-        return {name: self.rows[name] for name in names}
 
     def _losses(self, asked: Sequence[str]) -> dict[str, float]:
         """Ask clients for the loss of the current model on their rows; return those that are known, in the clients' order."""
@@ -123,10 +120,13 @@ class ClientSelection(BaseFedAvg):
             client_task.result = None  # the task is kept until it ends
 
         # Not by `send_model_and_wait`: it takes every reply for one of training, and tells NVFlare's widgets so.
-        task = Task(self.loss_task, self._shareable(), timeout=self.loss_timeout, result_received_cb=receive)
-        self.broadcast_and_wait(
-            task, self.fl_ctx, targets=list(asked), min_responses=len(asked), abort_signal=self.abort_signal
-        )
+        given = getattr(self, "model", None)  # FedAvg's argument, which goes before a model that it would load
+        current = self._current or (given if isinstance(given, FLModel) else FLModel(params=given or {}))
+        rounds = {"current_round": self.current_round or 0, "total_rounds": self.num_rounds}
+        message = self._build_shareable(FLModel(ParamsType.FULL, current.params, **rounds))
+        task = Task(self.loss_task, message, timeout=self.loss_timeout, result_received_cb=receive)
+        everyone: dict[str, Any] = {"targets": list(asked), "min_responses": len(asked)}
+        self.broadcast_and_wait(task, self.fl_ctx, **everyone, abort_signal=self.abort_signal)
         if self.abort_signal.triggered:
             return dict.fromkeys(asked, 0.0)  # the controller looks at the signal next
         if not losses:
@@ -135,15 +135,6 @@ class ClientSelection(BaseFedAvg):
                 "loss_metric, in answer to its loss_task; the log says why"
             )
         return {name: losses[name] for name in asked if name in losses}
-
-    def _shareable(self) -> Any:
-        given = getattr(self, "model", None)  # FedAvg's argument, which goes before a model that it would load
-        current = self._current or (given if isinstance(given, FLModel) else FLModel(params=given or {}))
-        return self._build_shareable(
-            FLModel(
-                ParamsType.FULL, current.params, current_round=self.current_round or 0, total_rounds=self.num_rounds
-            )
-        )
 
 
 @published
@@ -177,27 +168,11 @@ class SelectiveFedAvg(ClientSelection, FedAvg):
         patience: int | None = None,
         aggregation_weights: dict[str, float] | None = None,
     ) -> None:
-        super().__init__(
-            num_clients=check_int("num_clients", num_clients, minimum=1),
-            num_rounds=check_int("num_rounds", num_rounds, minimum=1),
-            method=method,
-            candidates=candidates,
-            rows=rows,
-            clusters=clusters,
-            seed=seed,
-            loss_task=loss_task,
-            loss_metric=loss_metric,
-            loss_timeout=loss_timeout,
-            persistor_id=persistor_id,
-            task_name=task_name,
-            task_check_period=task_check_period,
-            stop_cond=stop_cond,
-            patience=patience,
-            aggregation_weights=aggregation_weights,
-        )
-        self.task_check_period = (
-            task_check_period  # NVFlare writes an argument into a job from the attribute of its name
-        )
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        given |= {name: check_int(name, given[name], minimum=1) for name in ("num_clients", "num_rounds")}
+        super().__init__(**given)
+        # NVFlare writes an argument into a job from the attribute of its name.
+        self.task_check_period = task_check_period
 
 
 def _loss_of(reply: Any, metric: str) -> tuple[float | None, str]:

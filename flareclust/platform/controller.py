@@ -125,10 +125,9 @@ class ClusteringController(Controller):
         """Find the aggregator."""
         aggregator = fl_ctx.get_engine().get_component(self.aggregator_id)
         if not isinstance(aggregator, ClusteringAggregator):
-            self.system_panic(
-                f"the component that aggregator_id names must be a ClusteringAggregator, got {type(aggregator).__name__}",
-                fl_ctx,
-            )
+            kind = type(aggregator).__name__
+            words = f"the component that aggregator_id names must be a ClusteringAggregator, got {kind}"
+            self.system_panic(words, fl_ctx)
             return
         aggregator.read(Path(fl_ctx.get_workspace().get_app_config_dir(fl_ctx.get_job_id())))
         self._aggregator = aggregator
@@ -142,12 +141,8 @@ class ClusteringController(Controller):
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
             if isinstance(collector, GroupInfoCollector):
-                state = {
-                    EXCHANGES: len(self._records),
-                    RECORDS: self._records[-_MOST_RECORDS:],
-                    WAITING: sorted(self._waiting),
-                }
-                collector.set_info(LIVE, state)
+                state = {EXCHANGES: len(self._records), RECORDS: self._records[-_MOST_RECORDS:]}
+                collector.set_info(LIVE, {**state, WAITING: sorted(self._waiting)})
         elif event_type == EventType.CLIENT_DISCONNECTED:
             self._lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
         elif event_type == EventType.CLIENT_RECONNECTED:
@@ -169,9 +164,8 @@ class ClusteringController(Controller):
             self._records.append(record)
             self.log_info(fl_ctx, f"{record['step']} {record['round']}: {len(record['sites'])} sites")  # type: ignore[arg-type]
 
-        kept = CheckpointFile(
-            checkpoint_at(Path(fl_ctx.get_workspace().get_root_dir()), fl_ctx.get_job_id()), about=self._about()
-        )
+        root = Path(fl_ctx.get_workspace().get_root_dir())
+        kept = CheckpointFile(checkpoint_at(root, fl_ctx.get_job_id()), about=self._about())
         try:
             interrupted = self._interrupted(fl_ctx)
             remove_old(kept.path.parent, interrupted)
@@ -212,13 +206,9 @@ class ClusteringController(Controller):
 
     def _summary(self, outcome: Outcome) -> dict[str, object]:
         """Return what result.json says of the job beside the outcome."""
-        about: dict[str, object] = {
-            "algorithm": self.algorithm,
-            "k": self._aggregator.params.k,
-            "seed": self._aggregator.params.seed,
-            "params": self.params or {},
-            "flareclust": __version__,
-        }
+        p = self._aggregator.params
+        about: dict[str, object] = {"algorithm": self.algorithm, "k": p.k, "seed": p.seed}
+        about |= {"params": self.params or {}, "flareclust": __version__}
         if (features := partial.summary(outcome.arrays)) is not None:
             about |= {"features": features, "columns": features["names"]}
         return about
@@ -254,13 +244,7 @@ class ClusteringController(Controller):
         return next(((one.task.name, one.id) for one in mine), None)
 
     def _ask(
-        self,
-        step: str,
-        round_: int,
-        arrays: Message,
-        sites: Sequence[str],
-        fl_ctx: FLContext,
-        abort_signal: Signal,
+        self, step: str, round_: int, arrays: Message, sites: Sequence[str], fl_ctx: FLContext, abort_signal: Signal
     ) -> dict[str, SiteReply]:
         replies: dict[str, SiteReply] = {}
 
@@ -272,13 +256,8 @@ class ClusteringController(Controller):
 
         self._waiting = list(sites)
         meta = {ROUND: round_, NEEDS: self.needs, **({UNBOUNDED: True} if self._unbounded else {})}
-        task = NVFlareTask(
-            name=step,
-            data=DXO(DataKind.WEIGHTS, data=dict(arrays), meta=meta).to_shareable(),
-            timeout=self.task_timeout,
-            result_received_cb=receive,
-        )
-        self._task = task
+        data = DXO(DataKind.WEIGHTS, data=dict(arrays), meta=meta).to_shareable()
+        self._task = task = NVFlareTask(step, data, timeout=self.task_timeout, result_received_cb=receive)
         self.broadcast_and_wait(task, fl_ctx, targets=list(sites), min_responses=len(sites), abort_signal=abort_signal)
         if abort_signal.triggered:
             raise _Stopped

@@ -56,7 +56,11 @@ def problem() -> str | None:
 
     It is tried each time: the message that it makes for this names no file of the kit.
     """
-    tries = {"read": _encode_a_file, "written": _decode_a_file, "asked for": _decode_a_datum}
+    tries: dict[str, Callable[[], object]] = {
+        "read": lambda: lobs.dump_to_bytes({"file": Datum.file_datum(__file__)}),
+        "written": _decode_a_file,
+        "asked for": _decode_a_datum,
+    }
     if open_ := [what for what, attempt in tries.items() if not _is_refused(attempt)]:
         return unprotected("keep files out of messages", ", ".join(open_))
     return None
@@ -106,10 +110,6 @@ def _is_refused(attempt: Callable[[], object]) -> bool:
     return False
 
 
-def _encode_a_file() -> object:
-    return lobs.dump_to_bytes({"file": Datum.file_datum(__file__)})
-
-
 def _decode_a_file() -> object:
     """Decode a section that ends too early, so that nothing is written where it is not refused."""
     empty, missing = fobs.serialize(None, DatumManager()), 1
@@ -121,9 +121,6 @@ def _decode_a_file() -> object:
 
 
 def _decode_a_datum() -> object:
-    packed = {
-        fobs.FOBS_TYPE: get_class_name(Datum),
-        fobs.FOBS_DATA: {},
-        fobs.FOBS_DECOMPOSER: get_class_name(DataClassDecomposer),
-    }
+    packed = {fobs.FOBS_TYPE: get_class_name(Datum), fobs.FOBS_DATA: {}}
+    packed[fobs.FOBS_DECOMPOSER] = get_class_name(DataClassDecomposer)
     return fobs.deserialize(fobs.serialize(packed, DatumManager()), DatumManager())

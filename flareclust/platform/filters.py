@@ -38,11 +38,7 @@ _CODES = frozenset(value for name, value in vars(ReturnCode).items() if name.isu
 
 
 class SiteTaskPolicy(Filter):
-    """Lets in what a job may ask; anything else becomes a task that no executor answers.
-
-    Args:
-        **settings: the site's policy, as `flareclust.privacy.policy.Policy.of` takes it.
-    """
+    """Lets in what a job may ask by the site's policy, as `Policy.of` takes it; else it becomes a task that no executor answers."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -79,11 +75,7 @@ class SiteTaskPolicy(Filter):
 
 
 class SiteResultPolicy(Filter):
-    """Lets out what may leave, in a message of its own making; anything else becomes a refusal.
-
-    Args:
-        **settings: the site's policy, the same as that of `SiteTaskPolicy`.
-    """
+    """Lets out what may leave by the same policy, in a message of its own making; anything else becomes a refusal."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -128,9 +120,6 @@ class EveryScope(FLComponent):
     NVFlare looks a job's scope up twice: when it comes, in what the site's process read when it was started, and in the
     job's own process, in the file as it is by then. One that is unknown only there has no filters at all. And NVFlare's
     simulator looks up none.
-
-    Args:
-        **settings: the site's policy, the same as that of the filters.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -142,9 +131,14 @@ class EveryScope(FLComponent):
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Look at the filters just before the first of them is asked."""
-        if event_type == EventType.BEFORE_TASK_DATA_FILTER and not _has_ours(
-            fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
-        ):
+        if event_type != EventType.BEFORE_TASK_DATA_FILTER:
+            return
+        scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
+        ours = scope is not None and (
+            any(isinstance(one, SiteTaskPolicy) for one in scope.task_data_filters[FilterKey.IN])
+            and any(isinstance(one, SiteResultPolicy) for one in scope.task_result_filters[FilterKey.OUT])
+        )
+        if not ours:
             fl_ctx.set_prop(FLContextKey.SCOPE_OBJECT, self._scope, private=True, sticky=True)
 
 
@@ -153,14 +147,6 @@ def policy_of_site(local: Path) -> str | None:
     with suppress(UserError):
         return None if policy_of(local) is None else "its policy"
     return "its policy"
-
-
-def _has_ours(scope: Scope | None) -> bool:
-    return (
-        scope is not None
-        and any(isinstance(one, SiteTaskPolicy) for one in scope.task_data_filters[FilterKey.IN])
-        and any(isinstance(one, SiteResultPolicy) for one in scope.task_result_filters[FilterKey.OUT])
-    )
 
 
 def _refusal(text: str) -> DXO:

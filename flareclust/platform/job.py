@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from nvflare.job_config.api import FedJob
 
@@ -13,6 +12,7 @@ import flareclust
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.profiles import profiling_steps
@@ -24,10 +24,6 @@ from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.protocol.steps import with_counts
 from flareclust.protocol.task import StepName
 from flareclust.sites.job_settings import braced
-
-if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
-    from flareclust.executors.base import ClusteringExecutor
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 _TASK_REQUEST_INTERVAL = 0.1
@@ -47,7 +43,7 @@ def build_job(
     *,
     job_name: str | None = None,
     packaged: bool = True,
-    sides: "tuple[ClusteringExecutor, ClusteringAggregator] | None" = None,
+    sides: tuple[ClusteringExecutor, ClusteringAggregator] | None = None,
     about: Mapping[str, object] | None = None,
     resume: str | None = None,
     sites: Sequence[str] | None = None,
@@ -57,8 +53,6 @@ def build_job(
 
     Args:
         algorithm: a line of the registry; must be federated.
-        params: the algorithm's own settings.
-        options: settings every job has.
         job_name: name of the job's folder; the algorithm's name by default.
         packaged: True where the sites have flareclust, and the package of another registered algorithm, installed and
             list the classes: the job then carries configuration only. False copies the classes into the job (NVFlare
@@ -84,15 +78,16 @@ def build_job(
     job = FedJob(name=job_name or algorithm.name, min_clients=options.needed())
     # What is not named here NVFlare copies into the job, by the imports that it finds; of ours that is not all.
     installed = installed_plugin(algorithm) if packaged else ()
-    job.set_app_packages(["flareclust", *(_top_package(line) for line in installed)])
-    _add_server(job, controller, aggregator)
+    job.set_app_packages(["flareclust", *(get(name).aggregator.partition(".")[0] for name in installed)])
+    job.to_server(controller)
+    job.to_server(aggregator, id=controller.aggregator_id)
+    job.to_server({"server": {"task_request_interval": _TASK_REQUEST_INTERVAL}, **_LOST_SITES})
     if sums is not None:
         job.to_clients(sums, id=SECURE_SUMS)
     if tasks is None:
         profiling = profiling_steps(executor.params, secure=sums is not None) if options.profile else ()
-        tasks = _steps_of(executor, secure=sums is not None) + [
-            name for name in profiling if name in executor.job_steps()
-        ]
+        tasks = _steps_of(executor, secure=sums is not None)
+        tasks += [name for name in profiling if name in executor.job_steps()]
     if sites is None:
         job.to_clients(executor, tasks=list(tasks))
     for site in sites or ():
@@ -104,7 +99,7 @@ def build_job(
     return job
 
 
-def _steps_of(executor: "ClusteringExecutor", *, secure: bool) -> list[str]:
+def _steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
     """Return what a job asks the sites for, beside the placing of late rows: the names of its NVFlare tasks."""
     own = steps_to_end(type(executor))
     own |= with_counts(executor.member.steps) if executor.member is not None else {}
@@ -116,21 +111,8 @@ def _steps_of(executor: "ClusteringExecutor", *, secure: bool) -> list[str]:
 
 def installed_plugin(algorithm: Algorithm) -> tuple[str, ...]:
     """Return the name of an algorithm that another installed package has registered; nothing for any other."""
-    if algorithm in BUILT_IN or algorithms().get(algorithm.name) != algorithm:
-        return ()
-    return (algorithm.name,)
-
-
-def _top_package(name: str) -> str:
-    """Return the package of a registered algorithm's classes."""
-    return get(name).aggregator.partition(".")[0]
-
-
-def _add_server(job: FedJob, controller: ClusteringController, aggregator: "ClusteringAggregator") -> None:
-    """Give a job its server's side."""
-    job.to_server(controller)
-    job.to_server(aggregator, id=controller.aggregator_id)
-    job.to_server({"server": {"task_request_interval": _TASK_REQUEST_INTERVAL}, **_LOST_SITES})
+    built_in = algorithm in BUILT_IN or algorithms().get(algorithm.name) != algorithm
+    return () if built_in else (algorithm.name,)
 
 
 def _sources() -> Iterator[tuple[str, str]]:
@@ -156,7 +138,9 @@ def export_job(job: FedJob, folder: Path) -> Path:
         with TemporaryDirectory(dir=folder.absolute().parent, prefix=".export-") as scratch:
             job.export_job(scratch)
             _check_plain(Path(scratch) / job.name)
-            _replace(Path(scratch) / job.name, folder)
+            if folder.exists():  # both are missing for no longer than a rename
+                folder.rename(Path(scratch) / "replaced")
+            (Path(scratch) / job.name).rename(folder)
     except OSError as error:
         raise UserError(f"the job cannot be written to {folder} ({error.strerror}); choose another folder") from error
     return folder
@@ -166,9 +150,10 @@ def _check_plain(exported: Path) -> None:
     """Raise UserError where a text in a job's configuration holds a brace, with which sites refuse it."""
     for file in sorted(exported.glob("app*/config/*.json")):
         if found := braced(json.loads(file.read_text(encoding="utf-8"))):
+            place, text = found
             raise UserError(
-                f"{shown(found.text)} holds a brace, which no setting of a job may (NVFlare would put a variable there; "
-                f"{found.place} in {file.name}): rename it, a column in the schema (its mapping says what it is in a file)"
+                f"{shown(text)} holds a brace, which no setting of a job may (NVFlare would put a variable there; "
+                f"{place} in {file.name}): rename it, a column in the schema (its mapping says what it is in a file)"
             )
 
 
@@ -177,11 +162,3 @@ def _is_ours(folder: Path) -> bool:
         return False
     server = next(folder.glob("app*/config/config_fed_server.json"), None)
     return server is not None and ClusteringController.__module__ in server.read_text()
-
-
-def _replace(new: Path, old: Path) -> None:
-    """Put `new` in the place of `old` without a moment in which both are missing for longer than a rename."""
-    aside = new.with_name("replaced")
-    if old.exists():
-        old.rename(aside)
-    new.rename(old)

@@ -64,7 +64,7 @@ _DISPATCH_SECONDS = 30
 _MOST_ATTEMPTS = 20
 
 #: How NVFlare's statuses begin and end.
-FINISHED, RUNNING, DISPATCHED, COMPLETED, ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
+_FINISHED, _RUNNING, _DISPATCHED, _COMPLETED, _ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
 
 #: So many jobs, the latest first, are looked at for lost ones.
 _MOST_LISTED = 200
@@ -140,7 +140,7 @@ class JobMonitor:
     @property
     def ended(self) -> bool:
         """Return whether NVFlare has reported the end."""
-        return self.status.startswith(FINISHED)
+        return self.status.startswith(_FINISHED)
 
     def submit(self, folder: Path, token: str | None) -> None:
         """Submit the job, or find one that was submitted with this token and is running or complete.
@@ -176,16 +176,13 @@ class JobMonitor:
         end = time.monotonic() + _DISPATCH_SECONDS
         while True:
             status = self.server.call_with_retry(lambda session: _status(session, self.id))
-            if status.startswith(FINISHED):
-                return status.endswith(COMPLETED)
-            if status.startswith((RUNNING, DISPATCHED)):
-                if self.id in self.server.call_with_retry(_running):
-                    return True
-                if status.startswith(RUNNING) or time.monotonic() > end:
-                    return False
-                time.sleep(POLL_SECONDS)
-                continue
-            return True
+            if status.startswith(_FINISHED):
+                return status.endswith(_COMPLETED)
+            if not status.startswith((_RUNNING, _DISPATCHED)) or self.id in self.server.call_with_retry(_running):
+                return True
+            if status.startswith(_RUNNING) or time.monotonic() > end:
+                return False
+            time.sleep(POLL_SECONDS)
 
     def follow(self) -> None:
         """Return when the job has ended; pass on its rounds.
@@ -209,20 +206,18 @@ class JobMonitor:
         start = self.server.call_with_retry(_start_time)
         if start == self._server_start:
             return
-        if not self.status.startswith((RUNNING, DISPATCHED)) or self.id in self.server.call_with_retry(_running):
-            self._server_start, self._odd_since = (
-                start,
-                None,
-            )  # it was waiting in the queue, and still is or was started
+        if not self.status.startswith((_RUNNING, _DISPATCHED)) or self.id in self.server.call_with_retry(_running):
+            # It was waiting in the queue, and still is or was started.
+            self._server_start, self._odd_since = start, None
             return
         self._odd_since = self._odd_since or time.monotonic()
-        if self.status.startswith(RUNNING) or time.monotonic() - self._odd_since > _DISPATCH_SECONDS:
+        if self.status.startswith(_RUNNING) or time.monotonic() - self._odd_since > _DISPATCH_SECONDS:
             self.lost = True
             raise JobFailed("the server was started again and has lost the job", transient=True)
 
     def _new_records(self) -> list[Mapping[str, object]]:
         """Return the exchanges that are new. No answer is no news: the job's process may not be there yet, or no more."""
-        if not self.status.startswith(RUNNING) or time.monotonic() - self._asked < ROUNDS_SECONDS:
+        if not self.status.startswith(_RUNNING) or time.monotonic() - self._asked < ROUNDS_SECONDS:
             return []
         self._asked = time.monotonic()
         try:
@@ -250,14 +245,15 @@ class JobMonitor:
                 ) from error
 
         folder = self.server.call_with_retry(download)
-        if self.status.endswith(ABORTED) or not (folder / outcome_files.SUMMARY).exists():
+        if self.status.endswith(_ABORTED) or not (folder / outcome_files.SUMMARY).exists():
             raise _reason_of(self.server.session, self.id, self.status, folder)
         outcome = outcome_files.read(folder)[0]
         for record in outcome.rounds[self._seen :]:
             self.on_round(record)
         missing = {}
         with suppress(Exception):  # the result is there; who is not in it is a bonus
-            reasons = _undeployed(self.server.session, self.id)
+            refusals = (line.partition(": ") for line in _refusals(self.server.session, self.id))
+            reasons = {name: why for name, _, why in refusals}
             missing = {site: f"did not take the job: {reasons[site]}" for site in self._sites if site in reasons}
         sites = sorted({*outcome.sites, *missing})
         return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
@@ -281,7 +277,7 @@ def lost_jobs(session: Session) -> list[str]:
         return sorted(
             job
             for meta in listed
-            if str(meta.get(JobMetaKey.STATUS.value, "")).startswith(RUNNING)
+            if str(meta.get(JobMetaKey.STATUS.value, "")).startswith(_RUNNING)
             and float(meta.get(JobMetaKey.SUBMIT_TIME.value, start)) < start
             and (job := str(meta.get(JobMetaKey.JOB_ID.value, ""))) not in running
         )
@@ -315,34 +311,25 @@ def beyond(deadline: float) -> JobFailed:
 
 
 def _reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
-    """Return the failure of a job that ended without a result.
-
-    Args:
-        session: with the server.
-        job: the job's id.
-        status: NVFlare's word.
-        folder: what was downloaded of the job.
-    """
+    """Return the failure of a job that ended with NVFlare's word `status` and no result; `folder` is what was downloaded."""
     text = log_text(folder / "error_log.txt") + log_text(folder / "log.txt")
     if (fatal := FATAL.search(text)) is not None and fatal.group("reason").strip() != _POLICY:
         return JobFailed(fatal.group("reason").strip())
     if fatal is not None:
         lost = ", ".join(sorted(set(_DISCONNECTED.findall(text))))
         return JobFailed(f"fewer sites are left than the job needs; lost: {lost or 'unknown'}", transient=True)
-    if refusals := [line for line in _deployment(session, job) if not line.endswith(_WELL)]:
+    if refusals := _refusals(session, job):
         return JobFailed(f"NVFlare did not start the job: {'; '.join(refusals)}")
-    return _reported(_server_log(session, job), job, status)
+    server_log = ""
+    with suppress(Exception):  # this admin may not search it; whatever it is must not hide that the job has failed
+        server_log = str(session.grep_target("server", "", job, "log.txt"))
+    return _reported(server_log, job, status)
 
 
-def _undeployed(session: Session, job: str) -> dict[str, str]:
-    """Return why the job was not deployed, by what NVFlare names in front of it: a site, as a rule."""
-    problems = [line.partition(": ") for line in _deployment(session, job) if not line.endswith(_WELL)]
-    return {name: why for name, _, why in problems}
-
-
-def _deployment(session: Session, job: str) -> list[str]:
-    """Return what the server and the sites said when they were given the job's files, a line each."""
-    return [str(line) for line in session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []]
+def _refusals(session: Session, job: str) -> list[str]:
+    """Return why the server and the sites, as a rule named in front, did not take the job's files, a line each."""
+    lines = map(str, session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or [])
+    return [line for line in lines if not line.endswith(_WELL)]
 
 
 def _reported(server_log: str, job: str, status: str) -> JobFailed:
@@ -356,20 +343,13 @@ def _reported(server_log: str, job: str, status: str) -> JobFailed:
             f"the job's process at {site} ended ({reason.strip()}); the reason is in error_log.txt of that job at {site}",
             transient=True,
         )
-    if status.endswith("ABORTED"):
+    if status.endswith(_ABORTED):
         return JobFailed("the job was aborted by somebody")
     return JobFailed(
         f"NVFlare ended the job {job} with {status} and no reason that this kit may read; see log.txt at the server and at "
         "the sites",
         transient=True,
     )
-
-
-def _server_log(session: Session, job: str) -> str:
-    """Return the lines about the job in the server's log; nothing where this admin may not search it."""
-    with suppress(Exception):  # whatever goes wrong here must not hide that the job has failed
-        return str(session.grep_target("server", "", job, "log.txt"))
-    return ""
 
 
 def log_text(path: Path) -> str:

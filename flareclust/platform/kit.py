@@ -40,16 +40,9 @@ _OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.Outcom
 
 @dataclass(frozen=True)
 class Settings:
-    """What a kit is set to.
+    """What a kit is set to, as `flareclust.platform.provision.SiteDefaults` describes it.
 
-    Attributes:
-        heart_beat_timeout: seconds without a sign of life after which the server counts a site as gone.
-        outcome_wait: seconds that a job whose work is done waits for sites that vanished.
-        allow_log_streaming: whether a site's error texts may go to the server; None leaves it as it is, and False does
-            so, too, where it stands in an operator's own file.
-        byoc: whether those who submit jobs may bring code in them; None leaves it as it is.
-        nvflare_classes: whether jobs may also name the classes that NVFlare's own provisioning lists.
-        plugins: algorithms of other packages whose classes jobs may name.
+    None leaves `allow_log_streaming` or `byoc` as it is; False does so, too, with the former in an operator's own file.
     """
 
     heart_beat_timeout: float = 60
@@ -61,12 +54,7 @@ class Settings:
 
 
 def allow_classes(local: Path, plugins: Sequence[str] = ()) -> Path:
-    """List our classes, of both sides, as a simulator needs it that reads the folder `local`; return the file.
-
-    Args:
-        local: the folder.
-        plugins: algorithms of other packages whose classes are listed, too.
-    """
+    """List our classes, of both sides and of these plug-ins, as a simulator needs it that reads `local`; return the file."""
     local.mkdir(parents=True, exist_ok=True)
     file = kit.resources_of(local)
     resources = kit.read_json(file) if file.exists() else {"format_version": 2, classes.CLASSES: []}
@@ -78,10 +66,6 @@ def allow_classes(local: Path, plugins: Sequence[str] = ()) -> Path:
 
 def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, list[str]]:
     """Set up a server's or site's kit for our jobs; return its resources file and what was changed, a line each.
-
-    Args:
-        local: the kit's folder `local`.
-        settings: what to set; None for the defaults.
 
     Raises:
         UserError: there is no such file, or one is not what NVFlare's provisioning makes; nothing was changed.
@@ -139,11 +123,11 @@ def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Itera
         resources["allow_log_streaming"] = wanted
         yield f"allow_log_streaming: {json.dumps(wanted)}" + ("" if wanted else ", the site's error texts stay there")
     yield from _launch_jobs(resources, file)
-    for component in _components(resources, file):
-        if component.get("path") == _NVFLARE_LOGS and not settings.nvflare_classes:
+    for component in _components(resources, file, path=_NVFLARE_LOGS):
+        if not settings.nvflare_classes:
             component["path"] = _LOGS
             yield "site_log_streamer: where error texts may go to the server, no other file of a job does"
-    if not any(component.get("id") == _DEPLOYER["id"] for component in _components(resources, file)):
+    if not _components(resources, file, id=_DEPLOYER["id"]):
         resources.setdefault("components", []).append(dict(_DEPLOYER))
         yield "app_deployer: jobs that bring files beside their configuration are refused, and files of local/ are watched"
 
@@ -158,11 +142,10 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
     if "app_validator" not in resources:
         resources["app_validator"] = dict(_VALIDATOR)
         yield "app_validator: jobs that bring files beside their configuration are refused, and files of local/ are watched"
-    for component in _components(resources, file):
-        if component.get("path") == _NVFLARE_RECEIVER:
-            component["path"] = _RECEIVER
-            yield "log_receiver: no file but the error log of a job comes from a site"
-    if not any(component.get("path") == _OUTCOME_WAIT["path"] for component in _components(resources, file)):
+    for component in _components(resources, file, path=_NVFLARE_RECEIVER):
+        component["path"] = _RECEIVER
+        yield "log_receiver: no file but the error log of a job comes from a site"
+    if not _components(resources, file, path=_OUTCOME_WAIT["path"]):
         resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
         yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
 
@@ -191,47 +174,41 @@ def _store_inside(resources: dict[str, Any], file: Path) -> Iterator[str]:
         yield "snapshot_persistor: snapshot-storage/ in the server's workspace"
 
 
-def _components(resources: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    return kit.objects_in(resources.get("components", []), "components", file)
+def _components(resources: dict[str, Any], file: Path, **wanted: object) -> list[dict[str, Any]]:
+    """Return the components of a kit, or those among them whose entries are these."""
+    found = kit.objects_in(resources.get("components", []), "components", file)
+    return [one for one in found if all(one.get(name) == value for name, value in wanted.items())]
 
 
 def listed(
     before: Sequence[str], wanted: Sequence[str], *, nvflare: bool, plugins: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Return the list of classes that replaces `before`, and what changes, a line each.
+    """Return the list of classes that replaces a kit's, and what changes, a line each.
 
-    Args:
-        before: as a kit has it.
-        wanted: classes of ours.
-        nvflare: whether those of NVFlare's own list stay or are added.
-        plugins: classes of other packages.
+    It has our wanted ones, those of plug-ins, an operator's own, and with `nvflare` those of NVFlare's own list.
     """
     defaults, ours = set(DEFAULT_CLASS_ALLOW_LIST), {*classes.of_sites(), *classes.of_server()}
     too_wide = [entry for entry in before if classes.reaches_functions(entry)]
     whole = defaults <= set(before)  # a few of them are an operator's choice
-    own = [
-        entry for entry in before if entry not in too_wide and entry not in ours and not (whole and entry in defaults)
-    ]
+    replaced = {*too_wide, *ours, *(defaults if whole else ())}
+    own = [entry for entry in before if entry not in replaced]
     after = [*own, *(entry for entry in DEFAULT_CLASS_ALLOW_LIST if nvflare and entry not in own)]
     after += [*wanted, *(entry for entry in plugins if entry not in own)]
-    lines = [
-        f"{classes.CLASSES}: took out {entry!r}, with which jobs call every function of flareclust"
-        for entry in too_wide
-    ]
+    lines = [f"took out {entry!r}, with which jobs call every function of flareclust" for entry in too_wide]
     if missing := set(wanted) - set(before):
-        lines.append(f"{classes.CLASSES}: added {len(missing)} classes of flareclust")
+        lines.append(f"added {len(missing)} classes of flareclust")
     if dropped := [entry for entry in before if entry in ours and entry not in wanted]:
-        lines.append(f"{classes.CLASSES}: took out {len(dropped)} classes of flareclust that no job needs here")
+        lines.append(f"took out {len(dropped)} classes of flareclust that no job needs here")
     if whole and not nvflare:
-        lines.append(f"{classes.CLASSES}: took out {len(defaults)} classes of NVFlare; --nvflare-classes keeps them")
+        lines.append(f"took out {len(defaults)} classes of NVFlare; --nvflare-classes keeps them")
     if nvflare and (more := defaults - set(before)):
-        lines.append(f"{classes.CLASSES}: added {len(more)} classes of NVFlare")
-    lines += [f"{classes.CLASSES}: added {entry!r}" for entry in plugins if entry not in before]
-    return after, lines
+        lines.append(f"added {len(more)} classes of NVFlare")
+    lines += [f"added {entry!r}" for entry in plugins if entry not in before]
+    return after, [f"{classes.CLASSES}: {line}" for line in lines]
 
 
 def _all_rights() -> list[str]:
     """Return all rights that NVFlare knows: one expression for a whole role cannot have an exception."""
-    commands = [name for key, name in vars(AdminCommandNames).items() if key.isupper()]
-    alone = sorted({name for name in commands if name not in COMMAND_CATEGORIES} - set(COMMAND_CATEGORIES.values()))
-    return [*sorted(set(COMMAND_CATEGORIES.values())), *alone, "server-predeployed-flwr"]
+    categories = set(COMMAND_CATEGORIES.values())
+    commands = {name for key, name in vars(AdminCommandNames).items() if key.isupper()}
+    return [*sorted(categories), *sorted(commands - set(COMMAND_CATEGORIES) - categories), "server-predeployed-flwr"]

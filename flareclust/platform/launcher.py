@@ -50,10 +50,20 @@ class _Launcher(ProcessJobLauncher):
         environment: names of variables beside those of `NAMES` and `PREFIXES`.
     """
 
+    #: What NVFlare follows and ends a process by.
+    _handle: type[ProcessHandle] = ProcessHandle
+
     def __init__(self, environment: Sequence[str] = ()) -> None:
         super().__init__()
         file_guard.install()
-        self.environment = _added(environment)
+        names: object = environment
+        good = isinstance(names, list | tuple) and all(isinstance(one, str) and _NAME.fullmatch(one) for one in names)
+        if not good:
+            raise UserError(
+                "environment of the process_launcher: expected a list of names of variables, such as "
+                f'["KRB5CCNAME"], got {shown(environment)}'
+            )
+        self.environment = tuple(environment)
 
     def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]
         """Start the job's process."""
@@ -61,37 +71,12 @@ class _Launcher(ProcessJobLauncher):
         if custom := fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_app_custom_dir(job_meta[JobConstants.JOB_ID]):
             add_custom_dir_to_path(custom, environment)
         environment |= get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS))
-        return self.handle(spawn_process(shlex.split(self.get_command(job_meta, fl_ctx), True), environment))
-
-    def handle(self, process: ProcessAdapter) -> ProcessHandle:
-        """Return what NVFlare follows and ends the process by."""
-        return ProcessHandle(process_adapter=process)
+        process = spawn_process(shlex.split(self.get_command(job_meta, fl_ctx), True), environment)
+        return self._handle(process_adapter=process)
 
 
 class ServerProcessLauncher(_Launcher, ServerProcessJobLauncher):
     """The process launcher of a server's `local/resources.json`."""
-
-
-class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
-    """The process launcher of a site's `local/resources.json`."""
-
-    def __init__(self, environment: Sequence[str] = ()) -> None:
-        super().__init__(environment)
-        self._deployer = SiteDeployer()
-
-    def handle(self, process: ProcessAdapter) -> ProcessHandle:
-        """Return what NVFlare follows and ends the process by."""
-        return _Handle(process_adapter=process)
-
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Guard the site's process, and give a site whose kit names no deployer the one that looks at jobs."""
-        super().handle_event(event_type, fl_ctx)
-        if event_type == EventType.SYSTEM_BOOTSTRAP:
-            self._deployer.handle_event(event_type, fl_ctx)
-        elif event_type == EventType.SYSTEM_START:
-            engine = fl_ctx.get_engine()
-            if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
-                engine.add_component(SystemComponents.APP_DEPLOYER, self._deployer)
 
 
 class _Handle(ProcessHandle):
@@ -122,57 +107,39 @@ class _Handle(ProcessHandle):
         return code if code in _REASONS else int(super().poll())
 
 
+class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
+    """The process launcher of a site's `local/resources.json`."""
+
+    _handle = _Handle
+
+    def __init__(self, environment: Sequence[str] = ()) -> None:
+        super().__init__(environment)
+        self._deployer = SiteDeployer()
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Guard the site's process, and give a site whose kit names no deployer the one that looks at jobs."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            self._deployer.handle_event(event_type, fl_ctx)
+        elif event_type == EventType.SYSTEM_START:
+            engine = fl_ctx.get_engine()
+            if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
+                engine.add_component(SystemComponents.APP_DEPLOYER, self._deployer)
+
+
 #: What the system, Python, its libraries and this package read. None holds a secret by its meaning.
 NAMES = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "TMPDIR",
-        "TMP",
-        "TEMP",
-        "XDG_CACHE_HOME",
-        "XDG_STATE_HOME",
-        "XDG_CONFIG_HOME",
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "DYLD_LIBRARY_PATH",
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "PYTHONUSERBASE",
-        "PYTHONNOUSERSITE",
-        "PYTHONSAFEPATH",
-        "PYTHONPYCACHEPREFIX",
-        "PYTHONDONTWRITEBYTECODE",
-        "PYTHONHASHSEED",
-        "PYTHONUNBUFFERED",
-        "PYTHONFAULTHANDLER",
-        "PYTHONMALLOC",
-        "PYTHONWARNINGS",
-        "PYTHONUTF8",
-        "PYTHONIOENCODING",
-        "VECLIB_MAXIMUM_THREADS",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "CUBLAS_WORKSPACE_CONFIG",
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "PYTORCH_ALLOC_CONF",
-        "TORCH_HOME",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "DASK_CONFIG",
-        "DASK_TEMPORARY_DIRECTORY",
-        "FL_LOG_LEVEL",
-        "FLARECLUST_DATA",
-        "FLARECLUST_MEMORY",
-        "FLARECLUST_POC",
-    ]
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP"),
+        *("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
+        *("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONSAFEPATH", "PYTHONHASHSEED"),
+        *("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"),
+        *("PYTHONMALLOC", "PYTHONWARNINGS", "PYTHONUTF8", "PYTHONIOENCODING", "VECLIB_MAXIMUM_THREADS"),
+        *("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUBLAS_WORKSPACE_CONFIG"),
+        *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TORCH_HOME", "DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY"),
+        *("FL_LOG_LEVEL", "FLARECLUST_DATA", "FLARECLUST_MEMORY", "FLARECLUST_POC"),
+    }
 )
 
 #: How the names of others begin.
@@ -190,30 +157,12 @@ _SECRET = re.compile(r"PASS|SECRET|TOKEN|KEY|CRED|AUTH|PROXY", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _added(names: object) -> tuple[str, ...]:
-    """Return the further names that a kit states.
-
-    Raises:
-        UserError: it states something else.
-    """
-    if not isinstance(names, list | tuple) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in names):
-        raise UserError(
-            f'environment of the process_launcher: expected a list of names of variables, such as ["KRB5CCNAME"], got {shown(names)}'
-        )
-    return tuple(names)
-
-
 def listed(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
-    """Return the variables that the process of a job gets.
+    """Return what the process of a job gets of the variables of the one that starts it; `more` are names beside the list."""
 
-    Args:
-        environment: of the process that starts it.
-        more: names beside those of the list.
-    """
-    return {name: value for name, value in environment.items() if name in more or _passes(name, value)}
+    def passes(name: str, value: str) -> bool:
+        if name.lower() in PROXIES:
+            return "@" not in value
+        return name in NAMES or (name.startswith(PREFIXES) and not _SECRET.search(name))
 
-
-def _passes(name: str, value: str) -> bool:
-    if name.lower() in PROXIES:
-        return "@" not in value
-    return name in NAMES or (name.startswith(PREFIXES) and not _SECRET.search(name))
+    return {name: value for name, value in environment.items() if name in more or passes(name, value)}

@@ -62,9 +62,7 @@ class SiteLogs(SiteLogStreamer):
         if not job or not root or not site:
             return
         file = Path(Workspace(root, site).get_app_config_dir(job)) / JobConstants.CLIENT_JOB_CONFIG
-        if not file.is_file():
-            return
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         given = [one for one in config.get("components") or () if one.get("id") == _ID and one.get("path") == _NVFLARE]
         for one in given:
             one["path"] = f"{LogStreamer.__module__}.{LogStreamer.__name__}"

@@ -128,20 +128,11 @@ def job_problem(job: object) -> str | None:
     return f"was given {ascii(job)[:80]} as the name of a job, which is none"
 
 
-def _starting_problem(folder: Path) -> str | None:
-    """Return why the job with this folder may not start, None where it may: its process would write over what it has left."""
-    if not folder.is_dir() or all(_is_deployed(entry.name) for entry in folder.iterdir()):
-        return None
-    return f"has run the job {folder.name} before, and runs none twice"
-
-
 def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
     """Return why a server does not take a message, in words that follow the endpoint's name; None where it does.
 
-    Args:
-        endpoint: the cell at the other end of the connection, whose certificate NVFlare has compared with this name.
-        origin: the cell that has sent the message, as the message says.
-        destination: the cell that the message is for.
+    NVFlare has compared the name of the endpoint, the cell at the other end of the connection, with its certificate; the
+    cells that have sent the message and that it is for are as the message says.
     """
     if FqcnInfo(endpoint).is_on_server:
         return None
@@ -156,11 +147,7 @@ def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
 def asking_problem(endpoint: str, channel: str, topic: str, destination: str = FQCN.ROOT_SERVER) -> str | None:
     """Return why a server does not take a request on this channel, in words that follow the endpoint's name.
 
-    Args:
-        endpoint: the cell at the other end of the connection.
-        channel: of the request.
-        topic: of the request.
-        destination: the process that is asked: the server's own, or that of a job.
+    The destination is the process that is asked: the server's own, or that of a job.
     """
     commands = channel == CellChannel.SERVER_COMMAND and topic not in _OF_JOBS
     # A bulk is unpacked behind all filters, and nothing of NVFlare's sends one to a server.
@@ -202,23 +189,17 @@ def guard_server(fl_ctx: FLContext) -> None:
     def problem(message: Message) -> str | None:
         endpoint = message.get_prop(MessagePropKey.ENDPOINT)
         name = endpoint.name if isinstance(endpoint, Endpoint) else ""
-        wrong = _problem_at_server(name, message)
+        destination = _of(message, MessageHeaderKey.DESTINATION)
+        wrong = passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), destination)
+        kind = message.get_header(MessageHeaderKey.MSG_TYPE)
+        if wrong is None and kind == MessageType.RETURN:
+            wrong = returning_problem(name, message.get_header(MessageHeaderKey.ORIGINAL_HEADERS))
+        if wrong is None and kind == MessageType.REQ:
+            asked = (asking_problem(name, channel, topic, destination) for channel, topic in requests_of(message))
+            wrong = next((one for one in asked if one), None)
         return wrong and f"{ascii(name)[:80]} {wrong}"
 
     cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=dropping(problem))
-
-
-def _problem_at_server(name: str, message: Message) -> str | None:
-    """Return why the server drops a message from the endpoint of this name, in words that follow it."""
-    destination = _of(message, MessageHeaderKey.DESTINATION)
-    wrong = passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), destination)
-    kind = message.get_header(MessageHeaderKey.MSG_TYPE)
-    if wrong is None and kind == MessageType.RETURN:
-        wrong = returning_problem(name, message.get_header(MessageHeaderKey.ORIGINAL_HEADERS))
-    if wrong is None and kind == MessageType.REQ:
-        asked = (asking_problem(name, channel, topic, destination) for channel, topic in requests_of(message))
-        wrong = next((problem for problem in asked if problem), None)
-    return wrong
 
 
 @_saying_why_not
@@ -253,9 +234,8 @@ def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None 
         if any(channel == _NETWORK for channel, _ in requests):
             wrong = "asks about this site's network"
         asked = [topic for channel, topic in requests if channel == CellChannel.AUX_COMMUNICATION]
-        here = (
-            _of(message, MessageHeaderKey.DESTINATION) == cell.get_fqcn()
-        )  # behind a relay, those for jobs come by, too
+        # Behind a relay, those for jobs come by, too.
+        here = _of(message, MessageHeaderKey.DESTINATION) == cell.get_fqcn()
         if auxiliary is not None and here and any(topic not in auxiliary for topic in asked):
             wrong = f"asked for {ascii(asked[0])[:80]}"
         return wrong and f"{ascii(origin)[:80]} {wrong}"
@@ -290,7 +270,10 @@ def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:
         return None
     problem = job_problem(job)
     if problem is None and req.topic == TrainingTopic.START_JOB and isinstance(app_ctx, ClientEngine):
-        return _starting_problem(Path(app_ctx.args.workspace) / job)
+        folder = Path(app_ctx.args.workspace) / job  # the job's process would write over what an earlier one has left
+        names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+        if not all(name.startswith(WorkspaceConstants.APP_PREFIX) for name in names - _DEPLOYED):
+            return f"has run the job {folder.name} before, and runs none twice"
     return problem
 
 
@@ -315,10 +298,6 @@ def _bind_sessions(resolver: CellIdentityResolver) -> None:
                 del own[oldest], users[oldest]
 
     resolver.require_match = require_match
-
-
-def _is_deployed(name: str) -> bool:
-    return name in _DEPLOYED or name.startswith(WorkspaceConstants.APP_PREFIX)
 
 
 def _is_family(endpoint: str, origin: str) -> bool:

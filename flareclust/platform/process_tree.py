@@ -26,15 +26,12 @@ def working_in(folder: str) -> list[psutil.Process]:
 
     Somebody who looks at a log in there is none of them.
     """
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if _works_in(folder, process.info["cmdline"] or ()) and not ended(process)
-    ]
-
-
-def _works_in(folder: str, words: Sequence[str]) -> bool:
-    return any(folder in word for word in words) and any(word.startswith(_MODULES) for word in words)
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or ()
+        if any(folder in word for word in words) and any(word.startswith(_MODULES) for word in words):
+            found.append(process)
+    return [process for process in found if not ended(process)]
 
 
 def end_all(
@@ -44,12 +41,8 @@ def end_all(
 ) -> int:
     """Kill what `find` returns until it returns nothing; return how many processes there were.
 
-    Asked again and again, since a process that was just being started at the first look is seen at the next one.
-
-    Args:
-        find: returns the living processes.
-        seconds: how long to try.
-        order: those with smaller numbers are killed first.
+    Asked again and again, since a process that was just being started at the first look is seen at the next one. Those with
+    smaller numbers by `order` are killed first.
 
     Raises:
         JobFailed: some could not be ended in that time.

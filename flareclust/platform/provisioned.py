@@ -43,8 +43,7 @@ def run_production(
     """Run a federation's job on its own sites.
 
     Args:
-        algorithm: a federated algorithm.
-        params: its settings.
+        algorithm: a federated algorithm, with `params` as its settings.
         options: settings every job has.
         kit: of the admin who submits it.
         on_round: gets a record per exchange while the job runs.
@@ -60,7 +59,13 @@ def run_production(
     job = build_job(algorithm, params, options, sides=sides, resume=resume)
 
     def check(sites: list[str]) -> None:
-        _check_enough(sites, options.needed(), kit)
+        if len(sites) < options.needed():
+            found = f"only {', '.join(sites)} {'is' if len(sites) == 1 else 'are'}" if sites else "none is"
+            raise JobFailed(
+                f"at least {options.needed()} sites are needed, and {found} connected to the server {admin_of(kit)['host']}; start "
+                "the others (startup/start.sh in their kits), and see their log.txt if they do not connect",
+                transient=True,
+            )
         executor.check_sites(sites)
         aggregator.check_sites(sites)
 
@@ -77,14 +82,10 @@ def run_job(
     check: Callable[[list[str]], None] = lambda sites: None,
     amend: Callable[[Path], None] = lambda folder: None,
 ) -> Outcome:
-    """Submit a job whose server part is a controller of ours, follow it, and fetch its result.
+    """Submit a job whose server part is a controller of ours, follow it, and fetch its result; see `run_production`.
 
     Args:
-        job: what to submit.
-        kit: of the admin who submits it.
         deadline: seconds after which the job is aborted.
-        on_round: gets a record per exchange while the job runs.
-        token: as in `run_production`.
         check: gets the names of the connected sites before the job is submitted, and raises where they will not do;
             after a transient JobFailed it is asked again for `CONNECT_SECONDS`.
         amend: gets the job's folder before it is submitted, to add files.
@@ -116,13 +117,3 @@ def _wait_for_sites(session: Session, check: Callable[[list[str]], None]) -> Non
             if not error.transient or time.monotonic() > end:
                 raise
         time.sleep(job_monitor.POLL_SECONDS)
-
-
-def _check_enough(sites: list[str], needed: int, kit: Path) -> None:
-    if len(sites) < needed:
-        found = f"only {', '.join(sites)} {'is' if len(sites) == 1 else 'are'}" if sites else "none is"
-        raise JobFailed(
-            f"at least {needed} sites are needed, and {found} connected to the server {admin_of(kit)['host']}; start the others "
-            "(startup/start.sh in their kits), and see their log.txt if they do not connect",
-            transient=True,
-        )

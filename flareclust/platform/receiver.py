@@ -132,25 +132,20 @@ def _most_bytes() -> int:
 def install(fl_ctx: FLContext, open_task: _OpenTask) -> str | None:
     """Take in the replies of the running job; return why that could not be done, in words that follow the server's name."""
     try:
-        _install(fl_ctx, open_task)
+        core = CoreCell.ALL_CELLS.get(FQCN.join([FQCN.ROOT_SERVER, fl_ctx.get_job_id()]))
+        cell = None if core is None else core.get_fobs_context().get(FOBSContextKey.CELL)
+        found = None if core is None else core.req_reg.find(*_REPLIES)
+        if not isinstance(cell, Cell) or found is None:
+            raise LookupError("the job's cell receives no replies")
+        handler = BlobHandler(ReplyAdapter(cell, found.cb, fl_ctx, open_task).call)
+        if not hasattr(handler, "max_blob_size"):
+            raise AttributeError("no BlobHandler.max_blob_size")
+        handler.max_blob_size = _most_bytes()
+        core.add_incoming_filter(channel="*", topic="*", cb=dropping(bypassing_problem))
+        cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
     except Exception as error:  # noqa: BLE001 - whatever of NVFlare is another thing now, NVFlare's receiver is in place
         return unprotected("keep the replies of sites within bounds", error)
     return None
-
-
-def _install(fl_ctx: FLContext, open_task: _OpenTask) -> None:
-    core = CoreCell.ALL_CELLS.get(FQCN.join([FQCN.ROOT_SERVER, fl_ctx.get_job_id()]))
-    cell = None if core is None else core.get_fobs_context().get(FOBSContextKey.CELL)
-    found = None if core is None else core.req_reg.find(*_REPLIES)
-    if not isinstance(cell, Cell) or found is None:
-        raise LookupError("the job's cell receives no replies")
-    receiver = ReplyAdapter(cell, found.cb, fl_ctx, open_task)
-    handler = BlobHandler(receiver.call)
-    if not hasattr(handler, "max_blob_size"):
-        raise AttributeError("no BlobHandler.max_blob_size")
-    handler.max_blob_size = _most_bytes()
-    core.add_incoming_filter(channel="*", topic="*", cb=dropping(bypassing_problem))
-    cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
 
 
 def bypassing_problem(message: Message) -> str | None:
@@ -171,14 +166,7 @@ def bypassing_problem(message: Message) -> str | None:
 
 
 class ReplyAdapter(Adapter):
-    """Receives the replies of one job in the place of NVFlare's own adapter.
-
-    Args:
-        cell: the server's, of this job.
-        cb: what NVFlare does with a message that was received.
-        fl_ctx: of the job.
-        open_task: says what a site is working on.
-    """
+    """Receives the replies of one job in the place of NVFlare's own adapter, which calls `cb` with a message."""
 
     def __init__(self, cell: Cell, cb: Callable[[Message], Message], fl_ctx: FLContext, open_task: _OpenTask) -> None:
         super().__init__(cb, cell.core_cell.my_info, cell)

@@ -5,7 +5,6 @@ A module of its own because importing `nvflare.recipe` takes `--export` out of t
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nvflare.job_config.api import FedJob
 from nvflare.recipe.sim_env import SimEnv
@@ -13,6 +12,7 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.options import JobOptions
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.platform import file_guard
 from flareclust.platform.job import build_job, installed_plugin
 from flareclust.platform.kit import allow_classes
@@ -20,15 +20,11 @@ from flareclust.platform.session import guard_downloads
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
 
-if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
-
 
 class _ClusteringRecipe(Recipe):
     """An NVFlare Recipe around a clustering job.
 
     Args:
-        job: from `flareclust.platform.job.build_job`.
         executor: the class of the sites' side, compiled before a simulator starts.
         rows: for NVFlare's simulator, where the simulated sites' rows are: a path with `{site}` in it. Real sites
             say so themselves, in `local/flareclust.yaml`.
@@ -36,7 +32,7 @@ class _ClusteringRecipe(Recipe):
     """
 
     def __init__(
-        self, job: FedJob, executor: "type[ClusteringExecutor]", rows: str | None = None, plugins: Sequence[str] = ()
+        self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None, plugins: Sequence[str] = ()
     ) -> None:
         super().__init__(job)
         guard_downloads()

@@ -107,13 +107,9 @@ def _sweep(base: Path) -> None:
 def _unlocked(base: Path) -> Iterator[tuple[Path, int]]:
     """Yield the folders of this account that no living process has locked, each with the open lock that is now ours."""
     for folder in base.glob(f"{_PREFIX}*"):
-        try:
+        old = False
+        with suppress(OSError):  # it has just gone
             about = folder.lstat()
-        except OSError:  # it has just gone
-            continue
-        if about.st_uid != os.getuid() or time.time() - about.st_ctime < _YOUNGEST_LEFTOVER:
-            continue
-        if not (folder / _MARK).is_file():
-            continue
-        if (lock := _locked(folder)) is not None:
+            old = about.st_uid == os.getuid() and time.time() - about.st_ctime >= _YOUNGEST_LEFTOVER
+        if old and (folder / _MARK).is_file() and (lock := _locked(folder)) is not None:
             yield folder, lock

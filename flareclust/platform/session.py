@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -28,11 +28,7 @@ ADMIN_FILE = Path("startup") / "fed_admin.json"
 
 @contextmanager
 def open_session(kit: Path, timeout: float = 10.0) -> Iterator[Session]:
-    """Give a session for the admin whose kit this is.
-
-    Args:
-        kit: the folder with startup/ of a lead's or project admin's kit.
-        timeout: seconds to reach the server.
+    """Give a session for the lead or project admin whose kit this is, who has so many seconds to reach the server.
 
     Raises:
         UserError: the folder is no admin's kit, or the server does not know the kit.
@@ -45,7 +41,7 @@ def open_session(kit: Path, timeout: float = 10.0) -> Iterator[Session]:
     guard_downloads()
     if (problem := file_guard.problem()) is not None:
         raise UserError(f"this process {problem}")
-    session = _connect(kit, about["username"], f"{about['host']}:{about['port']}", timeout)
+    session = _connect(kit, about, timeout)
     try:
         yield session
     finally:
@@ -94,25 +90,11 @@ def connected_sites(session: Session) -> list[str]:
     return sorted(str(client["client_name"]) for client in server_status(session).get("clients", []))
 
 
-def _listens(server: str) -> bool:
-    """Return whether somebody takes connections at host:port."""
-    host, _, port = server.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=2).close()
-    except OSError:
-        return False
-    return True
-
-
-def _connected(session: Session, timeout: float) -> Session:
-    """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
-    try:
-        session.try_connect(timeout)
-    except BaseException:
-        with suppress(Exception):
-            session.close()
-        raise
-    return session
+def answers(host: str, port: int, timeout: float = 1) -> bool:
+    """Return whether somebody takes connections at a port within so many seconds."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=timeout):
+        return True
+    return False
 
 
 #: One for the process, whose standard output all threads share.
@@ -124,12 +106,21 @@ def quiet() -> AbstractContextManager[None]:
     return _QUIET.inside()
 
 
-def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:
+def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
+    """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
+    user, server = about["username"], f"{about['host']}:{about['port']}"
     try:
         with quiet():
-            return _connected(Session(user, str(kit.absolute())), timeout)
+            session = Session(user, str(kit.absolute()))
+            try:
+                session.try_connect(timeout)
+            except BaseException:
+                with suppress(Exception):
+                    session.close()
+                raise
+            return session
     except NoConnection:
-        if _listens(server):
+        if answers(about["host"], int(about["port"]), timeout=2):
             raise UserError(
                 f"the server {server} is there but does not talk to the kit of {user}: is it of this federation? Kits of "
                 "another provisioning do not fit"

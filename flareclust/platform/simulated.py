@@ -56,16 +56,14 @@ class _SiteProcess:
 
     def poll(self) -> int | None:
         """Return the exit code; None while the process runs."""
-        return self._ended("poll")
+        if self.returncode is None:
+            self.returncode = self._ask("poll", self.pid)
+        return self.returncode
 
     def kill(self) -> None:
         """End the process."""
-        self._ended("kill")
-
-    def _ended(self, how: str) -> int | None:
         if self.returncode is None:
-            self.returncode = self._ask(how, self.pid)
-        return self.returncode
+            self.returncode = self._ask("kill", self.pid)
 
 
 class _SiteProcesses:
@@ -110,12 +108,12 @@ def _serve(pipe: Connection, m: int) -> None:
             what, *about = json.loads(pipe.recv_bytes())
         except EOFError:
             return
+        answer, problem = None, None
         try:
             answer = _start(pipe, m, *about) if what == "start" else _exit_code(*about, kill=what == "kill")
         except OSError as error:  # of this site only
-            pipe.send_bytes(json.dumps([None, str(error)]).encode())
-        else:
-            pipe.send_bytes(json.dumps([answer, None]).encode())
+            problem = str(error)
+        pipe.send_bytes(json.dumps([answer, problem]).encode())
 
 
 def _start(pipe: Connection, m: int, command: Sequence[str], env: Mapping[str, str]) -> int:

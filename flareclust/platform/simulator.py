@@ -76,12 +76,9 @@ def run_simulator(
     """Run a federation as an NVFlare simulator job.
 
     Args:
-        algorithm: a federated algorithm.
-        params: its settings.
+        algorithm, params, options, on_round: as of `run_production`.
         sites: rows (n_i, d_i), or the file with them, by site name.
-        options: settings every job has.
         folder: an existing folder to work in; everything written there is removed again.
-        on_round: gets a record per exchange while the job runs.
         reading: names of the columns that are read from the sites' files; None for all.
         policy: of every site; None for what the algorithm says.
         checkpoint: gets the server's state after each exchange, and the job may go on from there; None for none.
@@ -113,15 +110,10 @@ def run_simulator(
         if (state := checkpoint.begin(aggregator)) is not None:
             before = len(state.progress.records)
     job = build_job(algorithm, params, options, sides=sides, **extra)
+    with_ids = isinstance(executor.params, PrivateParams) and executor.params.used_per_id is not None
     for attempt in range(1, _ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
-            _place(
-                scratch,
-                sites,
-                reading,
-                policy,
-                with_ids=isinstance(executor.params, PrivateParams) and executor.params.used_per_id is not None,
-            )
+            _place(scratch, sites, reading, policy, with_ids=with_ids)
             allow_classes(scratch / "workspace" / "local", installed_plugin(algorithm))
             export_job(job, scratch / "job")
             if checkpoint is not None and checkpoint.resume:
@@ -152,9 +144,8 @@ def _place(
             about = {} if rows.columns is None else {"columns": np.array(rows.columns)}
             if with_ids and rows.ids is not None:
                 about[_IDS] = np.array(list(rows.ids))
-            np.savez(
-                paths[site], allow_pickle=False, X=rows.X, **about, **{file_formats.REPEATS: np.array(rows.repeats)}
-            )
+            about[file_formats.REPEATS] = np.array(rows.repeats)
+            np.savez(paths[site], allow_pickle=False, X=rows.X, **about)
         else:
             paths[site] = str(data / f"{site}.npy")
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)
@@ -212,9 +203,9 @@ def _simulate(scratch: Path, algorithm: Algorithm, sites: list[str], watch: Watc
 
 
 def _collect(workspace: Path, sites: list[str]) -> Outcome:
-    outcome, _ = read(workspace / "server" / "simulate_job")
+    outcome, _ = read(workspace / "server" / SIMULATED)
     for site in sites:
-        run_dir = workspace / site / "simulate_job"
+        run_dir = workspace / site / SIMULATED
         if (run_dir / LABELS_FILE).exists():
             outcome.labels[site] = read_labels(run_dir)
     return outcome

@@ -4,6 +4,7 @@ import logging
 import re
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +45,6 @@ class Watch:
     """How a simulator's job is followed.
 
     Attributes:
-        scratch: its folder.
-        options: of the job.
-        on_round: gets a record per exchange.
         checkpoint: gets the server's state; None for nowhere.
         before: how many exchanges a resumed job had before.
         last: whether this is the last attempt.
@@ -89,13 +87,15 @@ def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:
     Unless this is the last attempt, a site lost before the first round ends it at once; in the last one, such a site
     is one that did not answer in time, and the quorum decides.
     """
-    scratch, options = watch.scratch, watch.options
+    scratch, deadline = watch.scratch, watch.options.deadline
     root = scratch / "workspace" / "server"
     server = root / SIMULATED
-    end = time.monotonic() + options.deadline
+    end = time.monotonic() + deadline
     seen, console = 0, Console(scratch / "console.txt")
     while True:
-        ended = _wait(process)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+        ended = process.returncode is not None
         console.pass_on()
         records = read_rounds(server)
         for record in records[seen:]:
@@ -105,24 +105,13 @@ def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:
         seen = max(seen, len(records))  # the file is written anew at the end, and may be caught half way
         if (server / SUMMARY).exists():
             return  # what the simulator still does is wind up
-        if (
-            not watch.last
-            and len(records) <= watch.before
-            and (lost := LOST_SITE.search(job_monitor.log_text(scratch / "console.txt")))
-        ):
+        early = not watch.last and len(records) <= watch.before
+        if early and (lost := LOST_SITE.search(job_monitor.log_text(scratch / "console.txt"))):
             raise LostSite(lost.group(1) or "a site")
         if ended:
             raise _failure(scratch)
         if time.monotonic() > end:
-            raise job_monitor.beyond(options.deadline)
-
-
-def _wait(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        process.wait(_POLL_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+            raise job_monitor.beyond(deadline)
 
 
 def _failure(scratch: Path) -> JobFailed:
@@ -130,8 +119,7 @@ def _failure(scratch: Path) -> JobFailed:
     for traceback in sorted((scratch / "workspace").glob(f"*/*/{TRACEBACK_FILE}")):
         _log.error("traceback of %s:\n%s", traceback.parts[-3], job_monitor.log_text(traceback))
     console = job_monitor.log_text(scratch / "console.txt")
-    fatal = job_monitor.FATAL.search(console)
-    if fatal:
+    if fatal := job_monitor.FATAL.search(console):
         return JobFailed(fatal.group("reason").strip())
     errors = [line for line in console.splitlines() if "ERROR" in line or "Error" in line]
     tail = "\n".join((errors or console.splitlines())[-5:])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.own_files import create, state_folder
 from flareclust.privacy.dp import accounting
-from flareclust.privacy.dp.ledger import GONE, Entry, Ledger
+from flareclust.privacy.dp.ledger import GONE, Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.sites.config import CONFIG_FILE
@@ -59,8 +59,6 @@ class _Account:
     """What a site's configuration says about the account of its rows.
 
     Attributes:
-        local: the folder of that name in the kit.
-        site: the site's name.
         place: where the rows are, links followed: a file, or a pattern.
         folder: with the ledger.
         stated: whether the configuration names the folder.
@@ -105,6 +103,10 @@ class _Account:
         """Return whether there is a ledger."""
         return os.path.lexists(self.folder / _LEDGER)
 
+    def users(self) -> Sequence[Any]:
+        """Return who spends from it; nobody where there is no ledger."""
+        return self.ledger().users() if self.begun else ()
+
 
 def accounts() -> Path:
     """Return the folder with the accounts of this machine's account."""
@@ -119,11 +121,7 @@ def accounts() -> Path:
 def session_of(local: Path, site: str, job: str, *, private: bool) -> SiteSession | None:
     """Return what a site holds a job to; None where it has no policy.
 
-    Args:
-        local: the folder of the site's kit.
-        site: its name.
-        job: the job's id.
-        private: whether the job's executor makes differentially private messages, and so needs the account.
+    An executor of the job that is private makes differentially private messages, and so needs the account.
 
     Raises:
         Refusal: its policy or its account cannot be read, so nothing may leave.
@@ -178,15 +176,14 @@ def _check_account(account: _Account) -> None:
             )
     if not account.begun:
         _check_may_begin(account, remembered)
-    if not account.begun or account.place not in {user.place for user in account.ledger().users()}:
+    if account.place not in {user.place for user in account.users()}:
         _check_is_the_only_one(account)
 
 
 def _check_may_begin(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> None:
     """Raise Trouble where a fresh account would take the place of one that was spent from."""
-    if (account.folder / _SIGN).exists() or str(account.folder.resolve()) in {
-        one["folder"] for one in remembered.values()
-    }:
+    folders = {one["folder"] for one in remembered.values()}
+    if (account.folder / _SIGN).exists() or str(account.folder.resolve()) in folders:
         raise _gone(account, f"{account.folder} had one")
     if account.stated:
         return
@@ -334,21 +331,13 @@ class Budget:
             "table": self.place,
             "ledger": str(self.file),
             "others": list(self.others),
-            "spent": self.spent,
-            "budget": self.budget,
-            "delta": self.delta,
-            "unit": self.unit,
-            "trouble": self.trouble,
+            **{name: getattr(self, name) for name in ("spent", "budget", "delta", "unit", "trouble")},
             "spendings": [line._asdict() for line in self.lines],
         }
 
 
 def budget_of(local: Path, site: str | None = None) -> Budget:
-    """Return the account of the rows of the site with the folder `local`; nothing is written.
-
-    Args:
-        local: the folder of that name in the site's kit.
-        site: the site's name; None for that of the kit's folder.
+    """Return the account of the rows of the site with the folder `local`, named like its kit's by default; nothing is written.
 
     Raises:
         UserError: the site's policy has no budget, or the account or the site's configuration cannot be read.
@@ -368,12 +357,23 @@ def budget_of(local: Path, site: str | None = None) -> Budget:
         entries = account.ledger().entries() if account.begun else []
         others = _users_beside(account)
     except OSError as error:
-        raise UserError(
-            f"{name} cannot read its privacy account ({error.strerror}); use the account that runs NVFlare"
-        ) from None
+        why = error.strerror
+        raise UserError(f"{name} cannot read its privacy account ({why}); use the account that runs NVFlare") from None
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
-    lines = _lines(entries, policy.dp.delta)
+    delta = policy.dp.delta
+    totals = accumulate(entry.rho for entry in entries)
+    lines = [
+        _Line(
+            one.at,
+            one.job,
+            one.site,
+            one.what,
+            accounting.epsilon_of(one.rho, delta),
+            accounting.epsilon_of(rho, delta),
+        )
+        for one, rho in zip(entries, totals, strict=True)
+    ]
     return Budget(
         place=account.place,
         file=account.folder.resolve() / _LEDGER,
@@ -381,7 +381,7 @@ def budget_of(local: Path, site: str | None = None) -> Budget:
         lines=lines,
         spent=lines[-1].total if lines else 0.0,
         budget=policy.dp.budget,
-        delta=policy.dp.delta,
+        delta=delta,
         unit=policy.dp.unit,
         trouble=trouble,
     )
@@ -410,7 +410,7 @@ def existing(local: Path) -> str | None:
     """Return whose budget the rows share that a site has just named, in a line; None where they have no account yet."""
     try:
         account = _Account.of(local, local.absolute().parent.name)
-        users = [f"{user.site} in {user.kit}" for user in account.ledger().users()] if account.begun else []
+        users = [f"{user.site} in {user.kit}" for user in account.users()]
     except Refusal as reason:
         return f"the account of privacy of these rows cannot be read: it {reason}"
     if not account.begun:
@@ -418,25 +418,10 @@ def existing(local: Path) -> str | None:
     return f"these rows have a budget already, in {account.folder.resolve() / _LEDGER}; used by {'; '.join(users) or 'nobody yet'}"
 
 
-def _lines(entries: Sequence[Entry], delta: float) -> list[_Line]:
-    return [
-        _Line(
-            entry.at,
-            entry.job,
-            entry.site,
-            entry.what,
-            accounting.epsilon_of(entry.rho, delta),
-            accounting.epsilon_of(until, delta),
-        )
-        for entry, until in zip(entries, accumulate(entry.rho for entry in entries), strict=True)
-    ]
-
-
 def _users_beside(account: _Account) -> list[str]:
     """Return who else uses the account, in words."""
-    users = account.ledger().users() if account.begun else []
     found = []
-    for user in users:
+    for user in account.users():
         if (user.place, user.site, user.kit) != (account.place, account.site, str(account.kit)):
             rows = "" if user.place == account.place else f" with the rows in {user.place}"
             found.append(f"{user.site} in {user.kit}{rows}")

@@ -4,6 +4,7 @@ Everything here is for the site's own eyes. Texts and tables name columns and sh
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped, pieces, variances
 from flareclust.data import image_files
-from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.preparation.columns import OUTWEIGHS, outweighing
@@ -111,11 +111,8 @@ def local_of(kit: Path) -> Path:
 def check(kit: Path, site: str | None = None) -> Checked:
     """Look at a kit's files, read a site's rows as a job would, and look for what is odd about them.
 
-    What the files say is found first, so that no trouble with the rows hides it.
-
-    Args:
-        kit: of a site, the server, a relay or a user.
-        site: its name; None for that of the folder.
+    What the files say is found first, so that no trouble with the rows hides it. The kit may be a site's, the server's, a relay's or
+    a user's; its name is that of the folder unless it is given.
 
     Raises:
         UserError: the folder is no kit.
@@ -135,18 +132,19 @@ def check(kit: Path, site: str | None = None) -> Checked:
             hints += check_places(data, kit)
             if data.compute is not None:
                 rows, own = _on_cluster(data, local)
-                facts = own | facts
             else:
                 table = data.table(reader_owns_them=True, scratch=kit)
-                rows = _described(data, table)
-                facts = _facts(data, table) | facts
+                rows, own = _described(data, table), _facts(data, table)
+            facts = own | facts
         except Refusal as reason:
             errors.append(f"{name} {reason}")
         except UserError as error:
             errors.append(f"{name} cannot use its rows: {error}")
     hints += files.hints()
     if table is not None and rows is not None:
-        hints += [*_odd_ids(table.ids, weighted=table.repeats > 1), *_odd(table, rows.columns)]
+        again = 0 if table.ids is None or table.repeats > 1 else table.ids.repeated()
+        hints += [f"{again} rows have the id of an earlier row"] if again else []
+        hints += _odd(table, rows.columns)
         problems, beside_bounds, budget = _under_policy(files, name, table)
         hints += [*beside_ranges(data.schema, table), *beside_bounds]
         errors, facts = [*errors, *problems], facts | budget
@@ -156,9 +154,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
 
 def _certificates(kit: Path) -> list[str]:
     problem, ends = certificate_problem(kit), ends_soon(kit)
-    if problem is not None:
-        return [f"the kit {problem}"]
-    return [] if ends is None else [ends]
+    return [f"the kit {problem}"] if problem is not None else [] if ends is None else [ends]
 
 
 def _described(data: SiteData, table: Table) -> Rows:
@@ -173,19 +169,10 @@ def _on_cluster(data: SiteData, local: Path) -> tuple[Rows, dict[str, str]]:
     if policy_of(local) is not None:
         raise Refusal(POLICED)
     table = data.on_cluster(reader_owns_them=True)
-    try:
-        parts = table.parts
-        facts = {
-            "files": str(len(data.files())),
-            "columns": _named(table.columns),
-            "rows asked for": _limits(data),
-            "kept": f"on the Dask cluster {data.compute}, {parts.workers} workers, {8 * len(parts) * parts.d / 1e6:,.1f} MB",
-            "ids": _ids(data),
-            "labels": _labels(data),
-        }
-        return Rows(data.path, len(parts), ()), facts
-    finally:
-        table.parts.close()
+    with closing(table.parts) as parts:
+        files = {"files": str(len(data.files())), "columns": _named(table.columns)}
+        size = f"{parts.workers} workers, {8 * len(parts) * parts.d / 1e6:,.1f} MB"
+        return Rows(data.path, len(parts), ()), files | _settings(data, f"on the Dask cluster {data.compute}, {size}")
 
 
 def _under_policy(files: KitFiles, name: str, table: Table) -> tuple[list[str], list[str], dict[str, str]]:
@@ -226,46 +213,29 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     place = "on disk" if is_mapped(table.X) else "in memory"
     images, files = _folder_of_images(data), {"files": str(len(data.files()))}
     if images is not None:
-        files = {
-            "images": f"{len(table):,} of height x width x channels {image_files.named(image_files.first_shape(images))}"
-        }
+        shape = image_files.named(image_files.first_shape(images))
+        files = {"images": f"{len(table):,} of height x width x channels {shape}"}
     schema = {}
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
         if table.dropped[0]:
             schema["dropped"] = "{:,} of {:,} rows, since a cell is missing (missing: drop-rows)".format(*table.dropped)
-        if gaps := [f"{name} {number:,}" for name, number in _missing(table) if number]:
+        missing = zip(table.columns or (), np.isnan(table.X).sum(axis=0).tolist(), strict=True)
+        if gaps := [f"{name} {number:,}" for name, number in missing if number]:
             schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"
+    kept = f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)"
+    ids = {} if images is None else {"ids": "relative paths"}
+    return {**files, **schema, **_settings(data, kept), **ids}
+
+
+def _settings(data: SiteData, kept: str) -> dict[str, str]:
+    """Return what a site's configuration says of its rows, and where they are kept."""
     return {
-        **files,
-        **schema,
-        "rows asked for": _limits(data),
-        "kept": f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)",
-        "ids": "relative paths" if images is not None else _ids(data),
-        "labels": _labels(data),
+        "rows asked for": f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}"),
+        "kept": kept,
+        "ids": "none" if data.id is None else f"in {data.id!r}",
+        "labels": "in the folder of each job" if data.labels is None else f"in {data.labels}",
     }
-
-
-def _limits(data: SiteData) -> str:
-    return f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}")
-
-
-def _ids(data: SiteData) -> str:
-    return "none" if data.id is None else f"in {data.id!r}"
-
-
-def _labels(data: SiteData) -> str:
-    return "in the folder of each job" if data.labels is None else f"in {data.labels}"
-
-
-def _missing(table: Table) -> list[tuple[str, int]]:
-    """Return the number of missing cells of each column."""
-    return list(zip(table.columns or (), np.isnan(table.X).sum(axis=0).tolist(), strict=True))
-
-
-def _odd_ids(ids: Ids | None, *, weighted: bool) -> list[str]:
-    again = 0 if ids is None or weighted else ids.repeated()
-    return [f"{again} rows have the id of an earlier row"] if again else []
 
 
 def _odd(table: Table, columns: Sequence[_Column]) -> list[str]:
@@ -312,7 +282,7 @@ class _Different:
     """Counts the different values of one column, piece by piece."""
 
     def __init__(self) -> None:
-        self._seen: FloatArray = np.empty(0)
+        self.seen: FloatArray = np.empty(0)
         self._rows = 0
         self.whole, self.all_differ, self.more = True, True, False
 
@@ -321,15 +291,11 @@ class _Different:
         self._rows += len(x)
         if self.more:
             return
-        if len(self._seen) > _MOST_DIFFERENT:
-            self.more = not bool(np.isin(x, self._seen).all())
+        if len(self.seen) > _MOST_DIFFERENT:
+            self.more = not bool(np.isin(x, self.seen).all())
             return
-        self._seen = np.union1d(self._seen, x)
-        self.all_differ = self.all_differ and len(self._seen) == self._rows
-
-    @property
-    def count(self) -> int:
-        return len(self._seen)
+        self.seen = np.union1d(self.seen, x)
+        self.all_differ = self.all_differ and len(self.seen) == self._rows
 
 
 def columns_of(X: FloatArray, names: Sequence[str]) -> list[_Column]:
@@ -342,13 +308,11 @@ def columns_of(X: FloatArray, names: Sequence[str]) -> list[_Column]:
             counter.look(x)
     minimum, mean, largest = X.min(axis=0), X.mean(axis=0), X.max(axis=0)
     deviation = np.where(largest > minimum, np.sqrt(variances(X)), 0.0)
+    low, middle, high, spread = np.stack([minimum, mean, largest, deviation]).tolist()
     return [
-        _Column(
-            name, c.count, float(minimum[j]), float(mean[j]), float(largest[j]), float(deviation[j]), c.more,
-            c.whole and c.all_differ,
-        )
+        _Column(name, len(c.seen), low[j], middle[j], high[j], spread[j], c.more, c.whole and c.all_differ)
         for j, (name, c) in enumerate(zip(names, different, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def _of_known(cells: FloatArray, name: str) -> _Column:

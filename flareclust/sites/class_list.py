@@ -59,29 +59,28 @@ def of_plugins(names: Collection[str]) -> tuple[str, ...]:
     Raises:
         UserError: an algorithm is unknown, with the nearest known one, is none of another package, or names no class.
     """
-    return tuple(path for name in names for path in _of_plugin(name))
+    plugins, found = installed_plugins(), list[str]()
+    for name in names:
+        if name in {algorithm.name for algorithm in BUILT_IN}:
+            raise UserError(f"{name} is an algorithm of flareclust, whose classes are allowed without --plugin")
+        if name not in plugins:
+            known = ", ".join(plugins) or "none is installed here"
+            raise UserError(
+                f"no installed package has the algorithm {name!r}{did_you_mean(name, plugins)}; known: {known}"
+            )
+        line = algorithms()[name]
+        for side, base in zip((line.executor_class(), line.aggregator_class()), _BASES, strict=True):
+            if not (isinstance(side, type) and base in map(_path, side.__mro__)):
+                expected = base.rpartition(".")[2]
+                raise UserError(f"{name}: expected a subclass of {expected}, got {side!r}; only classes are allowed")
+            found.append(_path(side))
+    return tuple(found)
 
 
 def installed_plugins() -> list[str]:
     """Return the names of the federated algorithms that other packages have registered here."""
     built_in = {algorithm.name for algorithm in BUILT_IN}
     return [name for name, algorithm in algorithms().items() if algorithm.federated and name not in built_in]
-
-
-def _of_plugin(name: str) -> tuple[str, ...]:
-    plugins = installed_plugins()
-    if name in {algorithm.name for algorithm in BUILT_IN}:
-        raise UserError(f"{name} is an algorithm of flareclust, whose classes are allowed without --plugin")
-    if name not in plugins:
-        known = ", ".join(plugins) or "none is installed here"
-        raise UserError(f"no installed package has the algorithm {name!r}{did_you_mean(name, plugins)}; known: {known}")
-    line = algorithms()[name]
-    sides = line.executor_class(), line.aggregator_class()
-    for side, base in zip(sides, _BASES, strict=True):
-        if not (isinstance(side, type) and base in map(_path, side.__mro__)):
-            expected = base.rpartition(".")[2]
-            raise UserError(f"{name}: expected a subclass of {expected}, got {side!r}; only classes are allowed")
-    return tuple(map(_path, sides))
 
 
 def _path(side: type) -> str:

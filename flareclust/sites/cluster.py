@@ -8,7 +8,6 @@ import logging
 import platform
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future as Fetched
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -102,7 +101,11 @@ def _check_workers(client: "Client", stamps: Sequence[file_formats.FileFingerpri
     if not found:
         raise ClusterUnusable("the Dask cluster has no workers; start some (dask worker)")
     workers = {f"the worker {place}": theirs for place, theirs in sorted(found.items())}
-    for place, theirs in {"the scheduler": _at_scheduler(client), **workers}.items():
+    try:
+        scheduler = client.run_on_scheduler(versions)
+    except Exception as error:  # noqa: BLE001 - whatever keeps the scheduler from importing flareclust
+        scheduler = error
+    for place, theirs in {"the scheduler": scheduler, **workers}.items():
         if not isinstance(theirs, dict):
             raise ClusterUnusable(
                 f"{place} of the Dask cluster cannot import flareclust ({type(theirs).__name__}); install flareclust "
@@ -132,22 +135,14 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _at_scheduler(client: "Client") -> object:
-    try:
-        return client.run_on_scheduler(versions)
-    except Exception as error:  # noqa: BLE001 - whatever keeps the scheduler from importing flareclust
-        return error
-
-
 def _unseen(stamps: Sequence[file_formats.FileFingerprint]) -> int:
     """Return how many files are missing or others where this runs."""
-    unseen = 0
+    seen = 0
     for stamp in stamps:
-        try:
+        with suppress(Refusal):
             stamp.check()
-        except Refusal:
-            unseen += 1
-    return unseen
+            seen += 1
+    return len(stamps) - seen
 
 
 _log = logging.getLogger(__name__)
@@ -204,7 +199,6 @@ class DaskParts(Parts):
     Args:
         client: of the cluster.
         files: the parts, none of them empty.
-        columns: names of the columns, in their order.
         id_name: the column with the rows' ids, None for none.
         workers: how many there were at the beginning.
         aborted: asked while the parts are read.
@@ -285,7 +279,7 @@ class DaskParts(Parts):
         fetched = asyncio.run_coroutine_threadsafe(self._client.gather(futures, asynchronous=True), loop)
         last = monotonic()
         try:
-            while not _ended(fetched, _LOOK):
+            while not wait_for([fetched], timeout=_LOOK).done:
                 if aborted():
                     raise Aborted("stopped while the cluster computed")
                 if self._alive():
@@ -305,29 +299,25 @@ class DaskParts(Parts):
             fetched.cancel()
 
 
-def _ended(fetched: Fetched[Any], seconds: float) -> bool:
-    """Wait so many seconds for results; return whether they, or an error, have come."""
-    wait_for([fetched], timeout=seconds)
-    return fetched.done()
-
-
 #: A part's file, how it was when the job began, the columns to read, and that with the ids.
 _Source = tuple[File, file_formats.FileFingerprint, tuple[str, ...], str | None]
 
 
-def _rows(source: _Source) -> FloatArray:
-    """Return the rows of a part; this runs on a worker."""
+def _read(source: _Source) -> Table:
+    """Return a part, which is as it was when the job began; this runs on a worker."""
     file, stamp, columns, id_name = source
     stamp.check()
-    rows = Numbers(columns, id_name=id_name).read([file]).X
-    stamp.check()
+    return Numbers(columns, id_name=id_name).read([file])
+
+
+def _rows(source: _Source) -> FloatArray:
+    rows = _read(source).X
+    source[1].check()
     return rows
 
 
 def _ids(source: _Source) -> Ids:
-    file, stamp, columns, id_name = source
-    stamp.check()
-    return Numbers(columns, id_name=id_name).read([file]).ids or Ids()
+    return _read(source).ids or Ids()
 
 
 def _computed(

@@ -4,7 +4,7 @@ The texts of refusals travel to the server: they name keys, never values.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, get_args
 
@@ -171,11 +171,8 @@ class SiteConfig(BaseModel):
             )
         if self.mapping is not None and self.schema_ is None:
             raise ValueError("mapping has no schema to map to; name its file as schema")
-        said = {
-            "columns": self.columns,
-            "id": self.id,
-            "agreement": None if self.agreement == "has" else self.agreement,
-        }
+        agreement = None if self.agreement == "has" else self.agreement
+        said = {"columns": self.columns, "id": self.id, "agreement": agreement}
         if self.schema_ is not None and (twice := [key for key, value in said.items() if value is not None]):
             raise ValueError(f"{' and '.join(twice)} are beside a schema, which says them; leave them out")
         if self.hide and not self.salt:
@@ -223,25 +220,15 @@ def read_config(local: Path) -> SiteConfig:
         raise Refusal(f"has a local/{CONFIG_FILE} that {reason}") from None
     if not isinstance(config, dict) or not isinstance(config.get("path"), str | dict):
         raise _no_path()
-    if unknown := sorted(set(map(_shown, config)) - set(keys)):
+    plain = {key if _is_text(key) and key.isprintable() else ascii(key)[:40] for key in config}
+    if unknown := sorted(plain - set(keys)):
         hints = ", ".join(f"{key}{did_you_mean(key, keys)}" for key in unknown)
         raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {hints}")
     try:
         return SiteConfig(**config)
     except ValidationError as error:
-        raise odd("; ".join(_problem(problem) for problem in error.errors())) from None
-
-
-def _problem(problem: Mapping[str, Any]) -> str:
-    """Return what is wrong with a key in words that follow "whose", without its value."""
-    if "error" in problem.get("ctx", {}):
-        return str(problem["ctx"]["error"])
-    return f"{problem['loc'][0]} is of the wrong kind"
-
-
-def _shown(key: object) -> str:
-    """Return a key of the file as text that can be sent."""
-    return key if _is_text(key) and key.isprintable() else ascii(key)[:40]
+        found = [one.get("ctx", {}).get("error") or f"{one['loc'][0]} is of the wrong kind" for one in error.errors()]
+        raise odd("; ".join(map(str, found))) from None
 
 
 def _no_path() -> Refusal:
@@ -268,10 +255,7 @@ def write_config(
     """
     local.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"path": path, "root": "/", "account": ACCOUNT_IN_KIT}
-    if memory is not None:
-        config["memory"] = memory
-    if id_name is not None:
-        config["id"] = id_name
+    config |= {key: value for key, value in (("memory", memory), ("id", id_name)) if value is not None}
     if reading is not None:
         config |= {"columns": list(reading[0]), "agreement": reading[1]}
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))
@@ -290,14 +274,10 @@ def write_site(
     """Write a site's own configuration, which only its account can read, and return the new file.
 
     Args:
-        local: the folder of that name in the site's kit.
-        rows: the file with its rows or a pattern, absolute or relative to `root`, else to the folder `local`; `{site}`
-            stands for the site's name.
-        columns: names of the columns to use; None for all.
-        id_name: the column with the rows' ids.
-        root: folder under which the files must lie; None for the one that `rows` names.
-        format: of the files; None for that of their names.
-        schema: file with the federation's schema, absolute or relative to the folder `local`; None for none.
+        local: the folder of that name in the site's kit, to which the schema's file, and `rows` without a root, are relative.
+        rows: the file with its rows or a pattern; `{site}` stands for the site's name.
+
+    The others are the keys of `SiteConfig`, None for its defaults.
 
     Raises:
         UserError: there is one already, the format is unknown, or columns or ids are named beside a schema.
@@ -306,14 +286,8 @@ def write_site(
         raise UserError("the schema says which columns are features and which are ids; leave out columns and id")
     if format is not None and format not in FORMATS:
         raise UserError(f"unknown format {format!r}{did_you_mean(format, FORMATS)}; it is one of {', '.join(FORMATS)}")
-    keys = {
-        "path": rows,
-        "format": format,
-        "root": root,
-        "columns": columns and list(columns),
-        "id": id_name,
-        "schema": schema,
-    }
+    keys: dict[str, object] = {"path": rows, "format": format, "root": root}
+    keys |= {"columns": columns and list(columns), "id": id_name, "schema": schema}
     config = {key: value for key, value in keys.items() if value is not None}
     file = local / CONFIG_FILE
     try:

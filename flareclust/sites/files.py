@@ -25,8 +25,7 @@ _PATTERN = frozenset("*?[")
 
 #: The characters that may stand at each place in the name of a job's labels file. NVFlare's job ids are UUIDs.
 _LABELS_FILE = tuple(
-    string.hexdigits.lower() if character == "x" else character
-    for character in "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.csv"
+    string.hexdigits.lower() if one == "x" else one for one in "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.csv"
 )
 
 
@@ -128,7 +127,10 @@ def _parts_of(folder: Path) -> list[Path]:
             f"{place} has other files or folders beside its parquet files; move them, or let the path be a pattern of "
             "the parquet files alone"
         )
-    return sorted(parts, key=_by_number)
+    # Numbers in a name count as numbers.
+    return sorted(
+        parts, key=lambda file: [(int(x), "") if x.isdecimal() else (-1, x) for x in re.split(r"(\d+)", file.name)]
+    )
 
 
 def _is_partition(folder: Path) -> bool:
@@ -136,11 +138,6 @@ def _is_partition(folder: Path) -> bool:
     if "=" not in folder.name or not folder.is_dir():
         return False
     return any(one.name.endswith(_PART) or _is_partition(one) for one in folder.iterdir())
-
-
-def _by_number(file: Path) -> list[tuple[int, str]]:
-    """Return a key by which numbers in a name count as numbers."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", file.name)]
 
 
 def takes_labels(path: Path, labels: Path) -> bool:
@@ -186,9 +183,8 @@ def _names_labels(part: str) -> bool:
         if token == "*":
             read = {end for start in read for end in range(start, len(_LABELS_FILE) + 1)}
         else:
-            read = {
-                at + 1 for at in read if any(fnmatch.fnmatch(one, token) for one in "".join(_LABELS_FILE[at : at + 1]))
-            }
+            here = {at: "".join(_LABELS_FILE[at : at + 1]) for at in read}
+            read = {at + 1 for at, known in here.items() if any(fnmatch.fnmatch(one, token) for one in known)}
     return len(_LABELS_FILE) in read
 
 

@@ -6,7 +6,7 @@ that a job names. An exported job has no brace in any text, so a received job wi
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flareclust._foundation.settings_file import LONGEST_JSON, NotPlain, decoded, parse_json
 
@@ -23,25 +23,13 @@ _BRACES = frozenset("{}")
 _LONGEST_PLACE = 200
 
 
-class _Braced(NamedTuple):
-    """A text with a brace in a job's settings.
-
-    Attributes:
-        place: the keys that lead to it.
-        text: the text.
-    """
-
-    place: str
-    text: str
-
-
-def braced(settings: Any) -> _Braced | None:
-    """Return a text with a brace among settings, keys included; None if there is none.
+def braced(settings: Any) -> tuple[str, str] | None:
+    """Return the place, by keys, and the text of one with a brace among settings, keys included; None if there is none.
 
     Raises:
         NotPlain: they are nested too deep.
     """
-    return next((_Braced(place, text) for place, text in _texts(settings) if not _BRACES.isdisjoint(text)), None)
+    return next(((place, text) for place, text in _texts(settings) if not _BRACES.isdisjoint(text)), None)
 
 
 def settings_problem(name: str, content: bytes) -> str | None:
@@ -59,7 +47,7 @@ def settings_problem(name: str, content: bytes) -> str | None:
     if found is None:
         return None
     return (
-        f"refuses the job, whose {name} has a brace in {ascii(found.place)[:_LONGEST_PLACE]}: settings of jobs are plain text, "
+        f"refuses the job, whose {name} has a brace in {ascii(found[0])[:_LONGEST_PLACE]}: settings of jobs are plain text, "
         "and no variable is put into them"
     )
 

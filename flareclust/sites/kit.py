@@ -40,9 +40,7 @@ def _read_by_nvflare(local: Path, name: str) -> Path:
 def classes_problem(local: Path, named: Iterable[str] = ()) -> str | None:
     """Return why a job may not run at the site or server with the folder `local`, by its list of classes.
 
-    Args:
-        local: the kit's folder.
-        named: import paths that the job's settings name, such as a network of the user's own.
+    The job's settings may name import paths, such as that of a network of the user's own.
     """
     file = resources_of(local)
     if not file.exists():
@@ -111,12 +109,7 @@ def code_from(permissions: Mapping[str, Any]) -> dict[str, str]:
 
 
 def without_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """Return the permissions with `byoc` refused to every role, and all other rights as they were.
-
-    Args:
-        permissions: of a kit.
-        known: all rights that NVFlare knows: one expression for a whole role cannot have an exception.
-    """
+    """Return a kit's permissions with `byoc` refused to every role, and all other rights, which NVFlare knows, as they were."""
     return {role: _replaced(rights, "none", known) for role, rights in permissions.items()}
 
 
@@ -130,10 +123,14 @@ def with_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str,
     return changed
 
 
+def _named(rights: object) -> dict[str, object]:
+    """Return a role's rights by name; one expression is for all of them."""
+    return {_plain(right): one for right, one in rights.items()} if isinstance(rights, Mapping) else {_ALL: rights}
+
+
 def _replaced(rights: object, expression: object, known: Sequence[str]) -> object:
     """Return a role's rights with another expression for `byoc`."""
-    named = rights if isinstance(rights, Mapping) else {_ALL: rights}
-    named = {_plain(right): one for right, one in named.items()}
+    named = _named(rights)
     if _ALL not in named:
         return {**named, _CODE: expression}
     if not _grants(named[_ALL]):
@@ -142,9 +139,7 @@ def _replaced(rights: object, expression: object, known: Sequence[str]) -> objec
 
 
 def _granted(rights: object, right: str) -> object:
-    if not isinstance(rights, Mapping):
-        return rights
-    named = {_plain(name): one for name, one in rights.items()}
+    named = _named(rights)
     return named.get(_ALL, named.get(right, "none"))
 
 

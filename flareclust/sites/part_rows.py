@@ -137,9 +137,8 @@ class PartRows(SiteRows):
         """Return the groups of the rows nearest to each centroid of several solutions (k, d), numbered in turn, with their spread."""
         # All rows are in one group, whatever its centroid, where no solutions are sent.
         asked = [self.parts.extent.mean[None]] if solutions is None else solutions
-        found, first = [], 0
+        found, first, reported = [], 0, self.context.reported
         for solution in asked:
-            reported = self.context.reported
             mine = None if reported is None else reported[first : first + len(solution)]
             found.append(self._spread_of(solution, mine, first))
             first += len(solution)
@@ -185,9 +184,5 @@ def _sendable(found: part_sums.Groups) -> Sendable:
 
 def _groups(cluster: IntArray, counts: IntArray, centroids: FloatArray, m2: FloatArray) -> Message:
     """Return the arrays about groups of rows with their spread."""
-    return {
-        "cluster": np.asarray(cluster, dtype=np.int64),
-        "counts": np.asarray(counts, dtype=np.int64),
-        "centroids": centroids,
-        "m2": m2,
-    }
+    cluster, counts = np.asarray(cluster, dtype=np.int64), np.asarray(counts, dtype=np.int64)
+    return {"cluster": cluster, "counts": counts, "centroids": centroids, "m2": m2}

@@ -77,26 +77,17 @@ class KitFiles:
 
     def facts(self) -> dict[str, str]:
         """Return what jobs may do, a line for each subject."""
-        found = {"classes": self._classes(), "code in jobs": self._byoc()}
+        classes_line, code = self._classes(), self._byoc()
         if self.of_server:
-            return found
+            return {"classes": classes_line, "code in jobs": code}
         streams = None if self._resources is None else self._resources.get("allow_log_streaming", True) is not False
         texts = "unknown" if streams is None else "may go to the server" if streams else "stay here"
         others = "unknown" if self._scopes is None else ", ".join(self._scopes.other_filters) or "none"
-        return {
-            "classes": found["classes"],
-            "error texts": texts,
-            "code in jobs": found["code in jobs"],
-            "policy": self._policy_line(),
-            "other filters": others,
-        }
+        jobs = {"classes": classes_line, "error texts": texts, "code in jobs": code}
+        return {**jobs, "policy": self._policy_line(), "other filters": others}
 
     def problems(self, name: str) -> list[str]:
-        """Return why no job is run under these files, a sentence each; with none of them a job may be.
-
-        Args:
-            name: of the site or server.
-        """
+        """Return why no job is run under these files at the site or server of this name, a sentence each."""
         try:
             found = [classes_problem(self.local)]
         except UserError as error:
@@ -223,15 +214,15 @@ def _files_of(local: Path) -> Iterator[Path]:
 
 
 def _fingerprint(local: Path) -> dict[str, str]:
-    """Return the SHA-256 of each of these files by its path in `local`."""
-    return {path.relative_to(local).as_posix(): _digest(path) for path in _files_of(local)}
-
-
-def _digest(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
+    """Return the SHA-256 of each of these files by its path in `local`, or why it cannot be read."""
+    found = {}
+    for path in _files_of(local):
+        try:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            digest = f"cannot be read ({error.strerror})"
+        found[path.relative_to(local).as_posix()] = digest
+    return found
 
 
 def rights_problem(local: Path) -> str | None:

@@ -35,8 +35,8 @@ def policy_of(local: Path) -> Policy | None:
     Raises:
         UserError: the file cannot be read, or does not impose one policy on every job.
     """
-    file, content = _read(local)
-    scopes, guards = _scopes(content, file), [one for one in _components(content, file) if one.get("path") == GUARD]
+    file, content, scopes = _read(local)
+    guards = [one for one in _objects(content, "components", file) if one.get("path") == GUARD]
     found = [*guards, *(ours for scope in scopes for key in _OURS for ours in _ours(scope, key))]
     if not found:
         return None
@@ -44,10 +44,8 @@ def policy_of(local: Path) -> Policy | None:
         raise UserError(f"{file}: must have {GUARD} once among its components, and a scope; {_ANEW}")
     for scope in scopes:
         for key, (path, direction) in _OURS.items():
-            own = _ours(scope, key)
-            if [one.get("path") for one in own] != [path] or str(
-                own[0].get("direction", direction)
-            ).lower() != direction:
+            own = [(one.get("path"), str(one.get("direction", direction)).lower()) for one in _ours(scope, key)]
+            if own != [(path, direction)]:
                 raise UserError(
                     f"{file}: the scope {scope.get('name')!r} must have {path} once among its {key}, so that no job goes "
                     f"without the policy; {_ANEW}"
@@ -72,8 +70,8 @@ def write_policy(local: Path, policy: Policy) -> Path:
     Raises:
         UserError: the file that is there is not what NVFlare reads.
     """
-    file, found = _read(local)
-    scopes, components = _scopes(found, file), _components(found, file)
+    file, found, scopes = _read(local)
+    components = _objects(found, "components", file)
     if not scopes:
         scopes = found["scopes"] = [{"name": "default", "properties": {}}]
         found["default_scope"] = "default"
@@ -90,8 +88,8 @@ def write_policy(local: Path, policy: Policy) -> Path:
 
 def remove_policy(local: Path) -> bool:
     """Take the site's policy away, and the file where nothing else is in it; return whether there was one."""
-    file, found = _read(local)
-    scopes, components = _scopes(found, file), _components(found, file)
+    file, found, scopes = _read(local)
+    components = _objects(found, "components", file)
     others = [one for one in components if one.get("path") != GUARD]
     had = len(others) < len(components) or any(_ours(scope, key) for scope in scopes for key in _OURS)
     for scope in scopes:
@@ -118,34 +116,26 @@ class _Scopes(NamedTuple):
 
 def scopes_of(local: Path) -> _Scopes:
     """Return what a site's file says of scopes; UserError where it is not what NVFlare reads."""
-    file, found = _read(local)
-    scopes, default = _scopes(found, file), found.get("default_scope")
-    others = [
-        str(one.get("path")) for scope in scopes for key in _OURS for one in scope.get(key, []) if not _is_ours(one)
-    ]
+    _, found, scopes = _read(local)
+    default = found.get("default_scope")
+    filters = (one for scope in scopes for key in _OURS for one in scope.get(key, []))
+    others = [str(one.get("path")) for one in filters if not _is_ours(one)]
     return _Scopes([str(scope.get("name")) for scope in scopes], str(default) if default else None, others)
 
 
-def _read(local: Path) -> tuple[Path, dict[str, Any]]:
-    """Return a site's file, and what is in it; nothing where there is none."""
+def _read(local: Path) -> tuple[Path, dict[str, Any], list[dict[str, Any]]]:
+    """Return a site's file, what is in it, nothing where there is none, and the scopes in that."""
     file = local / PRIVACY
-    return file, read_json(file, _DELETE) if file.exists() else {}
-
-
-def _scopes(found: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    scopes = _objects(found.get("scopes", []), "scopes", file)
+    found = read_json(file, _DELETE) if file.exists() else {}
+    scopes = _objects(found, "scopes", file)
     for scope in scopes:
         for key in _OURS:
-            _objects(scope.get(key, []), key, file)
-    return scopes
+            _objects(scope, key, file)
+    return file, found, scopes
 
 
-def _components(found: dict[str, Any], file: Path) -> list[dict[str, Any]]:
-    return _objects(found.get("components", []), "components", file)
-
-
-def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
-    return objects_in(value, name, file, "NVFlare reads it")
+def _objects(owner: dict[str, Any], name: str, file: Path) -> list[dict[str, Any]]:
+    return objects_in(owner.get(name, []), name, file, "NVFlare reads it")
 
 
 def _ours(scope: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -25,11 +25,12 @@ import fnmatch
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
@@ -64,24 +65,8 @@ _FILE = re.compile(rf"(\S+\.(?:{'|'.join(FORMATS)})\b)")
 class SiteData:
     """One site's statement of where its rows are.
 
-    Attributes:
-        path: the file, a pattern for several, or a folder of images.
-        columns: names of the columns to use, in this order; None for all.
-        agreement: how the file must agree with `columns`.
-        salt: the secret that several sites hash the names of their columns with, "" for none.
-        hide: names that do not leave the site; True for all.
-        format: of the files, None for that of their names.
-        root: folder under which every file must lie once links are followed; None for anywhere.
-        id: the column with the rows' ids, which is no feature; None for none.
-        min_rows: the site takes part with at least so many rows.
-        max_rows: the site takes part with at most so many rows; None for any number.
-        memory: most bytes of rows to hold in memory; None for no limit.
-        scratch: folder for a file with rows that do not fit; None for the job's.
-        labels: folder for the labels of all jobs; None for each job's own.
-        account: name or folder of the rows' account of privacy; None for that of their place.
-        schema: the federation's, by which the files are read; None for tables of numbers.
-        mapping: how the files map to it.
-        compute: address of the site's Dask cluster, which then reads the rows; None for this process.
+    The attributes are the keys of `SiteConfig`, with the site's own path, folders as paths, and the schema and its mapping as read.
+    None is for all columns, no ids, files anywhere once links are followed, no limit of rows or bytes, and tables of numbers.
     """
 
     path: Path
@@ -124,24 +109,18 @@ class SiteData:
                 "name another folder for the labels"
             )
         schema, mapping = _schema_of(config, local, reader_owns_them)
+        as_it_says = ("columns", "agreement", "salt", "hide", "format", "max_rows", "memory", "compute")
         return cls(
             whole,
-            config.columns,
-            config.agreement,
-            config.salt,
-            config.hide,
-            format=config.format,
             root=root or folder_of(whole),
             id=config.id if schema is None else schema.id,
             min_rows=config.min_rows or 1,
-            max_rows=config.max_rows,
-            memory=config.memory,
             scratch=scratch,
             labels=labels,
             account=config.account_of(site),
             schema=schema,
             mapping=mapping,
-            compute=config.compute,
+            **{name: getattr(config, name) for name in as_it_says},
         )
 
     def files(self) -> list[File]:
@@ -182,7 +161,9 @@ class SiteData:
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
             log.warning("the rows cannot be used: %s", text)
-            text = _without_numbers(file_formats.unmarked(str(error), self.path.name))
+            parts = _FILE.split(file_formats.unmarked(str(error), self.path.name))
+            # Without its numbers, except in names of files.
+            text = "".join(part if j % 2 else NUMBER.sub("#", part) for j, part in enumerate(parts))
             raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
 
     def on_cluster(self, *, reader_owns_them: bool = False, aborted: AbortCheck = never_abort) -> ClusterTable:
@@ -239,11 +220,8 @@ class SiteData:
                 Numbers(id_name=self.id).read([file], RowStore(self.memory, scratch))  # its own faults come first
                 odd = ", ".join(sorted(set(names) ^ set(self.columns)))
                 number = f"{len(names)} columns where most sites have {len(self.columns)}"
-                if len(names) == len(self.columns):
-                    number = "other columns than most sites"
-                raise Refusal(
-                    f"has {number}; on one side only: {odd}. masked and proxy take sites with different columns"
-                )
+                has = "other columns than most sites" if len(names) == len(self.columns) else number
+                raise Refusal(f"has {has}; on one side only: {odd}. masked and proxy take sites with different columns")
 
 
 def _schema_of(
@@ -257,7 +235,10 @@ def _schema_of(
     if config.schema_ is None:
         return None, None
     try:
-        schema, mapping = read_schema(local / config.schema_), TableMapping(**_named(config.mapping or {}))
+        schema, given = read_schema(local / config.schema_), config.mapping or {}
+        if not all(isinstance(key, str) for key in given):
+            raise UserError("mapping: expected keys such as encoding, decimal and columns")
+        mapping = TableMapping(**given)
         mapping.check(schema)
     except UserError as error:
         if reader_owns_them:
@@ -265,17 +246,6 @@ def _schema_of(
         log.warning("the schema or the mapping cannot be used: %s", error)
         raise odd("schema or mapping cannot be used; flareclust site check says why") from None
     return schema, mapping
-
-
-def _named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
-    if not all(isinstance(key, str) for key in mapping):
-        raise UserError("mapping: expected keys such as encoding, decimal and columns")
-    return dict(mapping)
-
-
-def _without_numbers(text: str) -> str:
-    """Return a sentence with `#` for its numbers, except in names of files."""
-    return "".join(part if j % 2 else NUMBER.sub("#", part) for j, part in enumerate(_FILE.split(text)))
 
 
 #: Files and folders under the one that a pattern begins in, beyond which every job takes long to find its rows.
@@ -307,23 +277,12 @@ def _walk(begin: Path) -> Iterator[str]:
         raise UserError(
             f"the pattern looks through the whole disk ({begin}): begin it with the folder that has the rows"
         )
-    home = _home()
+    home = None
+    with suppress(RuntimeError, OSError):
+        home = Path.home().resolve()
     if home is not None and home.is_relative_to(begin):
         yield f"the pattern looks through a home folder ({begin}): begin it with the folder that has the rows"
-    elif _has_many(begin):
+        return
+    found = accumulate(len(folders) + len(files) for _, folders, files in os.walk(begin))
+    if any(seen > MANY for seen in found):
         yield f"the pattern looks through more than {MANY:,} files and folders of {begin}: begin it further down, or every job takes long to find its rows"
-
-
-def _home() -> Path | None:
-    with suppress(RuntimeError, OSError):
-        return Path.home().resolve()
-    return None
-
-
-def _has_many(begin: Path) -> bool:
-    seen = 0
-    for _, folders, files in os.walk(begin):
-        seen += len(folders) + len(files)
-        if seen > MANY:
-            return True
-    return False

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,7 @@ _PARENTS = frozenset(
 
 
 def note_protection(kit: Path, problem: str | None) -> None:
-    """Write down that this process, of the kit in this folder, keeps files out of its messages and is guarded, or why it is not.
-
-    Args:
-        kit: the folder.
-        problem: what `flareclust.platform.file_guard.problem` has found, or a guard of `flareclust.platform.peers`.
-    """
+    """Write down that this process, of the kit in this folder, keeps files out of its messages and is guarded, or why it is not."""
     about = {
         "pid": os.getpid(),
         "started": psutil.Process().create_time(),
@@ -63,7 +59,9 @@ def protection(kit: Path) -> tuple[str, list[str]]:
     """Return in words what protects the processes of a kit that run on this machine from this folder, and what is wrong, a sentence each."""
     noted, lines, errors = _noted(kit), [], []
     for process in _parents(kit):
-        if noted.get("pid") != process.pid or not _began(process, noted.get("started")):
+        began = noted.get("started")  # the time moves with the machine's clock
+        same = isinstance(began, int | float) and abs(began - process.create_time()) < _SAME_START
+        if noted.get("pid") != process.pid or not same:
             errors.append(
                 f"the process {process.pid} of this kit was started without the protection of its messages: stop it, and start it "
                 "anew with the kit's own script, after `flareclust site allow`"
@@ -77,17 +75,11 @@ def protection(kit: Path) -> tuple[str, list[str]]:
     return "; ".join(lines) or ("not in force" if errors else "no process runs here from this folder"), errors
 
 
-def _began(process: psutil.Process, noted: object) -> bool:
-    """Return whether this is the process that noted when it began; the time moves with the machine's clock."""
-    return isinstance(noted, int | float) and abs(noted - process.create_time()) < _SAME_START
-
-
 def _noted(kit: Path) -> dict[str, Any]:
-    try:
+    with suppress(OSError, NotPlain, UserError):
         found = parse_json(read_text(kit / PROTECTION))
-    except (OSError, NotPlain, UserError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _parents(kit: Path) -> Iterator[psutil.Process]:

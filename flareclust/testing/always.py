@@ -21,13 +21,23 @@ from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext, SiteRows
-from flareclust.protocol.schema import nbytes
+from flareclust.protocol.schema import Schema, nbytes
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.state import State
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing.policies import check_answers_follow_the_groups, check_policies_hold
 from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure
-from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by, step_of
+from flareclust.testing.tools import (
+    ContractViolation,
+    embeds,
+    ensure,
+    ensure_no_row,
+    exchanges,
+    iid_sites,
+    run,
+    seen_by,
+    step_of,
+)
 
 # The promise that what NVFlare calls, and what holds a job to a site's policy, is ours in every algorithm.
 #
@@ -48,9 +58,10 @@ _POLICY = frozenset({"answer", "without_rows", "sender", "step", "job_steps"})
 def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
     """Neither side takes the place of what NVFlare calls, events among it, or of what holds a job to a site's policy."""
     executor, aggregator = algorithm.build(3)
+    nvflares = next(one for one in ClusteringAggregator.__mro__ if one.__module__.startswith("nvflare."))
     sides = (
         (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY),
-        (aggregator, ClusteringAggregator, _code(_of_nvflare(ClusteringAggregator))),
+        (aggregator, ClusteringAggregator, _code(nvflares)),
     )
     for side, base, names in sides:
         kind = type(side)
@@ -63,14 +74,9 @@ def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
     ensure(not unheld, algorithm, "says that it is private, and does not promise to be differentially-private")
 
 
-def _of_nvflare(kind: type) -> type:
-    """Return the class of NVFlare that a class is made from."""
-    return next(one for one in kind.__mro__ if one.__module__.startswith("nvflare."))
-
-
 def _code(kind: type) -> set[str]:
     """Return the names of a class's functions and properties, and of those of the classes that it is made of."""
-    members = ((name, value) for one in kind.__mro__ for name, value in vars(one).items())
+    members = [member for one in kind.__mro__ for member in vars(one).items()]
     return {
         name for name, value in members if callable(value) or isinstance(value, property | classmethod | staticmethod)
     }
@@ -137,9 +143,8 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
     rng = np.random.default_rng(5)
     blocks = [rng.integers(0, 4, (60, 2)), rng.normal(20, 5, (60, 2)), np.full((9, 2), -30.0), 90 * np.eye(2)]
     rows = np.concatenate(blocks)
-    many: dict[str, Any] = {
-        name: n for name, n in {"rounds": 10, "polish": 3}.items() if name in algorithm.parameters()
-    }
+    known = algorithm.parameters()
+    many: dict[str, Any] = {name: n for name, n in (("rounds", 10), ("polish", 3)) if name in known}
     for k in (3, 8, 14):
         _ensure_no_row(algorithm, {"site-1": rows, "site-2": rows[::2] + 0.25}, k, **many)
 
@@ -151,9 +156,7 @@ def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int
         for name, field in step_of(algorithm, task.step).schema.fields.items():
             # Squares are in another unit; those of small integers equal a row by chance.
             if field.axes[-1:] == ("d",) and name != SPREAD:
-                vectors = arrays[name].reshape(-1, rows.shape[1])
-                gap = np.abs(vectors[:, None] - rows[None]).max(axis=2).min(initial=np.inf)
-                ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")
+                ensure_no_row(algorithm, name, arrays[name], rows)
 
 
 def check_small_clusters_stay(algorithm: Algorithm) -> None:
@@ -197,10 +200,15 @@ def _check_bad_replies_are_named(algorithm: Algorithm) -> None:
     for step, arrays in good.items():
         schema = step_of(algorithm, step).schema
         for name, mutant in _mutants(arrays):
-            answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
-            replies, problems, _ = accept(schema, answers, list(answers))
-            named = list(replies) == ["site-1"] and list(problems) == ["site-2"]
+            named, problems = _names_the_second(schema, arrays, mutant)
             ensure(named, algorithm, f"a spoilt {name!r} was not refused in step {step}: {problems}")
+
+
+def _names_the_second(schema: Schema, good: Message, bad: Any, *bounds: Any) -> tuple[bool, Mapping[str, str]]:
+    """Return whether of two sites' replies only the second is refused, and what is refused by site."""
+    answers = {"site-1": SiteReply(good), "site-2": SiteReply(bad)}
+    replies, problems, _ = accept(schema, answers, list(answers), *bounds)
+    return list(replies) == ["site-1"] and list(problems) == ["site-2"], problems
 
 
 def _mutants(good: Message) -> Iterator[tuple[str, Any]]:
@@ -231,20 +239,15 @@ def _check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
         for axis in {axis for field in schema.fields.values() for axis in field.axes} - set(sizes):
             if axis not in limits:  # then what the reply says elsewhere must bound it
                 limits = {**limits, axis: 10**6}
-            mutant = {
-                name: _longer(arrays[name], [one == axis for one in field.axes], limits[axis] + 1)
-                for name, field in schema.fields.items()
-            }
-            answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
-            replies, problems, _ = accept(schema, answers, list(answers), sizes, None, job.limits(now))
-            named = list(replies) == ["site-1"] and list(problems) == ["site-2"]
-            ensure(named, algorithm, f"{limits[axis] + 1} entries along {axis} were not refused in step {step}")
+            most = limits[axis]
+            mutant = {name: _longer(arrays[name], field.axes, axis, most + 1) for name, field in schema.fields.items()}
+            named, _ = _names_the_second(schema, arrays, mutant, sizes, None, job.limits(now))
+            ensure(named, algorithm, f"{most + 1} entries along {axis} were not refused in step {step}")
 
 
-def _longer(value: Array, axes: Sequence[bool], size: int) -> Array:
-    """Return an array of zeros that has `size` entries along some axes, and is made without memory for them."""
-    shape = [size if long else length for length, long in zip(value.shape, axes, strict=True)]
-    return np.zeros(shape, value.dtype)
+def _longer(value: Array, axes: Sequence[str], long: str, size: int) -> Array:
+    """Return an array of zeros that has `size` entries along the axes of one name, and is made without memory for them."""
+    return np.zeros([size if axis == long else n for n, axis in zip(value.shape, axes, strict=True)], value.dtype)
 
 
 def _check_degenerate_sites(algorithm: Algorithm) -> None:

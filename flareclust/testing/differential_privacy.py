@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def check_differentially_private(algorithm: Algorithm) -> None:
     ensure(executor.private, algorithm, "its executor does not say that it is private")
     for d, k in ((1, 3), (2, 4), (7, 3)):
         sites = {f"site-{i}": _rows(d, seed=10 * d + i) for i in (1, 2)}
-        sent, again = (_exchanges(algorithm, sites, k) for _ in range(2))
+        job: dict[str, Any] = {"k": k, "assess": True, "epsilon": _EPSILON, "delta": _DELTA}
+        sent, again = (exchanges(algorithm, sites, **job) for _ in range(2))
         ensure(bool(sent), algorithm, f"sent nothing of {d} columns to a policy that grants all")
         ensure(not _same_noise(sent, again), algorithm, "the same noise came twice")
         for one in sent:
@@ -48,14 +50,10 @@ def check_differentially_private(algorithm: Algorithm) -> None:
         site = build(algorithm, k)
         for one, other in product(mine, _neighbours(sites["site-1"])):
             ensure_alike(algorithm, site, one.task, sites["site-1"], other)
-        for one in _first_of_each_step(mine):
+        for one in {one.task.step: one for one in reversed(mine)}.values():  # the first of each step
             _ensure_answered(algorithm, site, one.task, sites["site-1"])
             for arrays, other in product(_hostile(one.task.arrays), _worst(sites["site-1"])):
                 ensure_alike(algorithm, site, replace(one.task, arrays=arrays), sites["site-1"], other)
-
-
-def _exchanges(algorithm: Algorithm, sites: dict[str, FloatArray], k: int) -> list[Exchange]:
-    return exchanges(algorithm, sites, k=k, assess=True, epsilon=_EPSILON, delta=_DELTA)
 
 
 def _rows(d: int, seed: int) -> FloatArray:
@@ -84,10 +82,6 @@ def _worst(rows: FloatArray) -> Iterator[FloatArray]:
         yield np.concatenate([row, rows])
 
 
-def _first_of_each_step(mine: list[Exchange]) -> list[Exchange]:
-    return list({one.task.step: one for one in reversed(mine)}.values())
-
-
 def _hostile(arrays: Message) -> Iterator[Message]:
     """Yield what a server might send instead: each array, all, or one entry of each, at an extreme, and boxes without room."""
     for name, value in product(arrays, _EXTREMES):
@@ -112,13 +106,11 @@ def _hostile(arrays: Message) -> Iterator[Message]:
 
 def _same_noise(sent: list[Exchange], again: list[Exchange]) -> bool:
     """Return whether an array of several numbers that a row can change came with the same bits in two runs."""
-    pairs = (
-        (name, one.arrays[name], two.arrays[name]) for one, two in zip(sent, again, strict=False) for name in one.arrays
-    )
     return any(
-        np.array_equal(first, second)
-        for name, first, second in pairs
-        if name not in ("low", "high") and first.size > 1 and first.any()
+        value.size > 1 and value.any() and np.array_equal(value, two.arrays[name])
+        for one, two in zip(sent, again, strict=False)
+        for name, value in one.arrays.items()
+        if name not in ("low", "high")
     )
 
 
@@ -134,18 +126,15 @@ class _Watched(DPSession):
         return self.script[len(self.seen) - 1] if len(self.script) >= len(self.seen) else values
 
 
-def _watched(d: int, script: list[IntArray]) -> _Watched:
-    dp = GRANTED.dp
-    assert dp is not None
-    return _Watched(bounds_of(dp.bounds, None, d), dp, "checks", Ledger.in_memory(), np.inf, seen=[], script=script)
-
-
 def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: list[IntArray]) -> tuple[_Watched, str]:
     """Return what was to be noised for a task, and what was answered instead, if the site refused."""
-    terms = _watched(rows.shape[1], script)
+    dp = GRANTED.dp
+    assert dp is not None
+    bounds = bounds_of(dp.bounds, None, rows.shape[1])
+    terms = _Watched(bounds, dp, "checks", Ledger.in_memory(), np.inf, seen=[], script=script)
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            _compute(executor, task, rows, terms)
+            step_reply(executor, task, Table(rows), SiteContext(executor.min_count, dp=terms))
     except (Refusal, BadMessage) as refused:
         return terms, str(refused)
     except ArithmeticError as error:
@@ -153,10 +142,6 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
             f"step {task.step}: what was sent led to numbers that are not finite: {error}"
         ) from None
     return terms, ""
-
-
-def _compute(executor: ClusteringExecutor, task: Task, rows: FloatArray, terms: _Watched | None) -> None:
-    step_reply(executor, task, Table(rows), SiteContext(executor.min_count, dp=terms))
 
 
 def build(algorithm: Algorithm, k: int) -> ClusteringExecutor:
@@ -169,14 +154,8 @@ def ensure_alike(
 ) -> None:
     """Ensure that two neighbours differ by the stated sensitivity at most, in each release given those before it.
 
-    Where one is refused the other must be, too, in the same words.
-
-    Args:
-        algorithm: for the words.
-        executor: of `build`.
-        task: as an honest or a lying server would send it.
-        rows: of a site (n, d).
-        other: the same with one row more or less.
+    Where one is refused the other must be, too, in the same words. The executor is of `build`, the task as an honest or a lying
+    server would send it; `other` are the rows (n, d) with one more or less.
     """
     here, why = _answer(executor, task, rows, [])
     there, why_other = _answer(executor, task, other, [values for values, _, _ in here.seen])
@@ -206,8 +185,9 @@ def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k
 
 
 def _ensure_refused_without_terms(algorithm: Algorithm, one: Exchange, rows: FloatArray, k: int) -> None:
+    executor = build(algorithm, k)
     try:
-        _compute(build(algorithm, k), one.task, rows, None)
+        step_reply(executor, one.task, Table(rows), SiteContext(executor.min_count))
     except Refusal:
         return
     raise ContractViolation(f"{algorithm.name}: answered the step {one.task.step} to a site without terms")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
-from flareclust._foundation.typing import Array, FloatArray, Message, never_abort
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
@@ -33,24 +33,8 @@ _K, _FLOOR = 3, 10
 
 #: What a server might send instead of the numbers of an array: the limits of rows, of numbers, of squares and of quotients.
 _EXTREMES = (
-    *(
-        0.0,
-        5e-324,
-        -5e-324,
-        1e-300,
-        1e-200,
-        1.1e-100,
-        1e-50,
-        1e-20,
-        -1.0,
-        1e10,
-        9e58,
-        1e75,
-        9e139,
-        -9e139,
-        1.1e140,
-        1e200,
-    ),
+    *(0.0, 5e-324, -5e-324, 1e-300, 1e-200, 1.1e-100, 1e-50, 1e-20),
+    *(-1.0, 1e10, 9e58, 1e75, 9e139, -9e139, 1.1e140, 1e200),
     *(1.7e308, -1.7e308, float("nan"), float("inf")),
 )
 _WHOLE = (0, -1, 1, 2**40, -(2**62))
@@ -75,10 +59,8 @@ def check_answers_follow_the_groups(algorithm: Algorithm) -> None:
         make = partial(side, k=_K, seed=0, **{name: value for name, value in params.items() if name in known})
         with np.errstate(all="ignore"):
             for site in sites:  # those with labels first, in case somebody remembers what they are of
-                own = sorted(
-                    (one for one in honest if one.site == site),
-                    key=lambda one: one.step not in (StepName.ASSESS, StepName.PLACE),
-                )
+                own = [one for one in honest if one.site == site]
+                own.sort(key=lambda one: one.step not in (StepName.ASSESS, StepName.PLACE))
                 _ensure_same(algorithm, make, own, terms[site], times=2)
             first = {one.step: one for one in sorted(honest, key=lambda one: (one.site == "site-4", -one.round))}
             for hostile in (replace(one, arrays=arrays) for one in first.values() for arrays in _hostile(one.arrays)):
@@ -165,10 +147,8 @@ class _Outcome:
             return f"what is refused ({self.words or 'nothing'!r} and {other.words or 'nothing'!r})"
         if self.labelled != other.labelled:
             return "whether rows get labels"
-        same = (
-            name for name in self.arrays if not np.array_equal(self.arrays[name], other.arrays[name], equal_nan=True)
-        )
-        return next(same, "")
+        arrays = self.arrays.items()
+        return next((name for name, x in arrays if not np.array_equal(x, other.arrays[name], equal_nan=True)), "")
 
 
 def _ensure_same(
@@ -187,7 +167,9 @@ def _ensure_same(
     usual: dict[int, _Outcome] = {}
     for rows in (terms.table.X, *islice(_others(terms.table.X), None if times > 1 else 1)):
         own = replace(terms.table, X=rows)
-        executor = _as_at_a_site(make(), own, terms)
+        executor = make()
+        # What NVFlare's shell gives it: the rows and the site's terms.
+        executor._rows, executor._site = (SiteData(Path("rows.csv")), own), terms
         for (number, task), time in product(enumerate(tasks), range(times)):
             found = _outcome(executor, task, own, terms)
             what = usual.setdefault(number, found).differs(found)
@@ -198,12 +180,6 @@ def _ensure_same(
                 f"({'second' if time else 'first'} time); compute replies from `data`, refuse for what `data` and the task "
                 "hold, and keep nothing in the executor",
             )
-
-
-def _as_at_a_site(executor: ClusteringExecutor, own: Table, terms: SiteSession) -> ClusteringExecutor:
-    """Return an executor that holds what NVFlare's shell has given it: the rows and the site's terms."""
-    executor._rows, executor._site = (SiteData(Path("rows.csv")), own), terms
-    return executor
 
 
 def _outcome(executor: ClusteringExecutor, task: Task, own: Table, terms: SiteSession) -> _Outcome:
@@ -233,24 +209,23 @@ _POLICIES: Mapping[str, Policy] = {
 def check_policies_hold(algorithm: Algorithm) -> None:
     """A site's policy holds against jobs that ask for more: floor, rounding, sizes, exchanges, names, privacy."""
     sites = _sites_of_groups()
-    settings = {"min_count": 1} if "min_count" in algorithm.parameters() else {}
+    settings: dict[str, Any] = {"min_count": 1} if "min_count" in algorithm.parameters() else {}
     for about, policy in _POLICIES.items():
-        refused: dict[str, list[str]] = {}
-        sent = exchanges(algorithm, sites, _K, policy=policy, assess=True, refused=refused, **settings)
+        sent = exchanges(algorithm, sites, _K, policy=policy, assess=True, **settings)
         for one in sent:
             _ensure_within(algorithm, one, sites[one.task.site], policy, about)
         for site in sites:
             own = [one for one in sent if one.task.site == site]
             ensure(len(own) <= policy.max_rounds, algorithm, f"{about}: {site} answered {len(own)} times")
-            ensure(
-                not own or len(sites[site]) >= policy.min_rows, algorithm, f"{about}: {site} has fewer rows, and sent"
-            )
+            enough = not own or len(sites[site]) >= policy.min_rows
+            ensure(enough, algorithm, f"{about}: {site} has fewer rows, and sent")
     _ensure_hidden_cells_count_nowhere(algorithm)
     if "seeds" in algorithm.parameters():
         sent = exchanges(algorithm, sites, _K, policy=Policy(), seeds="rows")
         ensure(not sent, algorithm, "sent rows as seeds although the site has a policy")
     if not algorithm.executor_class().private:
-        sent = exchanges(algorithm, sites, _K, policy=replace(Policy(), dp=_DP), assess=True)
+        dp = DifferentialPrivacy(bounds=(-100.0, 100.0), epsilon=1.0, delta=1e-6, budget=10.0)
+        sent = exchanges(algorithm, sites, _K, policy=Policy(dp=dp), assess=True)
         ensure(not sent, algorithm, "sent numbers that are not differentially private to a policy that asks for such")
 
 
@@ -272,9 +247,7 @@ def _ensure_hidden_cells_count_nowhere(algorithm: Algorithm) -> None:
 def _sites_with_gaps(far: float, alone: float) -> dict[str, FloatArray]:
     """Return sites of three groups in which three rows alone know a column, beside a row that is far from all.
 
-    Args:
-        far: all cells of the row that is in no group.
-        alone: those of the three rows, and one that the p % rule moves.
+    `far` is in all cells of the row that is in no group, `alone` in those of the three rows, and in one that the p % rule moves.
     """
     rng, tables = np.random.default_rng(9), {}
     centers = blobs(_K, 4, 1, rng)[1]
@@ -289,20 +262,17 @@ def _sites_with_gaps(far: float, alone: float) -> dict[str, FloatArray]:
     return tables
 
 
-_DP = DifferentialPrivacy(bounds=(-100.0, 100.0), epsilon=1.0, delta=1e-6, budget=10.0)
-
-
 def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy: Policy, about: str) -> None:
     """Ensure that what left a site with these rows is within its policy, without asking what enforces it."""
     what = f"{about}, step {one.task.step}: {one.task.site} sent"
     allowed = policy.arrays
     ensure(allowed is None or set(one.arrays) <= set(allowed), algorithm, f"{what} other arrays: {sorted(one.arrays)}")
-    for name, value in one.arrays.items():
-        if name == "centroids":
-            ensure(len(value) <= policy.max_centroids, algorithm, f"{what} {len(value)} centroids")
-            reach = np.abs(value).max(initial=0.0)
-            ensure(bool(reach < 100), algorithm, f"{what} a centroid at {reach:.0f}, where it has two rows")
-    for name, value in _counts(algorithm, one):
+    if (centroids := one.arrays.get("centroids")) is not None:
+        ensure(len(centroids) <= policy.max_centroids, algorithm, f"{what} {len(centroids)} centroids")
+        reach = np.abs(centroids).max(initial=0.0)
+        ensure(bool(reach < 100), algorithm, f"{what} a centroid at {reach:.0f}, where it has two rows")
+    fields = step_of(algorithm, one.task.step).schema.fields
+    for name, value in ((name, one.arrays[name]) for name, entry in fields.items() if entry.rows):
         counts = value[value != 0]
         if value.dtype == np.int64:
             ensure(bool((counts >= policy.min_count).all()), algorithm, f"{what} {name} below {policy.min_count}")
@@ -327,8 +297,3 @@ def _ensure_large_cells(algorithm: Algorithm, one: Exchange, rows: FloatArray, p
         sums = np.bincount(labels, values, minlength=len(centroids)) * by
         right = np.allclose(one.arrays[name], sums if name == "scatter" else sums.sum(), rtol=1e-9, atol=1e-12)
         ensure(right, algorithm, f"{what} {name} of rows in small cells")
-
-
-def _counts(algorithm: Algorithm, one: Exchange) -> Iterator[tuple[str, Array]]:
-    schema = step_of(algorithm, one.task.step).schema
-    yield from ((name, one.arrays[name]) for name, field in schema.fields.items() if field.rows)

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from inspect import Parameter, signature
+from itertools import product
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, cast
 
 import numpy as np
@@ -32,31 +33,9 @@ from flareclust.testing.tools import ensure, exchanges, iid_sites
 #: The interpreter's events (docs.python.org/3/library/audit_events.html) that a constructor may not cause, by their beginnings.
 _EFFECTS = (
     *("open", "import", "exec", "compile", "code.__new__", "marshal.", "pickle.", "_thread.start"),
-    *(
-        "os.",
-        "shutil.",
-        "glob.",
-        "tempfile.",
-        "mmap.",
-        "sqlite3.",
-        "dbm.",
-        "socket.",
-        "subprocess.",
-        "urllib.",
-        "ctypes.",
-    ),
-    *(
-        "pty.",
-        "signal.",
-        "webbrowser.",
-        "http.",
-        "ftplib.",
-        "smtplib.",
-        "poplib.",
-        "imaplib.",
-        "telnetlib.",
-        "nntplib.",
-    ),
+    *("os.", "shutil.", "glob.", "tempfile.", "mmap.", "sqlite3.", "dbm.", "pty.", "signal.", "subprocess.", "ctypes."),
+    *("socket.", "urllib.", "webbrowser.", "http.", "ftplib.", "smtplib.", "poplib.", "imaplib."),
+    *("telnetlib.", "nntplib."),
 )
 
 #: What asks about files without being an event.
@@ -78,14 +57,9 @@ def _apart(function: str, folder: str, *arguments: str) -> Any:
     """
     answers = Path(folder) / _ANSWERS
     answers.unlink(missing_ok=True)
+    program = f"import sys; from {__name__} import {function}; {function}(*sys.argv[1:])"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import sys; from {__name__} import {function}; {function}(*sys.argv[1:])",
-            folder,
-            *arguments,
-        ],
+        [sys.executable, "-c", program, folder, *arguments],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
@@ -118,7 +92,7 @@ def effects_of(paths: Sequence[str]) -> list[str]:
 
 def _construct_all(folder: str, *paths: str) -> None:
     """Construct the classes with these import paths, and write down what their constructors did."""
-    sides = [_load(path) for path in paths]
+    sides = [resolve_name(path) for path in paths]
     odd, watch = Path(folder) / "odd", _Watch()
     odd.mkdir()
     for path, side in zip(paths, sides, strict=True):
@@ -171,33 +145,20 @@ class _Watch:
         self._seen = []
         return taken
 
-    def note(self, what: str) -> None:
-        """Write down something else about the class."""
-        self.found[f"{self.path} {what}"] = None
-
-
-def _load(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(import_module(module), name)
-
 
 def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]) -> None:
     """Construct a class with arguments as a job may have them: each, those it takes, and all of them odd."""
-    for one in known.values():
-        if one.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-            watch.note(f"takes any arguments ({one}), which nobody can try")
     named = {name: one for name, one in known.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    for one in (one for name, one in known.items() if name not in named):
+        watch.found[f"{watch.path} takes any arguments ({one}), which nobody can try"] = None
     starts = [start for start in _usual(named, odd[0]) if watch.constructs("usual arguments", start)]
     if not starts:
-        watch.note("takes no usual arguments, so nobody can see what it does with odd ones; give them defaults")
+        why = "takes no usual arguments, so nobody can see what it does with odd ones; give them defaults"
+        watch.found[f"{watch.path} {why}"] = None
     texts = [value for value in odd if isinstance(value, str) and value]
     for start in starts:
-        taken = {
-            (name, i)
-            for name in named
-            for i, value in enumerate(odd)
-            if watch.constructs(f"an odd {name}", start | {name: value})
-        }
+        each = product(named, enumerate(odd))
+        taken = {(name, i) for name, (i, value) in each if watch.constructs(f"an odd {name}", start | {name: value})}
         others = set(named) - _GENERAL
         # An argument may be looked at only where another is set, and taken only then.
         for text in texts:
@@ -206,9 +167,8 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
             for group in {frozenset(fits), frozenset(others), frozenset(blank)} - {frozenset()}:
                 alike = start | dict.fromkeys(group, text)
                 watch.constructs(f"odd {' and '.join(sorted(group))}", alike)
-                for name in group:
-                    for value in odd:
-                        watch.constructs(f"an odd {name} beside {text}", alike | {name: value})
+                for name, value in product(group, odd):
+                    watch.constructs(f"an odd {name} beside {text}", alike | {name: value})
 
 
 def _usual(known: Mapping[str, Parameter], text: str) -> list[dict[str, Any]]:
@@ -217,12 +177,8 @@ def _usual(known: Mapping[str, Parameter], text: str) -> list[dict[str, Any]]:
     texts = {name for name, one in known.items() if isinstance(one.default, str) or "str" in str(one.annotation)}
     defaults = {name: 3 if name in needed else one.default for name, one in known.items()}
     starts = [defaults]
-    for names in (
-        needed - _GENERAL,
-        needed & texts,
-        texts,
-        (texts & needed) | {n for n in texts if not known[n].default},
-    ):
+    unset = {name for name in texts if not known[name].default}
+    for names in (needed - _GENERAL, needed & texts, texts, (texts & needed) | unset):
         if (start := defaults | dict.fromkeys(names, text)) not in starts:
             starts.append(start)
     return starts
@@ -230,15 +186,8 @@ def _usual(known: Mapping[str, Parameter], text: str) -> list[dict[str, Any]]:
 
 def _odd(folder: str) -> list[Any]:
     """Return values that a job could mean as files, modules, addresses or components."""
-    texts = [
-        sys.executable,
-        __file__,
-        folder,
-        f"{folder}/new",
-        "xml.dom.minidom",
-        "antigravity",
-        "http://127.0.0.1:9/x",
-    ]
+    texts = [sys.executable, __file__, folder, f"{folder}/new"]
+    texts += ["xml.dom.minidom", "antigravity", "http://127.0.0.1:9/x"]
     nested = [{"path": "os.getcwd", "args": {}}, {"class_path": "xml.dom.minidom.parse"}, {"site-1": __file__}]
     return [*texts, *nested, [__file__], [nested[0]], {}, [], "", None, True, -1, 1.5, 10**30]
 
@@ -267,7 +216,7 @@ def check_local_is_pure(algorithm: Algorithm) -> None:
 def _answer_all(folder: str, order: str) -> None:
     """Write down a digest of the reply to each task in a folder, which is answered in this order: 1, or -1 for backwards."""
     about = json.loads((Path(folder) / "tasks.json").read_text())
-    executor, rows = _load(about["executor"])(k=_CLUSTERS, seed=0), _arrays(Path(folder) / "rows.npz")
+    executor, rows = resolve_name(about["executor"])(k=_CLUSTERS, seed=0), _arrays(Path(folder) / "rows.npz")
     found = {}
     for number, (step, round_, site) in list(enumerate(about["tasks"]))[:: int(order)]:
         task = Task(step, round_, _arrays(Path(folder) / f"{number}.npz"), site)

@@ -111,17 +111,12 @@ def exchanges(
     refused: dict[str, list[str]] | None = None,
     **params: Any,
 ) -> list[Exchange]:
-    """Run a federation and return everything that left a site; none where it could not run.
+    """Run a federation with the algorithm's `params`, and return everything that left a site; none where it could not run.
 
     Args:
-        algorithm: a line of the registry.
-        sites: rows by site.
-        k: number of clusters.
-        seed: of the job.
         policy: of every site; None for none, or for `GRANTED` where the algorithm needs one.
         assess: whether the assessment and the profiles of the clusters are part of it.
         refused: gets what each site answered instead, if anything.
-        **params: settings of the algorithm.
     """
     executor, aggregator = algorithm.build(k, seed, _short(algorithm) | params)
     seen: list[Exchange] = []
@@ -152,3 +147,9 @@ def ensure(condition: bool, algorithm: Algorithm, text: str) -> None:
     """Raise ContractViolation unless the condition holds."""
     if not condition:
         raise ContractViolation(f"{algorithm.name}: {text}")
+
+
+def ensure_no_row(algorithm: Algorithm, name: str, value: FloatArray, rows: FloatArray) -> None:
+    """Ensure that none of the vectors (..., d) that a site sends under a name is one of its rows (n, d)."""
+    gap = np.abs(value.reshape(-1, 1, rows.shape[1]) - rows[None]).max(axis=2).min(initial=np.inf)
+    ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")

@@ -23,8 +23,6 @@ class _Participant:
     """How the server or a site of a POC is.
 
     Attributes:
-        name: the participant's.
-        running: whether its process runs.
         connected: whether the server reaches it; for the server, whether it answers.
         rows: how many it has, None if that is not known.
         log: the file with its messages.
@@ -67,14 +65,8 @@ def status(folder: Path = DEFAULT) -> list[_Participant]:
     if alive[SERVER]:
         with suppress(JobFailed), open_session(poc.admin_kit, timeout=5) as session:
             connected = {SERVER, *connected_sites(session)}
-    return [
-        _Participant(
-            name,
-            runs,
-            runs and name in connected,  # the server takes a while to see that a site is gone
-            poc.rows.get(name),
-            poc.kit(name) / "log.txt",
-        )
+    return [  # the server takes a while to see that a site is gone
+        _Participant(name, runs, runs and name in connected, poc.rows.get(name), poc.kit(name) / "log.txt")
         for name, runs in alive.items()
     ]
 
@@ -88,10 +80,6 @@ def lost(folder: Path = DEFAULT) -> list[str]:
 
 def down(folder: Path = DEFAULT, *, remove: bool = False) -> int:
     """End all processes of the POC in a folder, whatever their state, and return how many there were.
-
-    Args:
-        folder: the POC's.
-        remove: whether to delete the folder, too.
 
     Raises:
         UserError: the folder holds no POC.

@@ -37,9 +37,8 @@ def provision(folder: Path, sites: Sequence[str], port: int) -> Path:
     described = _project(sites, port)
     with redirect_stdout(stderr):
         try:
-            context = Provisioner(str(folder), prepare_builders(described)).provision(
-                prepare_project(described), logger=_log
-            )
+            provisioner = Provisioner(str(folder), prepare_builders(described))
+            context = provisioner.provision(prepare_project(described), logger=_log)
         except ValueError as error:
             raise UserError(f"NVFlare does not provision this federation: {error}") from None
     if context.get(CtxKey.BUILD_ERROR):
@@ -87,12 +86,16 @@ def place(kit: Path, rows: Rows, numbers: Sequence[int] | None) -> int | None:
         return None
     assert isinstance(rows, Table)
     assert rows.columns is not None
-    identity = _free_name("data_row", rows.columns)
-    X = rows.X if numbers is None else np.column_stack([numbers, rows.X])
-    columns = rows.columns if numbers is None else (identity, *rows.columns)
+    X, columns = rows.X, rows.columns
+    config: dict[str, object] = {"path": f"../{_DATA}/rows.npz", "columns": list(columns)}
+    if numbers is not None:
+        identity = "data_row"
+        while identity in columns:
+            identity += "_"
+        X, columns = np.column_stack([numbers, X]), (identity, *columns)
+        config["id"] = identity
     np.savez(folder / "rows.npz", allow_pickle=False, X=X, columns=np.array(columns))
-    config = {"path": f"../{_DATA}/rows.npz", "columns": list(rows.columns)}
-    _say(kit, config if numbers is None else {**config, "id": identity})
+    _say(kit, config)
     return len(rows)
 
 
@@ -114,9 +117,3 @@ def file_of(kit: Path) -> Path:
 def _say(kit: Path, config: Mapping[str, object]) -> None:
     text = yaml.safe_dump({**config, "account": ACCOUNT_IN_KIT}, sort_keys=False, allow_unicode=True)
     (kit / "local" / CONFIG_FILE).write_text(text, encoding="utf-8")
-
-
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

@@ -38,12 +38,7 @@ _LONGEST_END = 20.0
 
 
 def start(folder: Path, kit: Path) -> psutil.Process:
-    """Start the server or site whose kit this is, in a session of its own; its output goes to a file in the kit.
-
-    Args:
-        folder: the POC's.
-        kit: one of the kits in it.
-    """
+    """Start the server or site whose kit this is, in a session of its own; its output goes to a file in the kit."""
     forget(kit)
     with (kit / _CONSOLE).open("ab") as console:
         process = subprocess.Popen(
@@ -119,27 +114,22 @@ def end(folder: Path, recorded: Mapping[str, Mapping[str, float]]) -> int:
     Raises:
         JobFailed: some could not be ended.
     """
-    return end_all(
-        lambda: [*family(folder), *_recorded(recorded)],
-        _LONGEST_END,
-        order=lambda process: not _is_daemon(process),  # or it would start another one
-    )
 
+    def alive() -> list[psutil.Process]:
+        found = family(folder)
+        for record in recorded.values():
+            with suppress(psutil.Error, KeyError, TypeError, ValueError):
+                process = psutil.Process(int(record["pid"]))
+                if process.create_time() == record["created"] and not ended(process):
+                    found += [process, *process.children(recursive=True)]
+        return found
 
-def _recorded(recorded: Mapping[str, Mapping[str, float]]) -> list[psutil.Process]:
-    found = []
-    for record in recorded.values():
-        with suppress(psutil.Error, KeyError, TypeError, ValueError):
-            process = psutil.Process(int(record["pid"]))
-            if process.create_time() == record["created"] and not ended(process):
-                found += [process, *process.children(recursive=True)]
-    return found
+    def is_no_daemon(process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return not any(word.endswith(f"{os.sep}{_SCRIPT}") for word in process.cmdline())
+        return True
 
-
-def _is_daemon(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return any(word.endswith(f"{os.sep}{_SCRIPT}") for word in process.cmdline())
-    return False
+    return end_all(alive, _LONGEST_END, order=is_no_daemon)  # daemons first, or they would start another process
 
 
 def forget(kit: Path) -> None:
@@ -168,10 +158,10 @@ def free_port(wanted: int | None) -> int:
         if not _is_free(wanted):
             raise UserError(f"port {wanted} is taken; give another one with --port, or none for a free one")
         return wanted
-    for port in SystemRandom().sample(_PORTS, 100):  # two POCs that start at once should not try the same ones
-        if _is_free(port):
-            return port
-    raise UserError(f"no free port was found in {_PORTS.start}..{_PORTS.stop - 1}; give one with --port")
+    # Two POCs that start at once should not try the same ones.
+    if (port := next(filter(_is_free, SystemRandom().sample(_PORTS, 100)), None)) is None:
+        raise UserError(f"no free port was found in {_PORTS.start}..{_PORTS.stop - 1}; give one with --port")
+    return port
 
 
 def _is_free(port: int) -> bool:
@@ -182,10 +172,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def answers(host: str, port: int) -> bool:
-    """Return whether somebody takes connections at a port."""
-    with suppress(OSError), socket.create_connection((host, port), timeout=1):
-        return True
-    return False

@@ -36,12 +36,7 @@ class Poc:
     """A POC as it was set up.
 
     Attributes:
-        folder: everything of it.
         data: the data set's name, or the file or folder of the rows.
-        partition: how the rows were assigned.
-        n_sites: how many sites.
-        seed: of the partition.
-        port: the server's.
         rows: number of rows by site; None where a site brought its own file.
         schema: file with the schema by which the tables were read; None for tables of numbers.
     """
@@ -68,17 +63,17 @@ class Poc:
     @property
     def kits(self) -> dict[str, Path]:
         """Return the kit of each site."""
-        return {site: self.folder / KITS / site for site in self.rows}
+        return {site: self.kit(site) for site in self.rows}
 
     @property
     def server_kit(self) -> Path:
         """Return the server's kit."""
-        return self.folder / KITS / SERVER
+        return self.kit(SERVER)
 
     @property
     def admin_kit(self) -> Path:
         """Return the lead's kit, which submits jobs."""
-        return self.folder / KITS / LEAD
+        return self.kit(LEAD)
 
     def kit(self, name: str) -> Path:
         """Return the kit of the server or a site."""
@@ -137,9 +132,7 @@ def is_ours(folder: Path) -> bool:
 
 def may_be_used(folder: Path) -> bool:
     """Return whether a folder is missing, empty, or has only what `up` makes."""
-    if not folder.exists():
-        return True
-    return folder.is_dir() and {path.name for path in folder.iterdir()} <= _ENTRIES
+    return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= _ENTRIES)
 
 
 def being_set_up(folder: Path) -> bool:
@@ -161,21 +154,17 @@ def locked(folder: Path) -> Iterator[None]:
     """
     import fcntl  # not on Windows, where there is no POC either
 
-    try:
+    with _usable(folder):
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise _unusable(folder, error) from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Else it is that of a POC which was removed meanwhile, and locks nothing.
-        valid = os.path.samestat(os.fstat(handle), os.stat(folder / _LOCK))
-    except (BlockingIOError, FileNotFoundError):
-        valid = False
-    except OSError as error:
-        os.close(handle)
-        raise _unusable(folder, error) from None
-    try:
+        with _usable(folder):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Else it is that of a POC which was removed meanwhile, and locks nothing.
+                valid = os.path.samestat(os.fstat(handle), os.stat(folder / _LOCK))
+            except (BlockingIOError, FileNotFoundError):
+                valid = False
         if not valid:
             raise UserError(f"another process is just using {folder} for a POC; try again, or say --dir FOLDER")
         yield
@@ -189,12 +178,10 @@ def clear(folder: Path) -> None:
     Raises:
         UserError: it cannot be emptied.
     """
-    try:
+    with _usable(folder):
         _delete(folder, _ENTRIES - {_LOCK})
         folder.chmod(0o700)
         (folder / ".gitignore").write_text("*\n")
-    except OSError as error:
-        raise _unusable(folder, error) from None
 
 
 def remove(folder: Path) -> None:
@@ -210,5 +197,10 @@ def _delete(folder: Path, names: frozenset[str]) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _unusable(folder: Path, error: OSError) -> UserError:
-    return UserError(f"{folder} cannot be used: {error.strerror}; say --dir FOLDER")
+@contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Raise UserError where the system does not let us use the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{folder} cannot be used: {error.strerror}; say --dir FOLDER") from None
