@@ -38,7 +38,7 @@ _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class DeepFeCAState(State):
+class _DeepFeCAState(State):
     """What the server knows.
 
     Attributes:
@@ -69,7 +69,7 @@ class DeepFeCAState(State):
         return {**({} if self.member is None else self.member.arrays()), **super().arrays()}
 
 
-_Round = Round[DeepFeCAState]
+_Round = Round[_DeepFeCAState]
 
 
 class DeepFeCAAggregator(ClusteringAggregator):
@@ -81,11 +81,11 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     params: deepfeca.DeepFeCAParams
     executor = deepfeca.DeepFeCAExecutor
-    state = DeepFeCAState
+    state = _DeepFeCAState
 
     def begin(self) -> _Round:
         """Ask for the shape of the images."""
-        return Round(state=DeepFeCAState(), step=deepfeca.SHAPE)
+        return Round(state=_DeepFeCAState(), step=deepfeca.SHAPE)
 
     @property
     def member(self) -> ClusteringAggregator:
@@ -103,7 +103,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
         image, on_gpu = next(iter(replies.values()))["image"], [int(reply["cuda"]) for reply in replies.values()]
         network = deep_networks.build(self.params.network, image, self.params.seed)
         task = {"weights": deep_networks.weights_of(network), "image": image}
-        state = DeepFeCAState(
+        state = _DeepFeCAState(
             classes=max(int(reply["classes"]) for reply in replies.values()),
             device_site=np.array(list(replies), dtype=np.str_),
             device_gpu=np.array(on_gpu, dtype=np.int64),
@@ -165,7 +165,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
         task = {"weights": round_.task["weights"], "image": round_.task["image"], "coefficients": coefficients}
         return Round(task, False, numbers, replace(round_.state, regression=found), linear.GRADIENT)
 
-    def _asked(self, network: Message, state: DeepFeCAState, numbers: Mapping[str, float]) -> _Round:
+    def _asked(self, network: Message, state: _DeepFeCAState, numbers: Mapping[str, float]) -> _Round:
         """Ask for what the algorithm that finds the centroids begins with, with a network."""
         asked: Round[FeCAState] = self.member.begin()
         return Round({**network, **asked.task}, False, numbers, replace(state, member=asked.state), asked.step)

@@ -36,7 +36,7 @@ from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
-class FKMState(State):
+class _FKMState(State):
     """What the server knows.
 
     Attributes:
@@ -57,7 +57,7 @@ class FKMState(State):
     left_out: Array | None = None
 
 
-_Round = Round[FKMState]
+_Round = Round[_FKMState]
 
 
 class FKMAggregator(ClusteringAggregator):
@@ -65,7 +65,7 @@ class FKMAggregator(ClusteringAggregator):
 
     params: fkm.FKMParams
     executor = fkm.FKMExecutor
-    state = FKMState
+    state = _FKMState
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Cluster the sites' means (lines 8-10)."""
@@ -77,7 +77,7 @@ class FKMCommonAggregator(ClusteringAggregator):
 
     params: fkm.FKMCommonParams
     executor = fkm.FKMCommonExecutor
-    state = FKMState
+    state = _FKMState
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Merge as FKM does."""
@@ -89,7 +89,7 @@ class FKMImputedAggregator(ClusteringAggregator):
 
     params: fkm.FKMImputedParams
     executor = fkm.FKMImputedExecutor
-    state = FKMState
+    state = _FKMState
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Merge as FKM does."""
@@ -122,7 +122,7 @@ def merged(params: fkm.FKMRounds, round_: _Round, replies: Mapping[str, Message]
         diagnostics["shift"] = shift
     behind = np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64)
     history = remember(round_.state.history, centroids, params.k)
-    state = FKMState(history, behind, means, sizes, site, believed.kept, believed.left_out)
+    state = _FKMState(history, behind, means, sizes, site, believed.kept, believed.left_out)
     done = round_.index >= params.rounds or shift < params.tol
     return Round({"centroids": centroids}, done, diagnostics, state)
 

@@ -27,7 +27,7 @@ from flareclust.protocol.state import State
 
 
 @dataclass(frozen=True, eq=False)
-class MiniBatchState(State):
+class _MiniBatchState(State):
     """What the server knows.
 
     Attributes:
@@ -39,7 +39,7 @@ class MiniBatchState(State):
     seen: IntArray | None = None
 
 
-_Round = Round[MiniBatchState]
+_Round = Round[_MiniBatchState]
 
 
 class MiniBatchAggregator(ClusteringAggregator):
@@ -47,7 +47,7 @@ class MiniBatchAggregator(ClusteringAggregator):
 
     params: minibatch.MiniBatchParams
     executor = minibatch.MiniBatchExecutor
-    state = MiniBatchState
+    state = _MiniBatchState
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Cluster the seeds."""
@@ -64,7 +64,7 @@ class MiniBatchAggregator(ClusteringAggregator):
         return self._moved(round_, centroids, seen, numbers)
 
     def _moved(self, round_: _Round, centroids: FloatArray, seen: IntArray, numbers: dict[str, float]) -> _Round:
-        state = MiniBatchState(remember(round_.state.history, centroids, self.params.k), seen)
+        state = _MiniBatchState(remember(round_.state.history, centroids, self.params.k), seen)
         return Round({"centroids": centroids}, round_.index >= self.params.rounds, numbers, state, minibatch.SAMPLE)
 
 

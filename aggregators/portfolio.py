@@ -48,7 +48,7 @@ _WIDE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class PortfolioState(State):
+class _PortfolioState(State):
     """What the server knows.
 
     Attributes:
@@ -76,7 +76,7 @@ class PortfolioState(State):
     refinement: Refinement | None = None
 
 
-_Round = Round[PortfolioState]
+_Round = Round[_PortfolioState]
 
 
 class PortfolioAggregator(ClusteringAggregator):
@@ -84,7 +84,7 @@ class PortfolioAggregator(ClusteringAggregator):
 
     params: portfolio.PortfolioParams
     executor = portfolio.PortfolioExecutor
-    state = PortfolioState
+    state = _PortfolioState
 
     def check_secure(self) -> None:
         """Raise UserError with robust settings, which compare sites."""
@@ -100,7 +100,7 @@ class PortfolioAggregator(ClusteringAggregator):
         solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
         numbers, believed = filtered.summary(replies)
         received = sent["centroids"], sent["counts"], sent["radii"], sent["sse"]
-        state = PortfolioState(*received, site, believed.kept, believed.left_out)
+        state = _PortfolioState(*received, site, believed.kept, believed.left_out)
         return Round(stack(solutions), False, {"received": float(len(site)), **numbers}, state, StepName.SCORE)
 
     def score(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:

@@ -1,7 +1,7 @@
 """One-shot clustering of tables with different columns by proxy clusters, the server's side: sampling and agglomeration.
 
 Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces": Algorithm 2, lines 4-12
-(`generate_proxy_clusters`, `attract`, `merge`), with the number of proxy points of section 6.3.
+(`_generate_proxy_clusters`, `attract`, `merge`), with the number of proxy points of section 6.3.
 
 Readings where the paper is open, and deviations from it:
 1. Line 4: a proxy cluster has as many points as its cluster has rows, but at least 30 and at most 100. A Gaussian with
@@ -90,7 +90,7 @@ class ProxyAggregator(ClusteringAggregator):
         columns = round_.columns
         centers, rows, site = together(columns, replies)
         self._check_enough(replies)
-        points, cluster = generate_proxy_clusters(columns, replies, rng)
+        points, cluster = _generate_proxy_clusters(columns, replies, rng)
         tree, w, overlap, left_out = _best_merges(
             points, cluster, (centers, rows, site), min(self.params.k, len(centers)), self.params
         )
@@ -197,7 +197,7 @@ def _too_little(overlap: exponent.Overlap, w: float) -> str:
     )
 
 
-def generate_proxy_clusters(
+def _generate_proxy_clusters(
     columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
     """Draw a proxy cluster from each distribution received: line 4 of Algorithm 2.

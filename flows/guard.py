@@ -24,7 +24,7 @@ _RUN = "run"
 _RETRIES = "3"
 
 #: What is said last where Prefect is gone, after its own traceback.
-LOST = (
+_LOST = (
     "Prefect's server does not answer, so it does not know how this flow run ended; a line above says where the result is, "
     "unless the job failed"
 )
@@ -66,7 +66,7 @@ def run(pipe: int) -> None:
     except SystemExit as ended:
         if not ended.code or _prefect_answers():
             raise
-        print(LOST, file=sys.stderr, flush=True)
+        print(_LOST, file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(1)  # at once: Prefect's threads would try for minutes to send their events
 

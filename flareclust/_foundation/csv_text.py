@@ -11,7 +11,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def plain_text(text: str) -> str:
+def _plain_text(text: str) -> str:
     """Return a text that a spreadsheet shows as it is: with a `'` in front where it would be a formula.
 
     Numbers stay as they are, so `-5` does. A reader removes one `'` from the front of a text that goes on, after
@@ -21,8 +21,8 @@ def plain_text(text: str) -> str:
 
 
 def write_rows(file: IO[str], rows: Iterable[Iterable[object]]) -> None:
-    """Write rows as comma-separated lines that end with a line feed, with `plain_text` for all text."""
-    plain = ([plain_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    """Write rows as comma-separated lines that end with a line feed, with `_plain_text` for all text."""
+    plain = ([_plain_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     csv.writer(_LineFeeds(file), lineterminator="\r\n").writerows(plain)
 
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from flareclust._foundation.errors import UserError
 
 #: The packages of each extra that the code imports.
-EXTRAS = {
+_EXTRAS = {
     "tracking": ("mlflow", "pandas"),
     "flows": ("prefect",),
     "dask": ("prefect", "prefect_dask"),
@@ -30,4 +30,4 @@ def require(extra: str, what: str) -> None:
 
 
 def _missing(extra: str) -> list[str]:
-    return [name for name in EXTRAS[extra] if find_spec(name) is None]
+    return [name for name in _EXTRAS[extra] if find_spec(name) is None]

@@ -33,7 +33,7 @@ def fallbacks(name: str) -> list[Path]:
         return [temporary]
 
 
-def check_writable(folder: Path) -> None:
+def _check_writable(folder: Path) -> None:
     """Raise OSError unless a file of some size can be written to an existing folder, as on a disk that is full."""
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"\0" * _PROBE)
@@ -47,7 +47,7 @@ def check_target(folder: Path, names: Collection[str] = ()) -> None:
     if not existing.is_dir():
         raise UserError(f"{existing} is a file; --out must name a folder")
     try:
-        check_writable(existing)
+        _check_writable(existing)
     except OSError as error:
         raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
     if folder.is_dir() and (others := {path.name for path in folder.iterdir()} - set(names)):

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 #: Bytes of the longest YAML file with settings, which takes about ten seconds to read; that is bounds for ten thousand columns.
-LONGEST = 1 << 18
+_LONGEST = 1 << 18
 
 #: Bytes of the longest JSON file of a kit, which has the same bounds three times and is read fast.
 LONGEST_JSON = 1 << 24
@@ -46,13 +46,13 @@ class Twice(NotPlain):
         self.key, self.line = key, line
 
 
-def read_text(file: Path, longest: int = LONGEST) -> str:
+def read_text(file: Path, longest: int = _LONGEST) -> str:
     """Return the text of a file with settings; OSError where it cannot be read, NotPlain where it is too long or no text."""
     with file.open("rb") as stream:
         return decoded(stream.read(longest + 1), longest)
 
 
-def decoded(found: bytes, longest: int = LONGEST) -> str:
+def decoded(found: bytes, longest: int = _LONGEST) -> str:
     """Return settings as text; NotPlain where they are too long or no text."""
     if len(found) > longest:
         raise NotPlain(f"is longer than {longest >> 10} KiB, which no settings are")

@@ -15,16 +15,16 @@ from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.sweep import Interrupted
 
 #: What a shell reports for a program ended by Ctrl-C; typer exits with it too.
-INTERRUPTED = 130
+_INTERRUPTED = 130
 
 #: For so long after a first Ctrl-C or SIGTERM, further ones are ignored: ending a simulator takes seconds.
-CLEANUP_SECONDS = 10.0
+_CLEANUP_SECONDS = 10.0
 
 
 #: Loggers of Prefect whose lines are for the pages of its server, and not for this terminal.
 _PAGES = ("prefect.flow_runs", "prefect.task_runs")
 #: Environment variables with the levels of what others log.
-QUIET = {
+_QUIET = {
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
@@ -53,7 +53,7 @@ def run_app(app: typer.Typer, args: list[str] | None = None, name: str | None = 
     except UserError as error:
         sys.exit(_complain(shortened(printable(error)), 2))
     except Interrupted as error:
-        sys.exit(_complain(str(error), INTERRUPTED))
+        sys.exit(_complain(str(error), _INTERRUPTED))
     except FlareclustError as error:
         sys.exit(_complain(printable(error, lines=True), 1))
     except OSError as error:
@@ -61,8 +61,8 @@ def run_app(app: typer.Typer, args: list[str] | None = None, name: str | None = 
             raise
         sys.exit(_complain(shortened(printable(f"{error.filename} cannot be used: {error.strerror}")), 2))
     except SystemExit as done:
-        if done.code == INTERRUPTED:
-            _complain("interrupted; nothing was kept", INTERRUPTED)
+        if done.code == _INTERRUPTED:
+            _complain("interrupted; nothing was kept", _INTERRUPTED)
         raise
 
 
@@ -73,7 +73,7 @@ def _interrupt_once() -> Callable[[int, object], None]:
     def interrupt(number: int, frame: object) -> None:
         nonlocal quiet_until
         if time.monotonic() >= quiet_until:
-            quiet_until = time.monotonic() + CLEANUP_SECONDS
+            quiet_until = time.monotonic() + _CLEANUP_SECONDS
             raise KeyboardInterrupt
 
     return interrupt
@@ -101,7 +101,7 @@ def quieten(handler: logging.Handler) -> None:
     logging.raiseExceptions = False  # handlers of a server that is gone would print so with each of their lines
     for name in ("urllib3", "EventsWorker", "APILogWorker"):  # each of their tries, where a server is gone
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    for name, level in QUIET.items():
+    for name, level in _QUIET.items():
         os.environ.setdefault(name, level)
     handler.addFilter(lambda record: not record.name.startswith(_PAGES))
 

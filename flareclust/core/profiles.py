@@ -166,10 +166,10 @@ def counted(
         code = cell[own] * h + bins[own, j]
         found[:, :, j] = np.bincount(code, minlength=n_leaves * k * h).reshape(n_leaves, k, h)
     shown = found[:, :, :1].sum(axis=-1) >= floor if shown is None else shown
-    return without_small_bins(np.where(shown[..., None], found, 0), floor)
+    return _without_small_bins(np.where(shown[..., None], found, 0), floor)
 
 
-def without_small_bins(counts: IntArray, floor: int) -> IntArray:
+def _without_small_bins(counts: IntArray, floor: int) -> IntArray:
     """Return counts (..., h) where bins of 1 to `floor` - 1 rows are added to their neighbours, towards the median."""
     h = counts.shape[-1]
     kept = counts.reshape(-1, h).copy()

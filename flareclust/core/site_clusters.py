@@ -31,7 +31,7 @@ from flareclust.core.seeds import kmeans_plusplus
 
 _log = logging.getLogger(__name__)
 
-CLUSTERERS_AT_SITES = ("kmeans", "kmedoids", "agglomerative")
+_CLUSTERERS_AT_SITES = ("kmeans", "kmedoids", "agglomerative")
 
 #: The value of `k_local` that lets a site choose its number of clusters.
 _SILHOUETTE = "silhouette"
@@ -74,7 +74,7 @@ def site_clusters(
         k: number of clusters of the federation; no site has more.
         rng: the only source of randomness.
         k_local: K_i: a number, "silhouette" for the best of 2 to k, or None for k.
-        clusterer: one of `CLUSTERERS_AT_SITES`.
+        clusterer: one of `_CLUSTERERS_AT_SITES`.
         n_init: runs of k-means and of k-medoids; the best one counts.
         min_count: smallest number of rows of a cluster that is returned.
         aborted: asked on the way, except within scikit-learn's agglomeration.
@@ -119,8 +119,8 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
 
 
 def check_clusterer(clusterer: object) -> str | dict[str, str]:
-    """Return `clusterer` if it is one of `CLUSTERERS_AT_SITES`, or such by site name; else raise UserError."""
-    return _each("clusterer", clusterer, lambda what, value: check_choice(what, value, CLUSTERERS_AT_SITES))
+    """Return `clusterer` if it is one of `_CLUSTERERS_AT_SITES`, or such by site name; else raise UserError."""
+    return _each("clusterer", clusterer, lambda what, value: check_choice(what, value, _CLUSTERERS_AT_SITES))
 
 
 def check_k_local(k_local: object, k: int) -> _KLocal | dict[str, int | str]:

@@ -58,7 +58,7 @@ def up(
         raise UserError(f"expected at least {MIN_SITES} sites, as a job needs them, got {n_sites}")
     if parse(partition).name == "none" or Path(data).suffix in SUFFIXES:
         data = str(Path(data).absolute())
-    prepared = split_rows(data, partition, n_sites, seed, schema)
+    prepared = _split_rows(data, partition, n_sites, seed, schema)
     if len(prepared.sites) < MIN_SITES:
         raise UserError(f"{data} gives the rows of one site only; a job needs at least {MIN_SITES} sites")
     port = free_port(port)
@@ -88,7 +88,7 @@ def up(
     return poc_state.as_poc(folder, state)
 
 
-def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str | None = None) -> Prepared:
+def _split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str | None = None) -> Prepared:
     """Return the rows of each site, with its columns, as a run with these settings would assign them.
 
     Raises:

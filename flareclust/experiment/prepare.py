@@ -84,7 +84,7 @@ def in_memory(asked: RowsAsked, data: Any) -> Source:
     if asked.typed:
         _check_typed(asked, data)
     if isinstance(data, Mapping):
-        return NamedSites(data)
+        return _NamedSites(data)
     table = table_of("data", data) if is_frame(data) else None
     if table is not None and table.repeats > 1:
         raise UserError("a table with weights is one site's; give it as such: data={name: table, ...}")
@@ -152,7 +152,7 @@ def _file_folder(asked: RowsAsked) -> Prepared:
 
 
 @dataclass(frozen=True)
-class NamedSites:
+class _NamedSites:
     """Rows by site as they are: arrays (n_i, d), data frames or paths of files; or many devices.
 
     Data frames are read by the names of their columns: those of the first site in all of them, unless sites may have different

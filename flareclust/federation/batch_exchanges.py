@@ -21,7 +21,7 @@ from flareclust.protocol.schema import nbytes
 from flareclust.protocol.task import StepName
 
 #: Of more sites, no single replies to the assessment are kept, so that nothing can be warned of that takes them.
-MOST_ASSESSED = 1000
+_MOST_ASSESSED = 1000
 
 #: (step, round, arrays, sites) -> parts of the replies, each with the problems of sites that have none, by their numbers;
 #: None where the replies of the step come one by one.
@@ -46,7 +46,7 @@ class BatchExchanges(Exchanges):
         places, kept = [np.zeros(0, np.int64)], []
         for part in parts:
             places.append(part.places)
-            kept += [part] if len(asked.sites) <= MOST_ASSESSED else []
+            kept += [part] if len(asked.sites) <= _MOST_ASSESSED else []
             for name, found in each.items():
                 found.append(part.each(name))
                 # The order in which NumPy adds up rows; single numbers it adds up in another one, when all are there.

@@ -38,7 +38,7 @@ def _none() -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class FedAvgState(State):
+class _FedAvgState(State):
     """What the server knows: the tests under `TESTS`, and where sites are selected these.
 
     Attributes:
@@ -55,13 +55,13 @@ class FedAvgState(State):
 
 
 @dataclass(frozen=True, eq=False)
-class _IFCAState(FedAvgState):
+class _IFCAState(_FedAvgState):
     """What the server knows, with `CHOSEN`."""
 
     tests_model: IntArray = field(default_factory=_none)
 
 
-_Round = Round[FedAvgState]
+_Round = Round[_FedAvgState]
 
 
 class FedAvgAggregator(ClusteringAggregator):
@@ -73,7 +73,7 @@ class FedAvgAggregator(ClusteringAggregator):
 
     params: FedAvgParams
     executor = FedAvgExecutor
-    state = FedAvgState
+    state = _FedAvgState
 
     #: Whether the weights by name are stacked (k, ...), as those of several models.
     stacked = False
@@ -118,7 +118,7 @@ class FedAvgAggregator(ClusteringAggregator):
         centroids = round_.task["weights"].reshape(self.params.k, -1)
         return Round({**round_.task, "centroids": centroids}, True, rates, replace(state, selectable_rows=None))
 
-    def tested(self, round_: _Round, replies: Mapping[str, Message]) -> tuple[FedAvgState, dict[str, float]]:
+    def tested(self, round_: _Round, replies: Mapping[str, Message]) -> tuple[_FedAvgState, dict[str, float]]:
         """Return what is kept with the tests of a round, of the model before it, and the accuracy over all sites."""
         correct = [int(reply["correct"]) for reply in replies.values()]
         rows = [int(reply["tested"]) for reply in replies.values()]
@@ -209,7 +209,7 @@ class IFCAAggregator(FedAvgAggregator):
         after = super().sizes(round_, replies, rng)
         return replace(after, task={**after.task, "models": np.array(self.params.k)})
 
-    def tested(self, round_: _Round, replies: Mapping[str, Message]) -> tuple[FedAvgState, dict[str, float]]:
+    def tested(self, round_: _Round, replies: Mapping[str, Message]) -> tuple[_FedAvgState, dict[str, float]]:
         """Return what is kept, with what the sites chose."""
         state, rates = super().tested(round_, replies)
         assert isinstance(state, _IFCAState)
@@ -229,7 +229,7 @@ def _longer(values: IntArray, more: Sequence[int]) -> IntArray:
     return np.concatenate([values, np.array(more, dtype=np.int64)])
 
 
-def _without_lost(state: FedAvgState, round_: _Round, replies: Mapping[str, Message]) -> FedAvgState:
+def _without_lost(state: _FedAvgState, round_: _Round, replies: Mapping[str, Message]) -> _FedAvgState:
     """Return what is kept without those of the sites asked that have not answered, which cannot be selected again."""
     if state.selectable is None or state.selectable_rows is None or round_.sites is None:
         return state

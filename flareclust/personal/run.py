@@ -64,7 +64,7 @@ def run_personal(
     if settings.model == "mlp":
         require("deep", NEEDED_BY)
     started = time.perf_counter()
-    split, classes = prepare_devices(settings, given)
+    split, classes = _prepare_devices(settings, given)
     spread, scaling, warnings = _spread_of(split), None, list[str]()
     if settings.scale == "standard":  # to mean 0 and variance 1; constant columns keep their unit
         scaling = Scaling(spread.mean, divisors_of(spread.deviation))
@@ -129,7 +129,7 @@ def _trained(settings: PersonalSettings, split: Split, on_round: OnRound) -> Cou
 # ---- the devices ----
 
 
-def prepare_devices(
+def _prepare_devices(
     settings: PersonalSettings, given: _Pair | Mapping[str, _Pair] | None = None
 ) -> tuple[Split, list[object]]:
     """Return the devices' rows, some of them held out, and the classes in the order of their numbers.

@@ -61,7 +61,7 @@ _NOT_STARTED = "NVFlare has not announced its start"
 _UNPACKABLE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
-def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | None:
+def _files_problem(names: Iterable[str], *, at_server: bool = False) -> str | None:
     """Return why a job with these files in its app's folder may not run, in words that follow the site's name."""
     allowed = _FILES | _AT_SERVER if at_server else _FILES
     for name in names:
@@ -75,7 +75,7 @@ def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | Non
     return None
 
 
-def packed_problem(packed: zipfile.ZipFile) -> str | None:
+def _packed_problem(packed: zipfile.ZipFile) -> str | None:
     """Return why a packed job may not run, by what its configuration holds; each entry is read, also of two with one name."""
     for entry in packed.infolist():
         if (name := str(PurePosixPath(entry.filename))) in _FILES and not entry.is_dir():
@@ -150,7 +150,7 @@ class SiteDeployer(_Gate, _AppDeployer):
         try:
             with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
-                problem = _problem(local, names, self._watch) or packed_problem(packed)
+                problem = _problem(local, names, self._watch) or _packed_problem(packed)
                 settings = (packed.read(name) for name in FILES if name in packed.namelist())
                 problem = problem or _guard_problem(self._unguarded, policy_of_site(local) or _sums_of(settings))
                 problem = problem or _kept_problem(local, Path(workspace.get_run_dir(job_id)))
@@ -221,7 +221,7 @@ def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool
     try:
         return (
             file_guard.problem()
-            or files_problem(names, at_server=at_server)
+            or _files_problem(names, at_server=at_server)
             or classes_problem(local)
             or rights_problem(local)
             or watch.problem(local)

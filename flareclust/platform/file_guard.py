@@ -32,7 +32,7 @@ _MARKERS = frozenset({lobs.MARKER_MAIN, lobs.MARKER_DATUM_TEXT, lobs.MARKER_DATU
 _TYPES = frozenset({DatumType.TEXT, DatumType.BLOB})
 
 
-class FileInMessage(ValueError):
+class _FileInMessage(ValueError):
     """A message that would make this process read or write a file."""
 
 
@@ -73,10 +73,10 @@ class _NoDatum(Decomposer):
         return Datum
 
     def decompose(self, target: Datum, manager: DatumManager | None = None) -> Any:
-        raise FileInMessage(_REFUSAL)
+        raise _FileInMessage(_REFUSAL)
 
     def recompose(self, data: Any, manager: DatumManager | None = None) -> Datum:
-        raise FileInMessage(_REFUSAL)
+        raise _FileInMessage(_REFUSAL)
 
 
 def _guard_sections() -> None:
@@ -85,7 +85,7 @@ def _guard_sections() -> None:
 
         def __init__(self, marker: int, dot: int, size: int) -> None:
             if marker not in _MARKERS:
-                raise FileInMessage(_REFUSAL)
+                raise _FileInMessage(_REFUSAL)
             super().__init__(marker, dot, size)
 
     lobs._Header = Header
@@ -96,7 +96,7 @@ def _guard_values() -> None:
 
     def add_datum(manager: DatumManager, datum: Datum) -> None:
         if datum.datum_type not in _TYPES:
-            raise FileInMessage(_REFUSAL)
+            raise _FileInMessage(_REFUSAL)
         add(manager, datum)
 
     DatumManager.add_datum = add_datum

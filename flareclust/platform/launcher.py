@@ -47,7 +47,7 @@ class _Launcher(ProcessJobLauncher):
     """A process launcher that does as NVFlare's, but for the variables that it passes on.
 
     Args:
-        environment: names of variables beside those of `NAMES` and `PREFIXES`.
+        environment: names of variables beside those of `NAMES` and `_PREFIXES`.
     """
 
     #: What NVFlare follows and ends a process by.
@@ -143,13 +143,13 @@ NAMES = frozenset(
 )
 
 #: How the names of others begin.
-PREFIXES = (
+_PREFIXES = (
     *("LC_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "MKL_", "BLIS_", "NUMEXPR_", "NUMBA_", "MALLOC_"),
     *("CUDA_", "GRPC_", "NVFLARE_", "DASK_DISTRIBUTED__"),
 )
 
 #: How a process reaches other machines, in both spellings; one with a user, and so a password, stays out.
-PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 
 #: Names that begin like one of the list, but are of a secret, or of a proxy with one.
 _SECRET = re.compile(r"PASS|SECRET|TOKEN|KEY|CRED|AUTH|PROXY", re.IGNORECASE)
@@ -161,8 +161,8 @@ def listed(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str
     """Return what the process of a job gets of the variables of the one that starts it; `more` are names beside the list."""
 
     def passes(name: str, value: str) -> bool:
-        if name.lower() in PROXIES:
+        if name.lower() in _PROXIES:
             return "@" not in value
-        return name in NAMES or (name.startswith(PREFIXES) and not _SECRET.search(name))
+        return name in NAMES or (name.startswith(_PREFIXES) and not _SECRET.search(name))
 
     return {name: value for name, value in environment.items() if name in more or passes(name, value)}

@@ -128,7 +128,7 @@ def job_problem(job: object) -> str | None:
     return f"was given {ascii(job)[:80]} as the name of a job, which is none"
 
 
-def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
+def _passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
     """Return why a server does not take a message, in words that follow the endpoint's name; None where it does.
 
     NVFlare has compared the name of the endpoint, the cell at the other end of the connection, with its certificate; the
@@ -159,7 +159,7 @@ def asking_problem(endpoint: str, channel: str, topic: str, destination: str = F
     return f"asked for {ascii(topic)[:80]} on {ascii(channel)[:80]}"
 
 
-def returning_problem(endpoint: str, headers: object) -> str | None:
+def _returning_problem(endpoint: str, headers: object) -> str | None:
     """Return why a server does not take back a message with these headers, in words that follow the endpoint's name.
 
     NVFlare counts a message that comes back as the answer of the process that it was for.
@@ -170,7 +170,7 @@ def returning_problem(endpoint: str, headers: object) -> str | None:
     return f"returned a message that was for {ascii(destination)[:80]}"
 
 
-def answering_problem(site: str, origin: str) -> str | None:
+def _answering_problem(site: str, origin: str) -> str | None:
     """Return why a site does not take a message from this cell, None where it does."""
     if FqcnInfo(origin).is_on_server or _is_family(site, origin):
         return None
@@ -190,10 +190,10 @@ def guard_server(fl_ctx: FLContext) -> None:
         endpoint = message.get_prop(MessagePropKey.ENDPOINT)
         name = endpoint.name if isinstance(endpoint, Endpoint) else ""
         destination = _of(message, MessageHeaderKey.DESTINATION)
-        wrong = passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), destination)
+        wrong = _passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), destination)
         kind = message.get_header(MessageHeaderKey.MSG_TYPE)
         if wrong is None and kind == MessageType.RETURN:
-            wrong = returning_problem(name, message.get_header(MessageHeaderKey.ORIGINAL_HEADERS))
+            wrong = _returning_problem(name, message.get_header(MessageHeaderKey.ORIGINAL_HEADERS))
         if wrong is None and kind == MessageType.REQ:
             asked = (asking_problem(name, channel, topic, destination) for channel, topic in requests_of(message))
             wrong = next((one for one in asked if one), None)
@@ -230,7 +230,7 @@ def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None 
 
     def problem(message: Message) -> str | None:
         origin, requests = _of(message, MessageHeaderKey.ORIGIN), requests_of(message)
-        wrong = answering_problem(site, origin)
+        wrong = _answering_problem(site, origin)
         if any(channel == _NETWORK for channel, _ in requests):
             wrong = "asks about this site's network"
         asked = [topic for channel, topic in requests if channel == CellChannel.AUX_COMMUNICATION]

@@ -27,7 +27,7 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 
 #: How long a job is kept back for sites that are not connected. After a restart of the server they need about 10 s.
-CONNECT_SECONDS = 25
+_CONNECT_SECONDS = 25
 
 
 def run_production(
@@ -87,7 +87,7 @@ def run_job(
     Args:
         deadline: seconds after which the job is aborted.
         check: gets the names of the connected sites before the job is submitted, and raises where they will not do;
-            after a transient JobFailed it is asked again for `CONNECT_SECONDS`.
+            after a transient JobFailed it is asked again for `_CONNECT_SECONDS`.
         amend: gets the job's folder before it is submitted, to add files.
 
     Raises:
@@ -109,7 +109,7 @@ def run_job(
 
 def _wait_for_sites(session: Session, check: Callable[[list[str]], None]) -> None:
     """Return when the connected sites will do; those of a server that was just started need some seconds."""
-    end = time.monotonic() + CONNECT_SECONDS
+    end = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
             return check(connected_sites(session))

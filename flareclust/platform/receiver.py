@@ -1,7 +1,7 @@
 """How replies come off the wire: decoded within bounds, and one that cannot be read is the fault of the site that sent it.
 
 NVFlare 2.9 decodes a reply before anybody else sees it. It ends the job of all sites where that fails, follows references
-to arrays that the site keeps, of whatever size they turn out to be, and takes messages up to 4 GiB. `ReplyAdapter` takes its
+to arrays that the site keeps, of whatever size they turn out to be, and takes messages up to 4 GiB. `_ReplyAdapter` takes its
 place for the replies of one job (docs/adr/0012-intake.md):
 
 - A reply is one message with everything in it, of at most `most_bytes()`; a larger one is refused before it is received,
@@ -67,7 +67,7 @@ _BYTES |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 _OBJECTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
-def check_message(message: bytes) -> None:
+def _check_message(message: bytes) -> None:
     """Raise BadMessage unless the bytes are sections of a message with at most `_MOST_OBJECTS` objects and no files."""
     view, at = memoryview(message), 0
     while at < len(view) or not at:
@@ -137,18 +137,18 @@ def install(fl_ctx: FLContext, open_task: _OpenTask) -> str | None:
         found = None if core is None else core.req_reg.find(*_REPLIES)
         if not isinstance(cell, Cell) or found is None:
             raise LookupError("the job's cell receives no replies")
-        handler = BlobHandler(ReplyAdapter(cell, found.cb, fl_ctx, open_task).call)
+        handler = BlobHandler(_ReplyAdapter(cell, found.cb, fl_ctx, open_task).call)
         if not hasattr(handler, "max_blob_size"):
             raise AttributeError("no BlobHandler.max_blob_size")
         handler.max_blob_size = _most_bytes()
-        core.add_incoming_filter(channel="*", topic="*", cb=dropping(bypassing_problem))
+        core.add_incoming_filter(channel="*", topic="*", cb=dropping(_bypassing_problem))
         cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
     except Exception as error:  # noqa: BLE001 - whatever of NVFlare is another thing now, NVFlare's receiver is in place
         return unprotected("keep the replies of sites within bounds", error)
     return None
 
 
-def bypassing_problem(message: Message) -> str | None:
+def _bypassing_problem(message: Message) -> str | None:
     """Return why a message does not come to the job of this process; None where it does.
 
     A reply outside of NVFlare's streams is decoded before anyone looks at its size. An event that a site fires here, or its word
@@ -165,7 +165,7 @@ def bypassing_problem(message: Message) -> str | None:
     return f"{origin} sent an event" if _EVENTS in (direct, streamed) else None
 
 
-class ReplyAdapter(Adapter):
+class _ReplyAdapter(Adapter):
     """Receives the replies of one job in the place of NVFlare's own adapter, which calls `cb` with a message."""
 
     def __init__(self, cell: Cell, cb: Callable[[Message], Message], fl_ctx: FLContext, open_task: _OpenTask) -> None:
@@ -191,7 +191,7 @@ class ReplyAdapter(Adapter):
         """Fill in the message; return what is wrong with it in words that follow the site's name."""
         try:
             message.payload = b"".join(future.result())
-            check_message(message.payload)
+            _check_message(message.payload)
             context = self.cell.get_fobs_context(props={FOBSContextKey.PASS_THROUGH: True})
             decode_payload(message, StreamHeaderKey.PAYLOAD_ENCODING, fobs_ctx=context)
             if not isinstance(message.payload, Shareable):

@@ -23,7 +23,7 @@ from flareclust.platform import file_guard
 from flareclust.platform._private import FileTransferModule
 
 #: Where a kit says whose it is and where the server is.
-ADMIN_FILE = Path("startup") / "fed_admin.json"
+_ADMIN_FILE = Path("startup") / "fed_admin.json"
 
 
 @contextmanager
@@ -56,11 +56,11 @@ def admin_of(kit: Path) -> dict[str, str]:
         UserError: the folder is no admin's kit.
     """
     try:
-        about = json.loads((kit / ADMIN_FILE).read_text(encoding="utf-8"))["admin"]
+        about = json.loads((kit / _ADMIN_FILE).read_text(encoding="utf-8"))["admin"]
         return {name: str(about[name]) for name in ("username", "host", "port", "project_name")}
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
-            f"{kit} is no kit of a lead or an admin: expected a folder with {ADMIN_FILE}, such as "
+            f"{kit} is no kit of a lead or an admin: expected a folder with {_ADMIN_FILE}, such as "
             "kits/clinics/prod_00/lead@hub.org"
         ) from None
 
@@ -142,7 +142,7 @@ _TRANSFER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FILE = 5
 
 
-class PathOutside(ValueError):
+class _PathOutside(ValueError):
     """A server named a file or a transfer that would lie outside of the folder for downloads."""
 
 
@@ -158,14 +158,14 @@ def guard_downloads() -> None:
     pull, download = FileTransferModule.pull_binary_file, Session.download_job_result
 
     def pull_binary_file(module: FileTransferModule, args: list[str], ctx: Any) -> Any:
-        if len(args) > _FILE and not is_inside(args[_FILE]):
-            raise PathOutside(f"the server named a file outside of the download: {ascii(args[_FILE])[:80]}")
+        if len(args) > _FILE and not _is_inside(args[_FILE]):
+            raise _PathOutside(f"the server named a file outside of the download: {ascii(args[_FILE])[:80]}")
         return pull(module, args, ctx)
 
     def download_job_result(session: Session, job_id: str, destination: str | None = None) -> str:
         location = Path(download(session, job_id))  # without a destination NVFlare moves nothing
         if not _is_result(location, session.download_dir, job_id):
-            raise PathOutside(f"the server named a folder that is no result of the job: {ascii(str(location))[:80]}")
+            raise _PathOutside(f"the server named a folder that is no result of the job: {ascii(str(location))[:80]}")
         if destination is None:
             return str(location)
         Path(destination).mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,7 @@ def guard_downloads() -> None:
     FileTransferModule._tx_path = _transfer_folder
 
 
-def is_inside(name: str) -> bool:
+def _is_inside(name: str) -> bool:
     """Return whether a file of this name lies in the folder that it is put into."""
     paths = PurePosixPath(name), PureWindowsPath(name)
     return bool(name) and not any(path.is_absolute() or path.drive or ".." in path.parts for path in paths)
@@ -190,6 +190,6 @@ def _is_result(location: Path, downloads: str, job_id: str) -> bool:
 
 def _transfer_folder(module: FileTransferModule, tx_id: str, folder_name: str) -> str:
     """Return the folder of a transfer, as NVFlare names it."""
-    if not isinstance(tx_id, str) or not _TRANSFER.fullmatch(tx_id) or not is_inside(folder_name):
-        raise PathOutside(f"the server named a transfer in an unknown form: {ascii(tx_id)[:80]}")
+    if not isinstance(tx_id, str) or not _TRANSFER.fullmatch(tx_id) or not _is_inside(folder_name):
+        raise _PathOutside(f"the server named a transfer in an unknown form: {ascii(tx_id)[:80]}")
     return f"{module.download_dir}/{folder_name}__{tx_id}"

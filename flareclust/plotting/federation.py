@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: So many sites have a panel, or in one feature a strip with its name.
-MOST_PANELS = 30
+_MOST_PANELS = 30
 
 #: Panels side by side, by the number of sites that they are enough for.
-_ACROSS = ((2, 2), (3, 3), (4, 4), (9, 3), (16, 4), (MOST_PANELS, 5))
+_ACROSS = ((2, 2), (3, 3), (4, 4), (9, 3), (16, 4), (_MOST_PANELS, 5))
 
 #: Inches: narrow, so that words can be read where the picture is shown 400 pixels wide.
 _WIDTH, _MAP, _STRIP = 6.0, 4.4, 0.28
@@ -117,7 +117,7 @@ def _sample(arrays: Sequence[FloatArray], labels: Sequence[IntArray | None]) -> 
 def _maps(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     """Draw the map of all rows and, below, a panel for each site."""
     rows, centroids, true, titles = _on_plane(scene)
-    shown = min(len(scene.names), MOST_PANELS) if len(scene.names) > 1 else 0
+    shown = min(len(scene.names), _MOST_PANELS) if len(scene.names) > 1 else 0
     across = next(n for most, n in _ACROSS if shown <= most)
     deep = -(-shown // across)
     small = _WIDTH / across / _RATIO
@@ -223,7 +223,7 @@ def _draw_circles(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
 def _strips(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     """Draw one feature: a strip of rows per site, and the centroids in a strip of their own above them."""
     m = len(scene.names)
-    figure = page(_WIDTH, max(_MAP, 2.0 + _STRIP * min(m, MOST_PANELS)))
+    figure = page(_WIDTH, max(_MAP, 2.0 + _STRIP * min(m, _MOST_PANELS)))
     axes = figure.add_subplot(facecolor="white")
     height = m - 1 - scene.owner + np.random.default_rng(0).uniform(-0.32, 0.32, len(scene.owner))
     _draw_rows(axes, scene, np.column_stack([scene.rows[:, 0], height]), scene.cluster, "rows")
@@ -234,7 +234,7 @@ def _strips(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     handles = _draw_markers(axes, *on_lane)
     for x, radius in zip(scene.centroids[:, 0], scene.radii, strict=False):
         handles["radius"] = axes.plot([x - radius, x + radius], [lane, lane], "--", color=INK, gid="radius")[0]
-    sites = dict(zip(range(m - 1, -1, -1), _site_labels(scene), strict=True)) if m <= MOST_PANELS else {}
+    sites = dict(zip(range(m - 1, -1, -1), _site_labels(scene), strict=True)) if m <= _MOST_PANELS else {}
     axes.set_yticks([lane, *sites], ["centroids", *sites.values()], parse_math=False)
     axes.set_ylim(-0.6, lane + 0.6)
     axes.tick_params(labelsize=_SMALL, colors=SOFT)
@@ -250,7 +250,7 @@ def _words_below(scene: _Scene) -> str:
     count = f"{total:,}" if shown == total else f"{shown:,} of {total:,}"
     words = [f"{count} row{'s' * (total != 1)} of {m} site{'s' * (m != 1)}, coloured by cluster"]
     if d > 1 and m > 1:
-        panels = "each site" if m <= MOST_PANELS else f"the first {MOST_PANELS} sites"
+        panels = "each site" if m <= _MOST_PANELS else f"the first {_MOST_PANELS} sites"
         words.append(f"below: {panels}, in the same axes")
     lines = ["; ".join(words)] if len(words) == 1 else [f"{words[0]};", words[1]]
     if d > 2:

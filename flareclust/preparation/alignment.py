@@ -94,7 +94,7 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
             mean = m2
     visible = [None if name in table.hidden else name for name in names]
     return {
-        "codes": codes_of(table),
+        "codes": _codes_of(table),
         "names": _packed(visible),
         "rows": np.array(len(table)),
         "mean": mean,
@@ -135,7 +135,7 @@ def moments_of_known(table: Table, columns: IntArray, min_count: int, repeats: i
         min_count: smallest number of known cells that is described.
         repeats: where they are to be rounded as in `flareclust.core.scaling`, how often the same row may be there; else None.
     """
-    positions = places(columns, codes_of(table))
+    positions = places(columns, _codes_of(table))
     own, least = positions[positions >= 0], max(min_count, LEAST_ROWS)
     if repeats is not None:
         spread = known_spread(table.X[:, own], least, repeats)
@@ -166,7 +166,7 @@ def names_of(table: Table) -> tuple[str, ...]:
     return table.columns or tuple(f"column {j + 1} of {d}" for j in range(d))
 
 
-def codes_of(table: Table) -> IntArray:
+def _codes_of(table: Table) -> IntArray:
     """Return the codes (d,) of a site's columns."""
     return np.array([_code(name, table.salt) for name in names_of(table)], dtype=np.int64)
 
@@ -198,7 +198,7 @@ def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
     Raises:
         Refusal: the site has none of them.
     """
-    positions = places(task["columns"], codes_of(table))
+    positions = places(task["columns"], _codes_of(table))
     has = np.flatnonzero(positions >= 0)
     if not len(has):
         if table.columns is None:
@@ -290,7 +290,7 @@ NAMES_OF_COLUMNS = _Names(codes=whole("d"), salt=whole(""))
 
 def hashed_names(table: Table) -> Message:
     """Return what a site sends of the names of its columns."""
-    codes = np.zeros(table.X.shape[1], dtype=np.int64) if table.columns is None else codes_of(table)
+    codes = np.zeros(table.X.shape[1], dtype=np.int64) if table.columns is None else _codes_of(table)
     return {"codes": codes, "salt": np.array(_salt_code(table.salt))}
 
 

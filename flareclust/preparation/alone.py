@@ -46,8 +46,8 @@ def better_off_alone(
         used = int((assessed[site]["counts"] > 0).sum()) if site in assessed else 0
         if used < 2 or not own.any() or np.isnan(spreads[i]):
             continue
-        clusters, left = enough_alone(used), float(assessed[site]["sse"])
-        alone = left_alone(float(spreads[i]), centers[own][:, columns.masks[i]], rows[own], clusters)
+        clusters, left = _enough_alone(used), float(assessed[site]["sse"])
+        alone = _left_alone(float(spreads[i]), centers[own][:, columns.masks[i]], rows[own], clusters)
         if alone < left:
             found.append(
                 f"{site} is better off alone: {clusters} clusters of its own leave squared distances of {alone:,.0f} on its "
@@ -56,12 +56,12 @@ def better_off_alone(
     return found
 
 
-def enough_alone(used: int) -> int:
+def _enough_alone(used: int) -> int:
     """Return how many clusters of its own must do for a site instead of `used` federated ones (reading 1), at least 1."""
     return max(1, int(_SHARE * used))
 
 
-def left_alone(spread: float, centroids: FloatArray, counts: IntArray, clusters: int) -> float:
+def _left_alone(spread: float, centroids: FloatArray, counts: IntArray, clusters: int) -> float:
     """Return the sum of squared distances that at most `clusters` clusters of a site leave (reading 2).
 
     Args:

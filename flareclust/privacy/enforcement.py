@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flareclust.executors.base import ClusteringExecutor
 
 #: The longest text of a refusal that leaves.
-LONGEST_REASON = 400
+_LONGEST_REASON = 400
 
 #: The array with the edges of bins, which has a row for each column and not for each centroid; executors bound its size.
 _EDGES = "edges"
@@ -219,7 +219,9 @@ def _check_form(
 
 def reason(text: object) -> str:
     """Return the reason of a refusal as it may leave: a text, and a short one."""
-    return "".join(c if c.isprintable() else " " for c in text[:LONGEST_REASON]) if isinstance(text, str) else "refused"
+    return (
+        "".join(c if c.isprintable() else " " for c in text[:_LONGEST_REASON]) if isinstance(text, str) else "refused"
+    )
 
 
 def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:

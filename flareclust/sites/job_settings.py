@@ -15,7 +15,7 @@ _CLIENT, _SERVER = "config/config_fed_client.json", "config/config_fed_server.js
 FILES = (_CLIENT, _SERVER)
 
 #: No configuration is nested as deep; NVFlare reads it by functions that call themselves.
-DEEPEST = 50
+_DEEPEST = 50
 
 _BRACES = frozenset("{}")
 
@@ -68,7 +68,7 @@ def _texts(settings: Any) -> Iterator[tuple[str, str]]:
     left: list[tuple[str, int, Any]] = [("", 0, settings)]
     while left:
         place, depth, value = left.pop()
-        if depth > DEEPEST:
+        if depth > _DEEPEST:
             raise NotPlain("is nested too deep for settings")
         if isinstance(value, str):
             yield place, value

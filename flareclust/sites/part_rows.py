@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from flareclust.executors.base import ClusteringExecutor
 
 #: How refusals of sites with a cluster begin, and that of one which also has a policy.
-WHERE = "computes on a Dask cluster (compute in local/flareclust.yaml)"
-POLICED = f"{WHERE} and has a policy, whose groups of rows are made in one process; take one of the two out of the kit"
+_WHERE = "computes on a Dask cluster (compute in local/flareclust.yaml)"
+POLICED = f"{_WHERE} and has a policy, whose groups of rows are made in one process; take one of the two out of the kit"
 
 
 def check_in_parts(executor: "ClusteringExecutor", session: SiteSession | None) -> None:
@@ -34,13 +34,13 @@ def check_in_parts(executor: "ClusteringExecutor", session: SiteSession | None) 
     able = [algorithm.name for algorithm in algorithms().values() if algorithm.in_parts]
     if name_of(type(executor)) not in able:
         raise Refusal(
-            f"{WHERE}, which can run {', '.join(sorted(able))}; take one of these, or take compute out of the site's configuration"
+            f"{_WHERE}, which can run {', '.join(sorted(able))}; take one of these, or take compute out of the site's configuration"
         )
     for name, field in executor.params.own().items():
         possible = values_in_parts(field)
         if possible is not None and getattr(executor.params, name) not in possible:
             raise Refusal(
-                f"{WHERE}, which takes {name}={' or '.join(map(str, possible))} only; set that, or take compute out of the "
+                f"{_WHERE}, which takes {name}={' or '.join(map(str, possible))} only; set that, or take compute out of the "
                 "site's configuration"
             )
 
@@ -62,7 +62,7 @@ class PartRows(SiteRows):
     @property
     def X(self) -> FloatArray:  # noqa: N802
         """Raise Refusal: the rows are not in this process."""
-        raise Refusal(f"{WHERE}, where this step cannot be computed")
+        raise Refusal(f"{_WHERE}, where this step cannot be computed")
 
     @property
     def raw(self) -> FloatArray:

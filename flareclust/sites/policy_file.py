@@ -17,7 +17,7 @@ PRIVACY = "privacy.json"
 
 _TASK_FILTER = "flareclust.privacy.filters.SiteTaskPolicy"
 _RESULT_FILTER = "flareclust.privacy.filters.SiteResultPolicy"
-GUARD = "flareclust.privacy.filters.EveryScope"
+_GUARD = "flareclust.privacy.filters.EveryScope"
 _GUARD_ID = "flareclust_policy"
 
 #: By the key of their list: our filter, and which way what it sees goes, seen from here.
@@ -36,12 +36,12 @@ def policy_of(local: Path) -> Policy | None:
         UserError: the file cannot be read, or does not impose one policy on every job.
     """
     file, content, scopes = _read(local)
-    guards = [one for one in _objects(content, "components", file) if one.get("path") == GUARD]
+    guards = [one for one in _objects(content, "components", file) if one.get("path") == _GUARD]
     found = [*guards, *(ours for scope in scopes for key in _OURS for ours in _ours(scope, key))]
     if not found:
         return None
     if len(guards) != 1 or not scopes:
-        raise UserError(f"{file}: must have {GUARD} once among its components, and a scope; {_ANEW}")
+        raise UserError(f"{file}: must have {_GUARD} once among its components, and a scope; {_ANEW}")
     for scope in scopes:
         for key, (path, direction) in _OURS.items():
             own = [(one.get("path"), str(one.get("direction", direction)).lower()) for one in _ours(scope, key)]
@@ -79,8 +79,8 @@ def write_policy(local: Path, policy: Policy) -> Path:
         for key, (path, direction) in _OURS.items():
             ours = {"path": path, "direction": direction, "args": policy.to_json()}
             scope[key] = [ours, *(one for one in scope.get(key, []) if not _is_ours(one))]
-    guard = {"id": _GUARD_ID, "path": GUARD, "args": policy.to_json()}
-    found["components"] = [guard, *(one for one in components if one.get("path") != GUARD)]
+    guard = {"id": _GUARD_ID, "path": _GUARD, "args": policy.to_json()}
+    found["components"] = [guard, *(one for one in components if one.get("path") != _GUARD)]
     local.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
     return file
@@ -90,7 +90,7 @@ def remove_policy(local: Path) -> bool:
     """Take the site's policy away, and the file where nothing else is in it; return whether there was one."""
     file, found, scopes = _read(local)
     components = _objects(found, "components", file)
-    others = [one for one in components if one.get("path") != GUARD]
+    others = [one for one in components if one.get("path") != _GUARD]
     had = len(others) < len(components) or any(_ours(scope, key) for scope in scopes for key in _OURS)
     for scope in scopes:
         for key in _OURS:

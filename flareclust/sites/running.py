@@ -25,7 +25,7 @@ from flareclust._foundation.version import __version__
 _log = logging.getLogger(__name__)
 
 #: The file in a kit's folder.
-PROTECTION = "protection.json"
+_PROTECTION = "protection.json"
 
 #: Seconds by which a process may seem to have begun at another time, after the clock was set.
 _SAME_START = 60.0
@@ -47,11 +47,11 @@ def note_protection(kit: Path, problem: str | None) -> None:
         "problems": [] if problem is None else [problem],
     }
     try:
-        with write_atomically(kit / PROTECTION, mode=0o600) as out:
+        with write_atomically(kit / _PROTECTION, mode=0o600) as out:
             out.write(json.dumps(about, indent=2) + "\n")
     except OSError as error:
         _log.warning(
-            "%s cannot be written (%s), so `flareclust site check` cannot see the protection", kit / PROTECTION, error
+            "%s cannot be written (%s), so `flareclust site check` cannot see the protection", kit / _PROTECTION, error
         )
 
 
@@ -77,7 +77,7 @@ def protection(kit: Path) -> tuple[str, list[str]]:
 
 def _noted(kit: Path) -> dict[str, Any]:
     with suppress(OSError, NotPlain, UserError):
-        found = parse_json(read_text(kit / PROTECTION))
+        found = parse_json(read_text(kit / _PROTECTION))
         return found if isinstance(found, dict) else {}
     return {}
 

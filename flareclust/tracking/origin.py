@@ -20,7 +20,7 @@ from flareclust.tracking.store import settle_mlflow
 _SOURCE_NAME, _SOURCE_TYPE = "mlflow.source.name", "mlflow.source.type"
 
 #: What stands for the digest of rows that are not in this process.
-NOT_HERE = "rows-at-the-sites"
+_NOT_HERE = "rows-at-the-sites"
 
 #: Devices whose rows are looked at together.
 _CHUNK = 4096
@@ -52,7 +52,7 @@ def data_input(experiment: Experiment, prepared: Prepared) -> Any:
     sites: Sized = prepared.sites if prepared.devices is None else prepared.devices
     profile: dict[str, Any] = {"sites": len(sites)} if len(sites) else {}
     profile["partition"] = experiment.partition
-    dataset, digest = prepared.dataset, NOT_HERE
+    dataset, digest = prepared.dataset, _NOT_HERE
     if (devices := prepared.devices) is not None:
         profile |= {"rows": devices.n, "columns": devices.d}
         digest = digest_of(" ".join(devices.names), _arrays_of(devices))

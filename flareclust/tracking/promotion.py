@@ -16,7 +16,7 @@ from flareclust.tracking.store import apart_from, connect, store_errors
 
 #: Metrics that versions can be compared by, and the sign that makes the better value the larger one. Not inertia: it
 #: grows with the number of rows, so a site with more patients than last night would look worse.
-METRICS: Mapping[str, int] = {
+_METRICS: Mapping[str, int] = {
     "final/simplified_silhouette": 1,
     "final/davies_bouldin": -1,
     "final/ari": 1,
@@ -62,7 +62,7 @@ def decide(new: Version, holder: Version | None, metric: str = METRIC) -> Decisi
     - And, whatever the metric says, only if at least as many sites took part as for the one that has it.
 
     What a version does not say, as one whose run is gone, is not held against the other. UserError for a metric that is none
-    of `METRICS`.
+    of `_METRICS`.
     """
     check_metric(metric)
     if holder is None:
@@ -96,7 +96,7 @@ def _by_metric(new: Version, holder: Version, metric: str) -> Decision:
         return Decision(False, f"has no {metric}; version {holder.number} keeps it")
     if theirs is None:
         return Decision(True, f"has {metric} {mine:.6g}, and version {holder.number} has none")
-    if METRICS[metric] * mine >= METRICS[metric] * theirs:
+    if _METRICS[metric] * mine >= _METRICS[metric] * theirs:
         return Decision(True, f"has {metric} {mine:.6g}, at least as good as {theirs:.6g} of version {holder.number}")
     return Decision(False, f"has {metric} {mine:.6g}, worse than {theirs:.6g}; version {holder.number} keeps it")
 
@@ -112,8 +112,8 @@ def _fewer_sites(new: Version, holder: Version) -> str:
 
 def check_metric(metric: str) -> str:
     """Return a metric that versions can be compared by, or raise UserError."""
-    if metric not in METRICS:
-        raise UserError(f"versions cannot be compared by {metric!r}; choose one of {', '.join(METRICS)}")
+    if metric not in _METRICS:
+        raise UserError(f"versions cannot be compared by {metric!r}; choose one of {', '.join(_METRICS)}")
     return metric
 
 

@@ -57,7 +57,7 @@ _KEPT = ("params", "tracking_uri", "mlflow_experiment", "retries")
 _COST = ("bytes_up", "bytes_down", "seconds_merge")
 
 
-class NotLogged(FlareclustError):
+class _NotLogged(FlareclustError):
     """A result that is in its folder could not be logged to MLflow, or only in part."""
 
 
@@ -116,7 +116,7 @@ def _run_params(experiment: Experiment) -> dict[str, Any]:
 def _log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
     """Log a saved result to its MLflow run; return it with `run_id` set. What the run has already stays as it is.
 
-    It `started` so many seconds since 1970. NotLogged where the store failed; the text says what is missing.
+    It `started` so many seconds since 1970. _NotLogged where the store failed; the text says what is missing.
     """
     if result.centroids_file is None or result.outcome is None:
         raise UserError("save the result before logging it")
@@ -139,7 +139,7 @@ def _log_run(result: Result, experiment: Experiment, run_id: str, started: float
             tracker.finish(run_id)
     except FlareclustError as error:
         left = f"missing are {', '.join(todo)}" if todo else "its run was not closed"
-        raise NotLogged(f"{left} ({error})") from error
+        raise _NotLogged(f"{left} ({error})") from error
     return replace(result, run_id=run_id, run_page=tracker.page(run_id))
 
 
@@ -196,7 +196,7 @@ def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: fl
     """
     try:
         return _log_run(result, experiment, run_id, started)
-    except NotLogged as error:
+    except _NotLogged as error:
         folder = Path(result.centroids_file or "").parent
         job = f" of the NVFlare job {result.job}" if result.job else ""
         command = log_command(folder, experiment.tracking_uri) + options
@@ -253,7 +253,7 @@ def log_folder(
 ) -> dict[Path, _Logged]:
     """Log a saved result, or the studies of a sweep's folder, as their own runs would have done; return what came of it.
 
-    UserError where the folder holds neither, NotLogged where the store failed; other arguments are as of `_log_result`.
+    UserError where the folder holds neither, _NotLogged where the store failed; other arguments are as of `_log_result`.
     """
     files = [] if (folder / SUMMARY).exists() else sorted(folder.glob("trials*.jsonl"))
     if not files:
@@ -266,7 +266,7 @@ def log_folder(
 def _log_trials(file: Path, uri: str | None) -> _Logged:
     """Log the study whose trials a file of `flareclust.experiment.sweeps.folder` holds; a run that MLflow has is left alone.
 
-    UserError where the file does not hold a whole study, NotLogged where the store failed.
+    UserError where the file does not hold a whole study, _NotLogged where the store failed.
     """
     about, done = study_files.all_trials(file)
     store, failed = resolve_uri(uri), sum(one.measured is None for one in done)
@@ -282,7 +282,7 @@ def _log_trials(file: Path, uri: str | None) -> _Logged:
         if tracker.lost is not None:
             raise tracker.lost
     except NoAnswer as error:
-        raise NotLogged(f"{file} is not in MLflow, or only in part: {error}") from error
+        raise _NotLogged(f"{file} is not in MLflow, or only in part: {error}") from error
     return _Logged(tracker.parent, known=False)
 
 
@@ -293,7 +293,7 @@ def _log_result(folder: Path, uri: str | None = None, alias: str | None = None, 
 
     Raises:
         UserError: the folder holds no complete result, or an alias is asked for a model that is not registered.
-        NotLogged: the store failed.
+        _NotLogged: the store failed.
     """
     if metric is not None and alias is None:
         raise UserError("--metric decides about an alias; say --alias, too")

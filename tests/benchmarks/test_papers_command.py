@@ -16,7 +16,7 @@ from benchmarks.papers.__main__ import main
 from benchmarks.papers.base import Entry, Study
 from benchmarks.papers.running import run_papers, study_name
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.extras import EXTRAS, installed
+from flareclust._foundation.extras import _EXTRAS, installed
 from flareclust._foundation.interrupts import ENDING
 from tests.benchmarks.papers_cases import toy_entry
 from tests.paths import ROOT
@@ -137,7 +137,7 @@ def test_entries_whose_packages_are_missing_are_left_out_or_refused_before_the_w
     calls = []
     entries = [toy_entry(calls=calls), replace(toy_entry("toy-table2", ()), extra="deep")]
     monkeypatch.setattr(papers, "find", lambda name: [one for one in entries if name in ("all", one.name)])
-    monkeypatch.setitem(EXTRAS, "deep", ("no_such_package",))
+    monkeypatch.setitem(_EXTRAS, "deep", ("no_such_package",))
     needs = "toy-table2 needs no_such_package; install the extra: python -m pip install 'flareclust[deep]'"
     for names in (["toy-table2"], ["toy-table1", "toy-table2"]):
         code, out, err = command(*names, "--no-track", "--quick", "--out", "out")

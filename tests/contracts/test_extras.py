@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import flareclust
-from flareclust._foundation.extras import EXTRAS, installed, require
+from flareclust._foundation.extras import _EXTRAS, installed, require
 from flareclust.cli.main import main
 
 
@@ -24,7 +24,7 @@ def without(monkeypatch):
     return leave_out
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize("extra", _EXTRAS)
 def test_everything_is_installed_where_tests_run(extra):
     assert installed(extra)
     require(extra, "a test")

@@ -16,7 +16,7 @@ else:
     import tomli as tomllib  # pytest brings it along
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+_EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 
 #: What `make install` takes without a hash: its files differ by index and machine.
 UNLOCKED = {"torch"}
@@ -30,7 +30,7 @@ def page(name: str) -> str:
 
 def installed(extra: str | None) -> set[str]:
     """Return the packages that an extra brings, those of the extras that it names among them; with None, those of all installs."""
-    listed = PYPROJECT["project"]["dependencies"] if extra is None else EXTRAS[extra]
+    listed = PYPROJECT["project"]["dependencies"] if extra is None else _EXTRAS[extra]
     found: set[str] = set()
     for requirement in map(Requirement, listed):
         found |= (
@@ -103,13 +103,13 @@ def test_a_site_with_a_cluster_needs_no_prefect():
 
 def test_no_extra_brings_homomorphic_encryption():
     assert "extra `he`, tenseal" in page("adr/0011-*.md")
-    assert "tenseal" not in set().union(installed(None), *map(installed, EXTRAS))
+    assert "tenseal" not in set().union(installed(None), *map(installed, _EXTRAS))
 
 
 def test_the_table_of_extras_has_them_all():
     named = re.findall(
         r"`flareclust\[(\w+)\]`", "".join(re.findall(r"^\| `flareclust.*?\|", page("install.md"), re.MULTILINE))
     )
-    assert sorted(named) == sorted(EXTRAS)
+    assert sorted(named) == sorted(_EXTRAS)
     assert installed("all") == installed("tracking") | installed("flows") | installed("plots")
     assert installed(None).isdisjoint({"mlflow", "prefect", "torch", "matplotlib"})

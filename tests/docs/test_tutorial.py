@@ -12,7 +12,7 @@ import pytest
 import flareclust
 from flareclust import UserError
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.terminal import profile_lines
+from flareclust.experiment.reports.terminal import _profile_lines
 from tests.command_line import call
 from tests.paths import ROOT
 
@@ -93,7 +93,7 @@ def test_the_result_is_that_of_the_page(folder):
     # Units stand beside the names, in the frame, in the words and in the report.
     units = dict(zip(result.profiles()["column"], result.profiles()["unit"], strict=True))
     assert units == {"age": "years", "crp": "mg/l", "tumour": "mm", "sex=f": "", "sex=m": "", "stage": ""}
-    (words,) = [line for line in profile_lines(result) if not isinstance(line, str)]
+    (words,) = [line for line in _profile_lines(result) if not isinstance(line, str)]
     sentences = [str(cell) for cell in words.columns[2].cells]
     assert all(part in " ".join(PAGE.split()) for sentence in sentences for part in sentence.split("; "))
     assert "tumour (mm) much lower" in sentences[1]

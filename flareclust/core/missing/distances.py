@@ -11,7 +11,7 @@ Readings, and what is added:
 3. The divisor is 0 where S does not vary on the common entries. 0 / 0 is no distance: NaN, as without a common entry. An
    entry counts as constant where its extremes differ by rounding only, at most 1e-12 of their size (for cosine: the
    divisor is at most 1e-12).
-4. Where rows are compared with centroids, entries that one centroid alone knows do not count (`contrasts`). A row for
+4. Where rows are compared with centroids, entries that one centroid alone knows do not count (`_contrasts`). A row for
    which no centroid has a distance by reading 3 belongs to the first that it has an entry in common with.
 5. The cosine distance 1 - cos of a zero vector is 1, of two zero vectors 0.
 """
@@ -59,7 +59,7 @@ def extremes(points: ArrayLike) -> Extremes:
     return Extremes(np.fmax.reduce(values, axis=0, initial=np.nan), np.fmin.reduce(values, axis=0, initial=np.nan))
 
 
-def contrasts(centroids: ArrayLike) -> Extremes:
+def _contrasts(centroids: ArrayLike) -> Extremes:
     """Return the extremes of centroids (k, D) by which rows are compared with them: of entries that two or more know.
 
     An entry that one centroid alone knows does not show which centroid is nearer, but would count against that one:
@@ -101,7 +101,7 @@ def scaled_distances(A: ArrayLike, B: ArrayLike, over: Extremes, phi: str = "euc
 
 
 def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntArray:
-    """Return the nearest centroid of each row, labels (n,), in scaled distances with S = the centroids (`contrasts`).
+    """Return the nearest centroid of each row, labels (n,), in scaled distances with S = the centroids (`_contrasts`).
 
     Ties go to the lower index; -1 where a row has no known entry in common with any centroid.
 
@@ -143,14 +143,14 @@ def nearest_by_known(X: FloatArray, centroids: FloatArray, phi: str = "euclidean
 
 
 def centroid_distances(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> FloatArray:
-    """Return the scaled distances (n, k) of rows (n, D) to centroids (k, D), S being the centroids (`contrasts`).
+    """Return the scaled distances (n, k) of rows (n, D) to centroids (k, D), S being the centroids (`_contrasts`).
 
     A row that has no distance to any centroid gets 0 for those with which it has a known entry in common (reading 4).
 
     Raises UserError as `scaled_distances`.
     """
     X, centroids = as_masked(X, "X"), as_masked(centroids, "centroids")
-    distances = scaled_distances(X, centroids, contrasts(centroids), phi)
+    distances = scaled_distances(X, centroids, _contrasts(centroids), phi)
     lost = np.isnan(distances).all(axis=1)
     if lost.any():
         common = (~np.isnan(X[lost])).astype(np.float64) @ (~np.isnan(centroids)).T

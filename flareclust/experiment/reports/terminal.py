@@ -113,7 +113,7 @@ def print_result(result: Result) -> None:
     rows += [(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}") for name, seconds in result.seconds.items()]
     rows += [(f"bytes {name}", f"{size:,}") for name, size in result.bytes.items()]
     console.print(table_of("measure", *numbers("value"), rows=rows))
-    for line in profile_lines(result):
+    for line in _profile_lines(result):
         console.print(line) if isinstance(line, Table) else say(line)
     if found.continuity:
         say(found.continuity)
@@ -155,7 +155,7 @@ def print_stability(result: Result, warnings: Sequence[str]) -> None:
         say(warning, "note")
 
 
-def profile_lines(result: Result) -> Iterator[str | Table]:
+def _profile_lines(result: Result) -> Iterator[str | Table]:
     """Give the table of clusters with what is special about each, then lines of notes; nothing for a result without profiles."""
     found = summarise(result)
     if found.profiles is None:

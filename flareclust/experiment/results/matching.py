@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
 
 
-def renumbered(result: "Result", order: Sequence[int]) -> "Result":
+def _renumbered(result: "Result", order: Sequence[int]) -> "Result":
     """Return a result whose cluster r is what was cluster `order[r]`, in everything that it says of its clusters.
 
     It is in no file yet, whatever `result` is.
@@ -73,7 +73,7 @@ def matched(result: "Result", earlier: "Result", name: str) -> "Result":
     found = compare(old, Clusters(as_clustered(arrays, centroids), result.cluster_rows))
     metrics = {**result.metrics, "drift_centroids": found.moved_most, "drift_shares": found.shares_moved}
     return replace(
-        renumbered(result, found.order),
+        _renumbered(result, found.order),
         matched_to=name,
         continuity=found,
         metrics=metrics,

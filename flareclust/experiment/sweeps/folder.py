@@ -79,7 +79,7 @@ class TrialFile:
             self.add(number, done)
             on_done(done)
 
-        run_in_threads(run, self.missing, workers)
+        _run_in_threads(run, self.missing, workers)
         with self._lock:
             try:
                 self._write(self.file)
@@ -120,7 +120,7 @@ class TrialFile:
             raise UserError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def run_in_threads(run: Callable[[int], object], numbers: Sequence[int], workers: int) -> None:
+def _run_in_threads(run: Callable[[int], object], numbers: Sequence[int], workers: int) -> None:
     """Call `run` with every number; an exception, or Ctrl-C, lets those that are running end and starts no other."""
     executor = ThreadPoolExecutor(workers)
     try:

@@ -94,7 +94,7 @@ def _text(value: Any) -> str:
 
 
 #: The runners, each with the extra that it needs; threads need none.
-RUNNERS = {"threads": None, "processes": "flows", "dask": "dask", "ray": "ray"}
+_RUNNERS = {"threads": None, "processes": "flows", "dask": "dask", "ray": "ray"}
 _CLUSTERS = ("dask", "ray")
 
 
@@ -112,7 +112,7 @@ class SweepRunner:
 
     def require(self) -> None:
         """Raise UserError where a package of the runner is missing."""
-        if extra := RUNNERS[self.name]:
+        if extra := _RUNNERS[self.name]:
             require(extra, f"the runner {self.name!r}")
 
 
@@ -127,7 +127,7 @@ def parse_runner(text: object) -> SweepRunner:
     if not isinstance(text, str):
         raise UserError(f"runner must be a text, got {text!r}")
     name, colon, address = text.partition(":")
-    check_choice("runner", name, tuple(RUNNERS))
+    check_choice("runner", name, tuple(_RUNNERS))
     if colon and name not in _CLUSTERS:
         raise UserError(f"the runner {name!r} takes no address, got {text!r}; only {' and '.join(_CLUSTERS)} do")
     if colon and not address:

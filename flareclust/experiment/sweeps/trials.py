@@ -243,7 +243,7 @@ def load_source(experiment: Experiment) -> tuple[Source, str]:
     return source, digest_of(about, [array for array in arrays if array is not None])
 
 
-def trial_message(trial: Trial) -> dict[str, Any]:
+def _trial_message(trial: Trial) -> dict[str, Any]:
     """Return what another process needs to run a trial of a sweep, with absolute paths; raise UserError for any other trial."""
     if not isinstance(trial.measure, _ExperimentMeasure):
         raise UserError("only the trials of a sweep can run in other processes; use threads")
@@ -270,12 +270,12 @@ def measure_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attempt_elsewhere(trial: Trial, measure: Callable[[dict[str, Any]], dict[str, Any]]) -> TrialRun:
-    """Run one trial of many in another process, where `measure` has `measure_message` answer what `trial_message` describes.
+    """Run one trial of many in another process, where `measure` has `measure_message` answer what `_trial_message` describes.
 
     A process that is lost costs this trial and no other.
     """
     try:
-        answer = measure(trial_message(trial))
+        answer = measure(_trial_message(trial))
     except FlareclustError as error:
         return TrialRun(trial, None, str(error))
     except Exception as error:  # whatever a cluster raises where a worker is gone

@@ -186,7 +186,7 @@ class SharedNoise:
             entries: how many numbers get noise.
         """
         scale = max(sensitivity / math.sqrt(2 * rho * self.honest) * (1 + 1e-12), _LEAST_SCALE)
-        while rho_of_sum(scale, self.honest, sensitivity, entries) > rho:
+        while _rho_of_sum(scale, self.honest, sensitivity, entries) > rho:
             scale *= 1.01
         return scale
 
@@ -202,7 +202,7 @@ def deviation_of_total(sigma: float, sites: int, colluding: int | None) -> float
     return sigma * math.sqrt(sites / honest)
 
 
-def rho_of_sum(scale: float, honest: int, sensitivity: float, entries: int) -> float:
+def _rho_of_sum(scale: float, honest: int, sensitivity: float, entries: int) -> float:
     """Return the rho of a release whose noise is a sum of so many discrete Gaussians of one scale (the statement above)."""
     gap = sum(math.exp(-2 * math.pi**2 * scale**2 * j / (j + 1)) for j in range(1, honest))
     return (sensitivity / (math.sqrt(honest) * scale) + 10 * gap * math.sqrt(entries)) ** 2 / 2

@@ -23,7 +23,7 @@ from flareclust.protocol.steps import COUNTED, REPORTED, Step
 from flareclust.protocol.task import StepName, Task
 
 #: Says in a job's folder that the site has given its key. The key itself is nowhere but in memory.
-KEY_FILE = "flareclust_key_given.txt"
+_KEY_FILE = "flareclust_key_given.txt"
 
 
 class SiteSums:
@@ -72,7 +72,7 @@ class SiteSums:
         if self._folder is None:
             return
         try:
-            os.close(os.open(self._folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(os.open(self._folder / _KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             raise Refusal(
                 "has given its key before, in a process that is gone; a job asks for it once, so submit the job again"

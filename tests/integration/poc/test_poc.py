@@ -62,7 +62,7 @@ def test_status_names_everybody_with_rows_and_logs(up, place):
     assert code == 0
     assert list(found) == ["localhost", "site-1", "site-2", "site-3"]
     assert all(one["running"] and one["connected"] for one in found.values())
-    split = set_up.split_rows("iris", PARTITION, 3, SEED)
+    split = set_up._split_rows("iris", PARTITION, 3, SEED)
     assert {name: found[name]["rows"] for name in split.sites} == {
         name: len(rows) for name, rows in split.sites.items()
     }

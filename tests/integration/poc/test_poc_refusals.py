@@ -62,7 +62,7 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
     folder = tmp_path.resolve() / "poc"
     began = []
 
-    def deal(*words, deal=set_up.split_rows):
+    def deal(*words, deal=set_up._split_rows):
         prepared = deal(*words)
         both_dealt.wait(30)
         return prepared
@@ -82,7 +82,7 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
         except JobFailed as error:
             return str(error)
 
-    monkeypatch.setattr(set_up, "split_rows", deal)
+    monkeypatch.setattr(set_up, "_split_rows", deal)
     monkeypatch.setattr(poc_kits, "provision", provision)
     with ThreadPoolExecutor(2) as pool:
         reported = sorted(future.result(PATIENCE) for future in [pool.submit(come_up) for _ in range(2)])

@@ -19,7 +19,7 @@ from flareclust.sites.rows import SiteData
 
 def placed(folder, data, partition, n_sites=3, seed=0, schema=None):
     """Return a POC that has its rows and no processes."""
-    assigned = set_up.split_rows(data, partition, n_sites, seed, schema)
+    assigned = set_up._split_rows(data, partition, n_sites, seed, schema)
     for site in assigned.sites:
         (folder / poc_state.KITS / site / "local").mkdir(parents=True)
     there = Poc(folder, data, partition, n_sites, seed, 20000, dict.fromkeys(assigned.sites), schema)
@@ -144,7 +144,7 @@ def test_columns_are_the_sites_business(tmp_path):
 def test_a_site_called_as_the_server_is_refused(tmp_path):
     np.save(tmp_path / "localhost.npy", np.zeros((2, 2)))
     with pytest.raises(UserError, match="rename its file"):
-        set_up.split_rows(str(tmp_path), "none", 1, 0)
+        set_up._split_rows(str(tmp_path), "none", 1, 0)
 
 
 def test_the_rows_of_one_table_that_is_read_by_a_schema_have_the_names_of_its_columns(tmp_path):

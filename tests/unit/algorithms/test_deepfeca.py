@@ -10,7 +10,7 @@ import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators import deepfeca as server
-from flareclust.aggregators.deepfeca import DeepFeCAAggregator, DeepFeCAState
+from flareclust.aggregators.deepfeca import DeepFeCAAggregator, _DeepFeCAState
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca as client
@@ -172,7 +172,7 @@ def test_the_average_is_weighted_by_rows():
         "a": {"weights": 10 * np.array([1.0, 2.0]), "counts": np.array(10), "loss": np.array(10.0)},
         "b": {"weights": 30 * np.array([5.0, 2.0]), "counts": np.array(30), "loss": np.array(90.0)},
     }
-    before = Round({"image": np.zeros(3)}, state=DeepFeCAState(), step=TRAIN)
+    before = Round({"image": np.zeros(3)}, state=_DeepFeCAState(), step=TRAIN)
     after = DeepFeCAAggregator(3).merge(before, replies, np.random.default_rng(0))
     np.testing.assert_allclose(after.task["weights"], [4.0, 2.0])
     assert after.diagnostics["loss"] == 2.5

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.seeding import stream
-from flareclust.aggregators.fkm import FKMAggregator, FKMState
+from flareclust.aggregators.fkm import FKMAggregator, _FKMState
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.data import datasets
 from flareclust.data.tables import Table
@@ -160,7 +160,7 @@ def objectives(n_init):
     """The objective of clustering the same means in several rounds; they have no clusters, so that every draw shows."""
     means, sizes = np.random.default_rng(0).normal(size=(80, 2)), np.full(80, 3)
     aggregator = FKMAggregator(8, seed=5, n_init=n_init)
-    old = Round({"centroids": means[:8]}, state=FKMState(), index=1)
+    old = Round({"centroids": means[:8]}, state=_FKMState(), index=1)
     return [
         ServerJob(aggregator)
         .advance(replace(old, index=index), {"a": {"centroids": means, "counts": sizes}})

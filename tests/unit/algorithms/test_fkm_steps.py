@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.fkm import FKMAggregator, FKMState
+from flareclust.aggregators.fkm import FKMAggregator, _FKMState
 from flareclust.data.tables import Table
 from flareclust.executors.fkm import FKMExecutor, FKMParams, clusters
 from flareclust.federation.server import ServerJob
@@ -35,7 +35,7 @@ def sent(**sites):
 
 
 def merge(k, replies, round_=None, **settings_):
-    return FKMAggregator(k, **settings_).merge(round_ or Round(state=FKMState()), replies, np.random.default_rng(0))
+    return FKMAggregator(k, **settings_).merge(round_ or Round(state=_FKMState()), replies, np.random.default_rng(0))
 
 
 def local_update(rows, centroids, local_iter, least, aborted=never_abort):
@@ -152,7 +152,7 @@ def test_a_start_of_distributed_kmeans_plusplus_counts_seeds_once_and_only_at_th
 def test_each_round_is_seeded_anew():
     replies = sent(a=[(i**1.5, 2 + i % 3) for i in range(40)])
     merged = [
-        merge(5, replies, Round({"centroids": old}, state=FKMState(), index=3), n_init=1)
+        merge(5, replies, Round({"centroids": old}, state=_FKMState(), index=3), n_init=1)
         for old in (line(0, 0.1, 0.2, 0.3, 0.4), line(9, 50, 90, 120, 200))
     ]
     np.testing.assert_array_equal(merged[0].task["centroids"], merged[1].task["centroids"])
@@ -167,11 +167,11 @@ def test_fewer_different_means_than_k_give_fewer_centroids():
 def test_the_shift_is_that_of_matched_centroids_and_is_left_out_where_their_number_changes():
     replies = sent(a=[(0, 4), (10, 4)])
     # 1 moves to 0 and 10 stays; the spread of 0 and 10 is 5.
-    moved = merge(2, replies, Round({"centroids": line(10, 1)}, state=FKMState(), index=1))
+    moved = merge(2, replies, Round({"centroids": line(10, 1)}, state=_FKMState(), index=1))
     assert moved.diagnostics["shift"] == pytest.approx(0.2)
     assert not moved.done
-    assert merge(2, replies, Round({"centroids": line(10, 1)}, state=FKMState(), index=1), tol=0.21).done
-    other = merge(2, replies, Round({"centroids": line(10)}, state=FKMState(), index=1), tol=1e9)
+    assert merge(2, replies, Round({"centroids": line(10, 1)}, state=_FKMState(), index=1), tol=0.21).done
+    other = merge(2, replies, Round({"centroids": line(10)}, state=_FKMState(), index=1), tol=1e9)
     assert "shift" not in other.diagnostics
     assert not other.done
 
@@ -186,7 +186,7 @@ def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():
 
     alone = sent(a=[(5, 4), (9, 2)])
     beside = alone | {"b": {name: reply[name] for name in ("centroids", "counts")}}
-    old = Round({"centroids": line(5, 9)}, state=FKMState(), index=1)
+    old = Round({"centroids": line(5, 9)}, state=_FKMState(), index=1)
     for name, value in merge(2, alone, old).state.arrays().items():
         np.testing.assert_array_equal(merge(2, beside, old).state.arrays()[name], value)
     with pytest.raises(JobFailed, match="set a lower min_count, or ask for fewer clusters"):

@@ -11,7 +11,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.masked import MaskedAggregator
 from flareclust.core.rounds import match
-from flareclust.core.site_clusters import CLUSTERERS_AT_SITES, site_clusters
+from flareclust.core.site_clusters import _CLUSTERERS_AT_SITES, site_clusters
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -134,7 +134,7 @@ def test_every_site_uses_its_own_clusterer():
         ours = computed(executor, Task(StepName.CLUSTER, 0, {}, site), data, stream(0, 0, site), never_abort)
         others = {
             name: site_clusters(data, 5, stream(0, 0, site), clusterer=name, min_count=2, aborted=never_abort).centroids
-            for name in CLUSTERERS_AT_SITES
+            for name in _CLUSTERERS_AT_SITES
         }
         same = [name for name, c in others.items() if np.array_equal(c, ours["centroids"])]
         assert same == [clusterer]
@@ -194,7 +194,7 @@ def test_standardised_columns_give_the_same_labels_in_any_unit():
 
 def test_rows_belong_to_the_nearest_centroid_by_the_jobs_distance():
     data = np.array([[1.0, 0.1], [30.0, 40.0], [0.1, 9.0]])
-    columns = alignment.codes_of(Table(data, columns=tuple("xy")))
+    columns = alignment._codes_of(Table(data, columns=tuple("xy")))
     centroids = np.array([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     task = Task(StepName.ASSESS, 3, {"centroids": centroids, "columns": columns}, "a")
     found = {

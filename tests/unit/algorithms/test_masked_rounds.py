@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flareclust.aggregators.masked import _movement_of_known, _step_towards
-from flareclust.core.site_clusters import CLUSTERERS_AT_SITES
+from flareclust.core.site_clusters import _CLUSTERERS_AT_SITES
 from flareclust.data import datasets
 from flareclust.data.feature_partition import split_features
 from flareclust.data.tables import Table
@@ -135,7 +135,7 @@ def relative_errors(sites, true, k, rounds, damage, **params):
     return np.array(errors)
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
+@pytest.mark.parametrize("clusterer", _CLUSTERERS_AT_SITES)
 @pytest.mark.parametrize("alpha", [0.3, 0.8, 1.0])
 def test_a_damaged_start_heals_by_one_minus_alpha_per_round(alpha, clusterer):
     sites, true, _ = window_sites(k=3, m=5, d=20, width=8, n=60, seed=1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.core.site_clusters import CLUSTERERS_AT_SITES
+from flareclust.core.site_clusters import _CLUSTERERS_AT_SITES
 from flareclust.data.tables import Table
 from flareclust.executors.masked import UPDATE, MaskedExecutor, _aligned, _compatible
 from flareclust.federation.server import ServerJob
@@ -94,7 +94,7 @@ def test_a_site_that_sits_out_leaves_the_round_to_the_others():
 # ---- privacy ----
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
+@pytest.mark.parametrize("clusterer", _CLUSTERERS_AT_SITES)
 @pytest.mark.parametrize("min_count", [1, 2, 5])
 def test_no_row_and_no_small_cluster_is_sent_in_any_round(min_count, clusterer):
     rng = np.random.default_rng(1)

@@ -15,7 +15,7 @@ from sklearn.cluster import MiniBatchKMeans
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
-from flareclust.aggregators.minibatch import MiniBatchAggregator, MiniBatchState, _running_means
+from flareclust.aggregators.minibatch import MiniBatchAggregator, _MiniBatchState, _running_means
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, _sample_means
@@ -188,7 +188,7 @@ def test_a_site_whose_groups_are_all_too_small_stays_and_tells_nothing() -> None
 
     other: Message = {"centroids": centroids[1:] + 1, "counts": np.array([4, 2]), "cluster": np.array([1, 2])}
     merged = ServerJob(MiniBatchAggregator(3)).advance(
-        Round({"centroids": centroids}, state=MiniBatchState(seen=np.zeros(3, np.int64)), step=SAMPLE, index=1),
+        Round({"centroids": centroids}, state=_MiniBatchState(seen=np.zeros(3, np.int64)), step=SAMPLE, index=1),
         {"a": sent, "b": other},
     )
     assert merged.diagnostics["received"] == 2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.portfolio import _MEMBERS, PortfolioAggregator, PortfolioState
+from flareclust.aggregators.portfolio import _MEMBERS, PortfolioAggregator, _PortfolioState
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
@@ -57,7 +57,7 @@ def test_the_smallest_inertia_is_chosen(seed):
 def test_of_equals_the_first_member_wins():
     aggregator = PortfolioAggregator(1, members=["unweighted", "pooled"], polish=0)
     proposed = Round(
-        stack([np.array([[1.0]]), np.array([[2.0]])]), state=PortfolioState(), index=1, step=StepName.SCORE
+        stack([np.array([[1.0]]), np.array([[2.0]])]), state=_PortfolioState(), index=1, step=StepName.SCORE
     )
     done = aggregator.score(
         proposed,
@@ -159,7 +159,7 @@ def test_a_polish_that_loses_is_taken_back():
     """The sites say at the end that the start fits better, as it can where rows may not take part in a round."""
     aggregator = PortfolioAggregator(2, polish=1, split_merge=0)
     start = np.array([[0.0], [10.0]])
-    state = PortfolioState(polish_start=start, refinement=Refinement(start, 1, 0))
+    state = _PortfolioState(polish_start=start, refinement=Refinement(start, 1, 0))
     chosen = Round(stack([start]), index=2, step=SPREAD, state=state)
     update = {
         "centroids": np.array([[4.0]]),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust.aggregators.portfolio import PortfolioAggregator, PortfolioState
+from flareclust.aggregators.portfolio import PortfolioAggregator, _PortfolioState
 from flareclust.evaluation.scores import stack
 from flareclust.federation.refinement import SPREAD
 from flareclust.protocol.rounds import Round
@@ -10,7 +10,7 @@ from tests.unit.algorithms.portfolio_cases import federation, run
 
 SOLUTIONS = [np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])]
 #: The question about the clusters of these solutions, and the reply of a site that may report none of them.
-ASKED = Round(stack(SOLUTIONS), index=2, step=SPREAD, state=PortfolioState(received_counts=np.array([2, 2])))
+ASKED = Round(stack(SOLUTIONS), index=2, step=SPREAD, state=_PortfolioState(received_counts=np.array([2, 2])))
 NOTHING = {"cluster": np.arange(0), "counts": np.arange(0), "centroids": np.empty((0, 1)), "m2": np.empty((0, 1))}
 
 

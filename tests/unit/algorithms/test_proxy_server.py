@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import BadMessage, JobFailed
-from flareclust.aggregators.proxy import ProxyAggregator, attract, generate_proxy_clusters, merge
+from flareclust.aggregators.proxy import ProxyAggregator, _generate_proxy_clusters, attract, merge
 from flareclust.core.agglomeration import cut
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
@@ -95,7 +95,7 @@ def a_federation(seed):
 @pytest.mark.parametrize(("seed", "w", "k"), [(0, 2.0, 3), (1, 2.0, 2), (2, 1.5, 3), (3, 3.0, 4), (4, 2.0, 1)])
 def test_the_server_is_algorithm_2(seed, w, k):
     columns, replies = a_federation(seed)
-    points, cluster = generate_proxy_clusters(columns, replies, np.random.default_rng(seed))
+    points, cluster = _generate_proxy_clusters(columns, replies, np.random.default_rng(seed))
     G, forces = twin_server([points[cluster == a] for a in range(cluster.max() + 1)], w, k)
 
     round_ = ProxyAggregator(k, w=w).merge(Round(columns=columns), replies, np.random.default_rng(seed))
@@ -128,7 +128,7 @@ def test_the_result_says_whose_clusters_went_where():
 def test_proxy_clusters_have_the_papers_sizes_and_their_sites_columns():
     owned = {"a": (0, 2), "b": (1, 2)}
     replies = {"a": described([[0, 0], [90, 90], [50, 50]], [2, 64, 5000]), "b": described([[7, 8]], [31])}
-    points, cluster = generate_proxy_clusters(columns_of(owned, 3), replies, np.random.default_rng(0))
+    points, cluster = _generate_proxy_clusters(columns_of(owned, 3), replies, np.random.default_rng(0))
     assert np.bincount(cluster).tolist() == [30, 64, 100, 31]
     assert np.isnan(points[cluster < 3, 1]).all()
     assert np.isnan(points[cluster == 3, 0]).all()
@@ -139,14 +139,14 @@ def test_proxy_clusters_have_the_papers_sizes_and_their_sites_columns():
 
 def test_a_cluster_without_spread_has_its_mean_as_every_proxy_point():
     replies = {"a": described([[3.0, 4.0]], [2], spread=0.0)}
-    points, _ = generate_proxy_clusters(columns_of({"a": (0, 1)}, 2), replies, np.random.default_rng(0))
+    points, _ = _generate_proxy_clusters(columns_of({"a": (0, 1)}, 2), replies, np.random.default_rng(0))
     np.testing.assert_array_equal(points, np.tile([3.0, 4.0], (30, 1)))
 
 
 def test_each_cluster_has_the_rows_of_the_factors_that_its_rank_says():
     reply = described([[0.0, 0.0], [9.0, 9.0], [50.0, 50.0]], [100, 100, 100], spread=0.0)
     reply |= {"factors": np.array([[1.0, 0.0], [0.0, 2.0], [4.0, 4.0]]), "ranks": np.array([2, 0, 1])}
-    points, cluster = generate_proxy_clusters(columns_of({"a": (0, 1)}, 2), {"a": reply}, np.random.default_rng(0))
+    points, cluster = _generate_proxy_clusters(columns_of({"a": (0, 1)}, 2), {"a": reply}, np.random.default_rng(0))
     np.testing.assert_allclose(points[cluster == 0].std(axis=0), [1, 2], rtol=0.25)
     assert (points[cluster == 1] == 9.0).all()
     np.testing.assert_allclose(points[cluster == 2].std(axis=0), [4, 4], rtol=0.25)
@@ -158,7 +158,7 @@ def test_proxy_points_stay_in_the_boxes_that_were_sent():
         "low": np.array([[-1.0, -2.0]]),
         "high": np.array([[1.0, 3.0]]),
     }
-    points, _ = generate_proxy_clusters(columns_of({"a": (0, 1)}, 2), {"a": reply}, np.random.default_rng(0))
+    points, _ = _generate_proxy_clusters(columns_of({"a": (0, 1)}, 2), {"a": reply}, np.random.default_rng(0))
     assert (points >= [-1, -2]).all()
     assert (points <= [1, 3]).all()
     assert points.std(axis=0).min() > 0.3
@@ -167,7 +167,7 @@ def test_proxy_points_stay_in_the_boxes_that_were_sent():
 def test_proxy_points_of_shares_are_shares():
     reply = described([[0.2, 0.3, 0.5], [0.5, 0.25, 0.25]], [100, 40], spread=0.0)
     reply["concentration"] = np.array([50.0, 0.0])
-    points, cluster = generate_proxy_clusters(columns_of({"a": (0, 1, 2)}, 3), {"a": reply}, np.random.default_rng(0))
+    points, cluster = _generate_proxy_clusters(columns_of({"a": (0, 1, 2)}, 3), {"a": reply}, np.random.default_rng(0))
     np.testing.assert_allclose(points.sum(axis=1), 1.0)
     np.testing.assert_allclose(points[cluster == 0].mean(axis=0), [0.2, 0.3, 0.5], atol=0.03)
     spread = points[cluster == 0].std(axis=0)  # sqrt(p (1 - p) / 51)

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from flareclust._foundation.interrupts import ENDING
-from flareclust.cli.entry import QUIET
+from flareclust.cli.entry import _QUIET
 from flareclust.cli.main import main
 from tests.unit.cli.cli_cases import TrialRun
 
@@ -15,7 +15,7 @@ from tests.unit.cli.cli_cases import TrialRun
 def command(tmp_path, monkeypatch, capsys):
     """Call the command in an empty folder, as the console script would."""
     monkeypatch.chdir(tmp_path)
-    for name in QUIET:
+    for name in _QUIET:
         monkeypatch.setenv(name, "CRITICAL")  # the command sets these; monkeypatch takes them back
     monkeypatch.setattr(logging, "raiseExceptions", True)
     before = {number: signal.getsignal(number) for number in ENDING}

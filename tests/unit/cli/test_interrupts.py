@@ -8,7 +8,7 @@ import typer
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.interrupts import ENDING
 from flareclust.cli import entry
-from flareclust.cli.entry import INTERRUPTED
+from flareclust.cli.entry import _INTERRUPTED
 from flareclust.cli.sweep import Interrupted
 
 
@@ -33,18 +33,18 @@ def test_a_signal_interrupts_once_and_again_only_after_the_clean_up(number, caps
             for other in ENDING:
                 signal.raise_signal(other)
             cleaned.append(number)
-            seconds[0] += entry.CLEANUP_SECONDS
+            seconds[0] += entry._CLEANUP_SECONDS
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(number)
 
-    assert ended(capsys, command) == (INTERRUPTED, "error: interrupted; nothing was kept\n")
+    assert ended(capsys, command) == (_INTERRUPTED, "error: interrupted; nothing was kept\n")
     assert cleaned == [number]
 
 
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (Interrupted("interrupted; 3 of 9 trials are kept"), INTERRUPTED, "interrupted; 3 of 9 trials are kept"),
+        (Interrupted("interrupted; 3 of 9 trials are kept"), _INTERRUPTED, "interrupted; 3 of 9 trials are kept"),
         (JobFailed("no site took part"), 1, "no site took part"),
         (PermissionError(13, "Permission denied", "out"), 2, "out cannot be used: Permission denied"),
     ],

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flareclust.core.profiles import (
+    _without_small_bins,
     counted,
     edges_between,
     in_bins,
     is_binary,
     moments,
     quantiles,
-    without_small_bins,
 )
 
 
@@ -61,13 +61,13 @@ def test_values_on_an_edge_lie_below_it():
 
 
 def test_small_bins_are_added_to_their_neighbours_towards_the_median():
-    assert without_small_bins(np.array([1, 1, 5, 6, 0, 1, 0]), 3).tolist() == [0, 0, 7, 7, 0, 0, 0]
-    assert without_small_bins(np.array([2, 1, 2]), 5).tolist() == [0, 5, 0]
+    assert _without_small_bins(np.array([1, 1, 5, 6, 0, 1, 0]), 3).tolist() == [0, 0, 7, 7, 0, 0, 0]
+    assert _without_small_bins(np.array([2, 1, 2]), 5).tolist() == [0, 5, 0]
 
 
 @given(arrays(np.int64, (3, 6), elements=st.integers(0, 9)), st.integers(1, 6))
 def test_no_bin_has_fewer_rows_than_the_floor_and_none_is_lost(counts, floor):
-    kept = without_small_bins(counts, floor)
+    kept = _without_small_bins(counts, floor)
     assert ((kept == 0) | (kept >= floor)).all()
     enough = counts.sum(axis=1) >= floor
     assert (kept.sum(axis=1)[enough] == counts.sum(axis=1)[enough]).all()

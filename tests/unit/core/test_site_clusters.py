@@ -15,7 +15,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core import site_clusters as module
 from flareclust.core.local import local_clusters, sendable
 from flareclust.core.site_clusters import (
-    CLUSTERERS_AT_SITES,
+    _CLUSTERERS_AT_SITES,
     _kmedoids,
     check_clusterer,
     check_k_local,
@@ -35,7 +35,7 @@ def in_order(centroids):
 # ---- the methods ----
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
+@pytest.mark.parametrize("clusterer", _CLUSTERERS_AT_SITES)
 @pytest.mark.parametrize("k_local", [None, "silhouette"])
 def test_separated_clusters_are_found_and_described_by_the_means_of_their_rows(clusterer, k_local):
     data, y = blobs(4, 30)
@@ -172,7 +172,7 @@ def test_a_cluster_that_loses_its_rows_is_dropped():
 # ---- what may be sent, and whether it can be repeated ----
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
+@pytest.mark.parametrize("clusterer", _CLUSTERERS_AT_SITES)
 @pytest.mark.parametrize("min_count", [1, 2, 4])
 def test_no_row_and_no_small_cluster_is_returned(clusterer, min_count):
     rng = np.random.default_rng(1)
@@ -189,7 +189,7 @@ def test_no_row_and_no_small_cluster_is_returned(clusterer, min_count):
         assert np.bincount(kept, minlength=len(found.counts)).tolist() == found.counts.tolist()
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
+@pytest.mark.parametrize("clusterer", _CLUSTERERS_AT_SITES)
 @pytest.mark.parametrize("k_local", [None, 3, "silhouette"])
 def test_clusters_can_be_repeated_with_a_generator_in_the_same_state(clusterer, k_local):
     data = np.random.default_rng(8).normal(size=(60, 3))

@@ -8,12 +8,12 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from flareclust._foundation.errors import Refusal
 from flareclust.core import site_clusters as module
 from flareclust.core.site_clusters import (
-    CLUSTERERS_AT_SITES,
+    _CLUSTERERS_AT_SITES,
 )
 from tests.unit.core.site_clusters_cases import blobs, clusters
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
+@pytest.mark.parametrize("clusterer", _CLUSTERERS_AT_SITES)
 @pytest.mark.parametrize("true_k", [2, 3, 5])
 def test_the_silhouette_finds_the_number_of_separated_clusters(clusterer, true_k):
     data, y = blobs(true_k, 20, d=5)
@@ -59,7 +59,7 @@ def test_rows_that_are_all_alike_in_two_places_are_two_clusters_that_stay():
         clusters(data, 4, k_local="silhouette")
 
 
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
+@pytest.mark.parametrize("clusterer", _CLUSTERERS_AT_SITES)
 def test_a_number_counts_as_far_as_the_rows_go(clusterer):
     data = np.random.default_rng(0).normal(size=(11, 2))
     assert len(clusters(data, 8, clusterer=clusterer, k_local=3, min_count=1).labels) == 11

@@ -108,7 +108,7 @@ def test_a_device_that_is_a_cluster_by_itself_is_named_of_up_to_a_thousand(monke
     usual = flareclust.run("lloyd", sites, k=2)
     assert "may be a batch effect: 100 % of its rows are those of site-3" in found.warnings[0]
     assert found.warnings == usual.warnings
-    monkeypatch.setattr(batch_exchanges, "MOST_ASSESSED", 5)
+    monkeypatch.setattr(batch_exchanges, "_MOST_ASSESSED", 5)
     assert flareclust.run("lloyd", as_devices(sites), k=2, engine="devices").warnings == []
 
 

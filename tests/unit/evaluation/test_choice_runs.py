@@ -70,10 +70,10 @@ def test_another_algorithm_runs_as_if_it_had_been_given_the_k():
 def test_rounds_are_numbered_through_and_the_choosers_assessment_is_left_out():
     records = []
     experiment = make_experiment(algorithm="kfed", k="2..5", engine="inprocess", data="own", n_sites=4)
-    from flareclust.experiment.prepare import NamedSites, prepare
+    from flareclust.experiment.prepare import _NamedSites, prepare
     from flareclust.experiment.submit import submit
 
-    outcome = submit(experiment, prepare(experiment, NamedSites(sites())), records.append)
+    outcome = submit(experiment, prepare(experiment, _NamedSites(sites())), records.append)
     assert [(record["round"], record["step"]) for record in outcome.rounds] == [
         (0, "cluster"),
         (1, "score_inertia"),

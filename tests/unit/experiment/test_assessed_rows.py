@@ -8,7 +8,7 @@ import pytest
 
 import flareclust
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.prepare import NamedSites, prepare
+from flareclust.experiment.prepare import _NamedSites, prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.terminal import print_result
@@ -25,7 +25,7 @@ def sites(n=40, m=3):
 def evaluated(assessed=None, policy=None):
     """The result of three sites of forty rows, as if the assessment had been of so many rows."""
     experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3, policy=policy)
-    prepared = prepare(experiment, NamedSites(sites()))
+    prepared = prepare(experiment, _NamedSites(sites()))
     outcome = submit(experiment, prepared)
     if assessed is not None:
         *rounds, last = outcome.rounds
@@ -60,7 +60,7 @@ def test_under_a_policy_the_warning_says_why():
 def at_provisioned_sites(assessed, policy=None, refused=(), **arrays):
     """The result of a run whose sites tell nobody how many rows they have."""
     experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3, policy=policy)
-    outcome = submit(experiment, prepare(experiment, NamedSites(sites())))
+    outcome = submit(experiment, prepare(experiment, _NamedSites(sites())))
     *rounds, last = outcome.rounds
     last = {**last, "diagnostics": {**last["diagnostics"], ASSESSED: assessed}}
     arrays = {name: value for name, value in outcome.arrays.items() if name != "counts"} | arrays
@@ -114,7 +114,7 @@ def test_an_assessment_of_no_rows_has_no_metrics():
 
 def test_rows_of_a_site_that_only_an_earlier_exchange_went_without_count_in_both_numbers():
     experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3)
-    prepared = prepare(experiment, NamedSites(sites()))
+    prepared = prepare(experiment, _NamedSites(sites()))
     outcome = replace(submit(experiment, prepared), refused={"site-2": "answered too late"})
     result = evaluate(experiment, prepared, outcome, 0.0)
     assert "site-2" in result.left_out

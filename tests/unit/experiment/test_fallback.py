@@ -70,7 +70,7 @@ def test_a_folder_that_is_full_is_refused_before_the_work(state, tmp_path, monke
     def full(folder):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("flareclust._foundation.own_files.check_writable", full)
+    monkeypatch.setattr("flareclust._foundation.own_files._check_writable", full)
     monkeypatch.setattr("flareclust.flows.run.submit", None)
     with pytest.raises(UserError, match=r"cannot be written to \(No space left on device\); choose another folder"):
         flareclust.run("kfed", data="iris", n_sites=3, out=tmp_path / "out")

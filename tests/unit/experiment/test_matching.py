@@ -13,7 +13,7 @@ from flareclust.cli.main import app
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.results.matching import renumbered
+from flareclust.experiment.results.matching import _renumbered
 
 CENTERS = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0], [12.0, 12.0]])
 ORDER = [2, 0, 3, 1]
@@ -36,7 +36,7 @@ def result():
 
 @pytest.fixture(scope="module")
 def other(result):
-    return renumbered(result, ORDER)
+    return _renumbered(result, ORDER)
 
 
 def test_centroids_labels_predictions_and_placements_have_the_new_numbers(result, other):
@@ -91,13 +91,13 @@ def test_saved_files_agree(other, tmp_path):
 
 
 def test_numbers_can_be_given_twice_and_those_of_the_job_are_known(result):
-    again = renumbered(renumbered(result, ORDER), [1, 0, 3, 2])
+    again = _renumbered(_renumbered(result, ORDER), [1, 0, 3, 2])
     np.testing.assert_array_equal(again.centroids, result.centroids[list(again.job_numbers)])
 
 
 def test_an_order_must_be_one(result):
     with pytest.raises(UserError, match=r"order: expected the numbers 0 to 3, each once; got \[0, 0, 1, 2\]"):
-        renumbered(result, [0, 0, 1, 2])
+        _renumbered(result, [0, 0, 1, 2])
 
 
 def test_the_next_night_keeps_the_numbers_whatever_the_algorithm_and_its_seed(result):
@@ -111,7 +111,7 @@ def test_the_next_night_keeps_the_numbers_whatever_the_algorithm_and_its_seed(re
 
 
 def test_what_was_loaded_and_matched_is_written_in_the_place_of_what_was_there(result, tmp_path):
-    renumbered(flareclust.run("lloyd", night(1), k=4), ORDER).save(tmp_path)
+    _renumbered(flareclust.run("lloyd", night(1), k=4), ORDER).save(tmp_path)
     loaded = flareclust.load_result(tmp_path)
     found = loaded.match_to(result)
     assert found.centroids_file is None
@@ -186,7 +186,7 @@ def test_names_in_the_report_are_escaped(result):
 
 
 def test_a_run_keeps_the_numbers_of_a_folder(tmp_path, result):
-    renumbered(result, ORDER).save(tmp_path / "earlier")
+    _renumbered(result, ORDER).save(tmp_path / "earlier")
     found = flareclust.run("dkmpp", night(1), k=4, match_to=tmp_path / "earlier")
     assert found.matched_to == "earlier"
     assert np.abs(found.centroids - result.centroids[ORDER]).max() < 1

@@ -15,7 +15,7 @@ from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.terminal import profile_lines
+from flareclust.experiment.reports.terminal import _profile_lines
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.profiles import ClusterProfiles
 from flareclust.privacy.enforcement import PolicyEnforcer
@@ -255,7 +255,7 @@ def test_the_words_name_what_differs(result):
     assert "sex f: 76 %" in profile_words.sentence(profiles, young)
     assert "sex m" not in profile_words.sentence(profiles, young)
     assert {one.cluster for one in profile_words.branches(profiles)} == {0, 1, 2}
-    lines = [line for line in profile_lines(result) if isinstance(line, str)]
+    lines = [line for line in _profile_lines(result) if isinstance(line, str)]
     assert "crp" in "".join(lines)
 
 

@@ -14,7 +14,7 @@ from flareclust.evaluation import profile_words
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles, noisy_profiles_of
 from flareclust.experiment.reports.columns import heat_tables
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.terminal import profile_lines
+from flareclust.experiment.reports.terminal import _profile_lines
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.tracking.note import describe
@@ -71,7 +71,7 @@ def test_a_profile_adds_no_exchange_and_spends_nothing(name):
 
 
 def test_terminal_report_and_description_show_it(result):
-    lines = list(profile_lines(result))
+    lines = list(_profile_lines(result))
     assert lines[-1] == FREE
     page = report_page(result)
     assert "cost no further privacy budget" in page
@@ -110,7 +110,7 @@ def test_what_would_cost_budget_is_refused(result, of):
 
 def test_no_profile_leaves_it_out_of_report_and_terminal():
     found = flareclust.run("dp-lloyd", patients(200), k=3, policy=POLICY, profile=False)
-    assert list(profile_lines(found)) == []
+    assert list(_profile_lines(found)) == []
     assert "cost no further privacy budget" not in report_page(found)
     assert len(found.profiles()) == 12  # it is in the released numbers all the same
 

@@ -8,7 +8,7 @@ import flareclust
 from flareclust.experiment.reports.charts import RowMap
 from flareclust.experiment.reports.html import stacked
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.reports.terminal import profile_lines
+from flareclust.experiment.reports.terminal import _profile_lines
 
 
 @pytest.mark.parametrize(("k", "many"), [(3, False), (12, False), (13, True), (30, True)])
@@ -38,4 +38,4 @@ def test_clusters_that_are_not_described_are_counted(small, words, rng):
     centers = np.array([[0, 0], [0, 50], [90, 0], [0, 900], [900, 900]])[: 3 + small]
     rows = np.repeat(centers, [40, 40, 40, 2, 2][: 3 + small], axis=0) + rng.normal(size=(120 + 2 * small, 2))
     result = flareclust.run("pooled", {"a": pd.DataFrame(rows, columns=["x", "y"])}, k=3 + small, n_init=10)
-    assert any(str(line).startswith(words) for line in profile_lines(result))
+    assert any(str(line).startswith(words) for line in _profile_lines(result))

@@ -8,7 +8,7 @@ import flareclust
 from flareclust.core.rounds import HISTORY
 from flareclust.data.datasets import Dataset
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepare import NamedSites, OneTable, prepare
+from flareclust.experiment.prepare import OneTable, _NamedSites, prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.evaluate import with_round_metrics
 from flareclust.experiment.submit import submit
@@ -144,7 +144,7 @@ def test_files_of_sites_are_read(tmp_path):
         np.savetxt(tmp_path / f"{site}.csv", part, delimiter=",", header="x,y", comments="")
     experiment = Experiment(algorithm="lloyd", k=3, n_sites=2, partition="none", engine="inprocess")
     sites = {site: tmp_path / f"{site}.csv" for site in "ab"}
-    found = submit(experiment, prepare(experiment, NamedSites(sites)))
+    found = submit(experiment, prepare(experiment, _NamedSites(sites)))
     last = [one["diagnostics"] for one in found.rounds if is_round(one)][-1]
     assert last["pooled_inertia"] == pytest.approx(found.metrics["inertia"], rel=1e-6)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.settings_file import LONGEST, Twice, parse_json
+from flareclust._foundation.settings_file import _LONGEST, Twice, parse_json
 from flareclust.cli.main import main
 from flareclust.privacy.policy import Policy, read_policy
 from flareclust.sites.config import CONFIG_FILE
-from flareclust.sites.policy_file import GUARD, policy_of, remove_policy, write_policy
+from flareclust.sites.policy_file import _GUARD, policy_of, remove_policy, write_policy
 from flareclust.sites.rows import SiteData
 from tests.fuzz.watch import peak_of, traced
 
@@ -113,7 +113,7 @@ def test_what_a_policy_cannot_say_is_reported_with_its_file(tmp_path):
     kit.write_text(kit.read_text().replace('"min_rows"', '"min_raws"'))
     with pytest.raises(UserError, match=r"privacy\.json: a policy has no 'min_raws' \(did you mean 'min_rows'"):
         policy_of(tmp_path)
-    kit.write_text(json.dumps({"components": [{"path": GUARD, "args": [1]}], "scopes": [{}]}))
+    kit.write_text(json.dumps({"components": [{"path": _GUARD, "args": [1]}], "scopes": [{}]}))
     with pytest.raises(UserError, match=r"privacy\.json: "):
         policy_of(tmp_path)
 
@@ -131,7 +131,7 @@ LINES = "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for befor
         ("arrays: &a [*a]\n", "has an alias"),
         ("x: &x {min_count: 1}\n<<: *x\n", "has an alias"),
         ("<<: {min_count: 1}\n", r"settings \(line 1\)"),
-        ("#" * (LONGEST + 1), "longer than 256 KiB"),
+        ("#" * (_LONGEST + 1), "longer than 256 KiB"),
         ("min_count: " + "9" * 100_000, r"settings \(line 1\)"),
         ("\nmin_count: !!python/object/apply:os.getcwd []", r"settings \(line 2\)"),
         ("min_count: 'open", r"settings \(line 1\)"),
@@ -150,7 +150,7 @@ def test_bombs_are_refused_at_once_in_one_line_and_little_memory(tmp_path, text,
     with traced():
         said, peak = peak_of(read)
     assert time.process_time() - began < 5
-    assert peak < 32 * LONGEST
+    assert peak < 32 * _LONGEST
     assert "\n" not in said
     assert len(said) < 300 + len(str(file))
 

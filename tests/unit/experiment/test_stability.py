@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.results.matching import renumbered
+from flareclust.experiment.results.matching import _renumbered
 from tests.command_line import call
 from tests.unit.experiment.stability_cases import blobs
 
@@ -158,7 +158,7 @@ def test_the_report_of_the_run_has_a_word_and_a_figure_for_each_cluster(tmp_path
     assert "flareclust.stability(...) with the same rows and settings, and repeats=2" in page
     again = flareclust.load_result(tmp_path / "out")
     assert (again.stability, again.repeated) == (found.clusters, found.result.repeated)
-    assert renumbered(again, [1, 0, 3, 2]).stability[0] == replace(found.clusters[1], cluster=0)
+    assert _renumbered(again, [1, 0, 3, 2]).stability[0] == replace(found.clusters[1], cluster=0)
     assert "come back" not in report_page(flareclust.run("lloyd", data, 4))
 
 

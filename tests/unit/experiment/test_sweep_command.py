@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.interrupts import ENDING
-from flareclust.cli.entry import QUIET
+from flareclust.cli.entry import _QUIET
 from flareclust.cli.main import main
 from flareclust.experiment.sweeps import trials as study_trials
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
@@ -18,7 +18,7 @@ from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
 def command(tmp_path, monkeypatch, capsys):
     """Call the command in an empty folder that has a sweep of its own."""
     monkeypatch.chdir(tmp_path)
-    for name in QUIET:
+    for name in _QUIET:
         monkeypatch.setenv(name, "CRITICAL")
     monkeypatch.setattr(logging, "raiseExceptions", True)
     before = {number: signal.getsignal(number) for number in ENDING}
@@ -90,7 +90,7 @@ def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):
         signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder, "run_in_threads", interrupt)
+        patch.setattr(folder, "_run_in_threads", interrupt)
         code, out, err = command("s.toml", "--no-track", "--out", "o")
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == (
@@ -116,7 +116,7 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("flareclust.experiment.sweeps.trials.attempt_any", attempt)
-    monkeypatch.setattr(folder, "run_in_threads", interrupt)
+    monkeypatch.setattr(folder, "_run_in_threads", interrupt)
     _, _, err = command("s.toml", "--no-track", "--out", "o")
     assert err.splitlines()[-1] == (
         "error: interrupted; 1 of 8 trials are done and kept, 2 failed, the same command does the others"
@@ -132,7 +132,7 @@ def test_an_interrupt_that_a_library_turns_into_something_else_is_still_one(comm
         except KeyboardInterrupt:
             raise ValueError("as pydantic does") from None
 
-    monkeypatch.setattr(folder, "run_in_threads", swallow)
+    monkeypatch.setattr(folder, "_run_in_threads", swallow)
     code, _, err = command("s.toml", "--no-track", "--out", "o")
     assert code == 130
     assert "0 of 8 trials" in err

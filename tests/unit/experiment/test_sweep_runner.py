@@ -45,7 +45,7 @@ def test_other_runners_are_refused_before_anything_runs(text, told):
         sweep(runner=text)
 
 
-@pytest.mark.parametrize("name", [name for name, extra in sweep_settings.RUNNERS.items() if extra])
+@pytest.mark.parametrize("name", [name for name, extra in sweep_settings._RUNNERS.items() if extra])
 def test_a_missing_package_is_named_in_one_line(monkeypatch, name, tmp_path):
     from flareclust.studies.sweeps import sweep as run
 
@@ -53,7 +53,7 @@ def test_a_missing_package_is_named_in_one_line(monkeypatch, name, tmp_path):
     study = {"name": "a", "data": "iris", "algorithms": ["kfed"], "seeds": 1}
     with pytest.raises(UserError) as told:
         run(study, runner=name, out=tmp_path / "out")
-    assert f"flareclust[{sweep_settings.RUNNERS[name]}]" in str(told.value)
+    assert f"flareclust[{sweep_settings._RUNNERS[name]}]" in str(told.value)
     assert f"the runner '{name}' needs prefect" in str(told.value)
     assert "\n" not in str(told.value)
     assert not (tmp_path / "out").exists()
@@ -76,7 +76,7 @@ def test_files_are_sent_as_absolute_paths_and_must_be_the_same_at_the_worker(tmp
     rows = "x,y\n" + "\n".join(f"{i % 7},{i % 5}" for i in range(60)) + "\n"
     (tmp_path / "rows.csv").write_text(rows)
     (one,) = sweep_settings.trials(sweep(data="rows.csv", k=2, seeds=1))
-    message = study_trials.trial_message(one)
+    message = study_trials._trial_message(one)
     assert message["experiment"]["data"] == str(tmp_path / "rows.csv")
     monkeypatch.chdir("/")
     assert "error" not in through_json(message)

@@ -83,7 +83,7 @@ def test_what_only_informs_prefect_may_fail(steps):
 @pytest.mark.slow
 @pytest.mark.smoke
 def test_a_process_of_a_worker_says_last_that_prefect_does_not_answer(tmp_path):
-    from flareclust.flows.guard import LOST
+    from flareclust.flows.guard import _LOST
 
     env = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     env |= {"PREFECT_HOME": str(tmp_path), "PREFECT_CLIENT_MAX_RETRIES": "0", "PREFECT__FLOW_RUN_ID": str(uuid.uuid4())}
@@ -97,4 +97,4 @@ def test_a_process_of_a_worker_says_last_that_prefect_does_not_answer(tmp_path):
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == LOST
+    assert done.stderr.splitlines()[-1] == _LOST

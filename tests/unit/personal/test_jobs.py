@@ -12,7 +12,7 @@ from flareclust.federation.server import ServerJob
 from flareclust.federation.site import steps_to_end
 from flareclust.personal.aggregator import FedAvgAggregator
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
-from flareclust.personal.run import prepare_devices, run_personal
+from flareclust.personal.run import _prepare_devices, run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.task import StepName
@@ -22,7 +22,7 @@ from tests.unit.personal.job_cases import ONE, sites
 def both_ways(**settings: object) -> tuple[object, object]:
     """One process, and jobs whose engine is this process."""
     chosen = PersonalSettings(**{"data": "iris", "rounds": 3, "lr": 0.05, **settings})
-    split, _ = prepare_devices(chosen)
+    split, _ = _prepare_devices(chosen)
     return run_personal(chosen), train_in_jobs(chosen, split, run_inprocess, lambda *round_: None)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import flareclust
 from flareclust.cli.main import main
-from flareclust.personal.run import prepare_devices
+from flareclust.personal.run import _prepare_devices
 from flareclust.personal.settings import PersonalSettings
 from flareclust.tracking import run_logging
 
@@ -181,7 +181,7 @@ def test_the_network_without_torch_is_refused_in_one_line(monkeypatch):
 
 def test_known_owners_are_devices():
     settings = PersonalSettings(data="digits", k=2, partition="clusters:2", devices=5)
-    split, classes = prepare_devices(settings)
+    split, classes = _prepare_devices(settings)
     assert len(split.names) == 5
     assert classes == list(range(10))
     assert all(len(np.unique(rows.y)) <= 2 for rows in split.train.values())
@@ -259,7 +259,7 @@ def test_columns_in_unlike_units_are_named_and_can_be_scaled(tmp_path):
     with np.load(tmp_path / "out" / "model-0.npz") as file:
         np.testing.assert_array_equal(file["deviation"], result.scaling["deviation"])
         model = {name: file[name] for name in file.files}
-    split, _ = prepare_devices(PersonalSettings(data="breast_cancer", **settings))
+    split, _ = _prepare_devices(PersonalSettings(data="breast_cancer", **settings))
     X, y = (np.concatenate([getattr(rows, part) for rows in split.test.values()]) for part in ("X", "y"))
     found = ((X - model["mean"]) / model["deviation"]) @ model["coef"][0] + model["intercept"] > 0
     assert np.mean(found == y) > 0.95

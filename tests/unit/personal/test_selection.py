@@ -10,12 +10,12 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core.client_selection import Selection
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.federation.checkpoint import Checkpoint, Progress, read, write
-from flareclust.personal.aggregator import FedAvgState
+from flareclust.personal.aggregator import _FedAvgState
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.methods import train_models
 from flareclust.personal.models import Linear
 from flareclust.personal.result import save
-from flareclust.personal.run import prepare_devices, run_personal
+from flareclust.personal.run import _prepare_devices, run_personal
 from flareclust.personal.selection import SelectionSettings
 from flareclust.personal.settings import PersonalSettings
 from flareclust.protocol.rounds import Round
@@ -35,7 +35,7 @@ WAYS = [
 
 def both_ways(model="linear", **settings):
     chosen = PersonalSettings(**{"data": "iris", "rounds": 4, "lr": 0.05, "model": model, **settings})
-    split, _ = prepare_devices(chosen)
+    split, _ = _prepare_devices(chosen)
     return run_personal(chosen), train_in_jobs(chosen, split, run_inprocess, lambda *round_: None)
 
 
@@ -154,7 +154,7 @@ def test_a_site_that_cannot_train_is_never_selected():
 def test_a_checkpoint_keeps_who_is_asked(tmp_path):
     for asked in (("b", "a"), None):
         state = Checkpoint(
-            Round({"weights": np.zeros(1)}, state=FedAvgState(), step=StepName.TRAIN, sites=asked),
+            Round({"weights": np.zeros(1)}, state=_FedAvgState(), step=StepName.TRAIN, sites=asked),
             Progress(["a", "b"], ["a", "b"]),
         )
         write(tmp_path / "checkpoint.npz", state, {})

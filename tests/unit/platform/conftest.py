@@ -15,7 +15,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.platform import job_monitor as watched
 from flareclust.platform import provisioned as production
-from flareclust.platform.session import ADMIN_FILE
+from flareclust.platform.session import _ADMIN_FILE
 from flareclust.protocol.registry import get
 from flareclust.sites.config import write_config
 from tests.fake_server import FakeServer
@@ -27,7 +27,7 @@ def kit(tmp_path) -> Path:
     """The kit of a lead, as far as it is read without a connection."""
     (tmp_path / "kit" / "startup").mkdir(parents=True)
     about = {"username": "lead@hub.org", "host": "server", "port": 8002, "project_name": "clinics"}
-    (tmp_path / "kit" / ADMIN_FILE).write_text(json.dumps({"admin": about}))
+    (tmp_path / "kit" / _ADMIN_FILE).write_text(json.dumps({"admin": about}))
     return tmp_path / "kit"
 
 
@@ -39,7 +39,7 @@ def outcome(sites):
 @pytest.fixture
 def serve(monkeypatch, kit):
     """Let the engine meet a server; the returned function runs a FeCA job on it."""
-    monkeypatch.setattr(production, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(production, "_CONNECT_SECONDS", 0.05)
     monkeypatch.setattr(watched, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watched, "ROUNDS_SECONDS", 0.0)
     monkeypatch.setattr(watched, "_DISPATCH_SECONDS", 0.2)

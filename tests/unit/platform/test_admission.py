@@ -18,7 +18,7 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from flareclust.aggregators.placed import FILE
 from flareclust.engines.options import JobOptions
 from flareclust.platform import file_guard
-from flareclust.platform.admission import ServerValidator, SiteDeployer, files_problem
+from flareclust.platform.admission import ServerValidator, SiteDeployer, _files_problem
 from flareclust.platform.filters import SiteTaskPolicy
 from flareclust.platform.job import build_job, export_job
 from flareclust.platform.kit import allow_classes
@@ -36,8 +36,8 @@ def test_a_job_as_it_is_exported_and_signed_passes(tmp_path):
     app = export_job(build_job(get("lloyd"), {}, JobOptions(k=3)), tmp_path / "job") / "app"
     names = [str(path.relative_to(app)) for path in app.rglob("*") if path.is_file()]
     assert sorted(names) == CONFIG
-    assert files_problem([*names, *SIGNED]) is None
-    assert files_problem([*names, *SIGNED], at_server=True) is None
+    assert _files_problem([*names, *SIGNED]) is None
+    assert _files_problem([*names, *SIGNED], at_server=True) is None
 
 
 @pytest.mark.parametrize(
@@ -49,17 +49,17 @@ def test_a_job_as_it_is_exported_and_signed_passes(tmp_path):
     ],
 )
 def test_any_other_file_is_refused_by_its_name(name):
-    problem = files_problem([*CONFIG, name])
+    problem = _files_problem([*CONFIG, name])
     assert f"refuses the job for its file {name!r}" in problem
 
 
 def test_arrays_of_a_finished_federation_go_to_the_server_alone():
-    assert files_problem([*CONFIG, f"config/{FILE}"], at_server=True) is None
-    assert files_problem([*CONFIG, "config/other.npz"], at_server=True) is not None
+    assert _files_problem([*CONFIG, f"config/{FILE}"], at_server=True) is None
+    assert _files_problem([*CONFIG, "config/other.npz"], at_server=True) is not None
 
 
 def test_code_is_a_matter_of_rights_and_not_of_files():
-    assert files_problem([*CONFIG, "custom/faulty.py", "custom/flareclust/cli.py"]) is None
+    assert _files_problem([*CONFIG, "custom/faulty.py", "custom/flareclust/cli.py"]) is None
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_packed_job_that_is_damaged_or_encrypted_is_refused(kit, unpacked):
 @pytest.mark.parametrize("name", [f"config_fed_{side}{ext}" for side in ("client", "server") for ext in OTHER_FORMATS])
 def test_a_job_brings_its_configuration_in_no_other_format(name):
     """NVFlare reads all of these where there is no .json."""
-    assert "refuses the job for its file" in files_problem([f"config/{name}"])
+    assert "refuses the job for its file" in _files_problem([f"config/{name}"])
 
 
 def test_a_site_unpacks_no_job_over_the_folder_of_another(kit):
@@ -368,4 +368,4 @@ def test_a_server_looks_at_jobs_and_at_its_own_kit(kit, monkeypatch, tmp_path_fa
 
 def test_names_that_lead_out_of_the_folder_are_no_names_of_a_job():
     assert Path("custom/../config/extra.py").parts[0] == "custom"
-    assert files_problem(["custom/../../local/privacy.json"]) is not None
+    assert _files_problem(["custom/../../local/privacy.json"]) is not None

@@ -6,7 +6,7 @@ import pytest
 from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
-from flareclust.platform.session import PathOutside, guard_downloads, is_inside
+from flareclust.platform.session import _is_inside, _PathOutside, guard_downloads
 
 TRANSFER = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 
@@ -40,8 +40,8 @@ def test_a_result_is_put_into_its_folder(module, tmp_path):
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "C:\\x", "\\\\host\\x", "..\\x", ""])
 def test_a_file_outside_is_refused(module, name):
-    assert not is_inside(name)
-    with pytest.raises(PathOutside, match="outside of the download"):
+    assert not _is_inside(name)
+    with pytest.raises(_PathOutside, match="outside of the download"):
         pulled(module, name)
 
 
@@ -68,18 +68,18 @@ def test_a_result_is_moved_to_where_the_user_wants_it(tmp_path, module, name):
 def test_another_folder_of_the_user_is_no_result(tmp_path, module, name):
     downloads = tmp_path / "transfer"
     (downloads / name).mkdir(parents=True, exist_ok=True)
-    with pytest.raises(PathOutside, match="no result of the job"):
+    with pytest.raises(_PathOutside, match="no result of the job"):
         Answered(downloads, downloads / name).download_job_result(TRANSFER, str(tmp_path / "here"))
     assert (downloads / name).is_dir()
 
 
 def test_a_link_is_no_result(tmp_path, module):
     (tmp_path / TRANSFER).symlink_to("/etc")
-    with pytest.raises(PathOutside):
+    with pytest.raises(_PathOutside):
         Answered(tmp_path, tmp_path / TRANSFER).download_job_result(TRANSFER)
 
 
 @pytest.mark.parametrize("transfer", ["/../../../home", "..", "", None, TRANSFER + "/..", TRANSFER.upper()])
 def test_a_transfer_that_is_none_is_refused(module, transfer):
-    with pytest.raises(PathOutside, match="a transfer in an unknown form"):
+    with pytest.raises(_PathOutside, match="a transfer in an unknown form"):
         module._tx_path(transfer, "job")

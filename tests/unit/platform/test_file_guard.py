@@ -14,7 +14,7 @@ from nvflare.fuel.utils.fobs.datum import Datum
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust.platform import file_guard
-from flareclust.platform.file_guard import FileInMessage
+from flareclust.platform.file_guard import _FileInMessage
 
 SECRET = b"between the lines of a private key"
 
@@ -44,7 +44,7 @@ def test_installing_twice_is_installing_once():
 
 @pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"a": [one]}, lambda one: (one,)])
 def test_no_file_is_read_into_a_message(secret, wrap):
-    with pytest.raises((FileInMessage, RuntimeError), match="refuses files in messages"):
+    with pytest.raises((_FileInMessage, RuntimeError), match="refuses files in messages"):
         fobs.dumps(wrap(Datum.file_datum(secret)))
 
 
@@ -57,7 +57,7 @@ def test_a_message_cannot_name_a_file(secret):
     }
     request = Shareable()
     request.add_cookie("file", named)
-    with pytest.raises(FileInMessage):
+    with pytest.raises(_FileInMessage):
         fobs.loads(fobs.dumps(request))
 
 
@@ -66,7 +66,7 @@ def test_no_file_of_a_message_is_written(tmp_path, monkeypatch):
     empty = nvflare_fobs.serialize(None, lobs.DatumManager())
     parts = [lobs.HEADER_STRUCT.pack(lobs.MARKER_MAIN, 0, len(empty)), empty]
     parts += [lobs.HEADER_STRUCT.pack(lobs.MARKER_DATUM_FILE, 0, lobs.DATUM_ID_LEN + len(SECRET)), bytes(16), SECRET]
-    with pytest.raises(FileInMessage):
+    with pytest.raises(_FileInMessage):
         fobs.loads(b"".join(parts))
     assert list(tmp_path.iterdir()) == []
 

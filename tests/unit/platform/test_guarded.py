@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from flareclust.sites.running import PROTECTION, RELAY
+from flareclust.sites.running import _PROTECTION, RELAY
 
 PROGRAM = "import sys; from flareclust.platform import file_guard; print(sys.argv[1:], __name__, file_guard.problem())"
 
@@ -27,6 +27,6 @@ def test_without_a_program_it_says_how_it_is_called(tmp_path):
 
 def test_a_relay_writes_down_that_it_is_protected(tmp_path):
     run(tmp_path, RELAY, "-m", str(tmp_path), "-s", "fed_relay.json")  # which is not there
-    about = json.loads((tmp_path / PROTECTION).read_text())
+    about = json.loads((tmp_path / _PROTECTION).read_text())
     assert about["problems"] == []
     assert about["nvflare"].startswith("2.")

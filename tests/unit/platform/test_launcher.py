@@ -25,15 +25,15 @@ from flareclust._foundation.errors import UserError
 from flareclust.platform import admission, launcher
 from flareclust.platform.admission import SiteDeployer
 from flareclust.platform.launcher import (
+    _PREFIXES,
+    _PROXIES,
     NAMES,
-    PREFIXES,
-    PROXIES,
     ServerProcessLauncher,
     SiteProcessLauncher,
     _Handle,
     listed,
 )
-from flareclust.sites.running import PROTECTION
+from flareclust.sites.running import _PROTECTION
 
 
 def launched(monkeypatch, *code: str):
@@ -106,7 +106,7 @@ def test_a_site_whose_kit_names_no_deployer_gets_the_one_that_looks_at_jobs(monk
     started = SimpleNamespace(get_engine=lambda: engine, get_prop=lambda key: about)
     SiteProcessLauncher().handle_event(EventType.SYSTEM_BOOTSTRAP, started)
     assert (guarded, parts) == ([started], {})
-    assert (tmp_path / PROTECTION).exists()
+    assert (tmp_path / _PROTECTION).exists()
     SiteProcessLauncher().handle_event(EventType.SYSTEM_START, started)
     assert isinstance(own := parts[SystemComponents.APP_DEPLOYER], SiteDeployer)
     SiteProcessLauncher().handle_event(EventType.SYSTEM_START, started)
@@ -204,4 +204,4 @@ def test_the_documented_variables_are_those_of_the_list():
     text = (Path(__file__).parents[3] / "docs" / "operations-site.md").read_text(encoding="utf-8")
     table = text.split("## Environment variables")[1].split("If jobs at your site")[0]
     documented = set(re.findall(r"`([A-Za-z0-9_]+\*?)`", table))
-    assert documented == NAMES | {f"{prefix}*" for prefix in PREFIXES} | set(PROXIES)
+    assert documented == NAMES | {f"{prefix}*" for prefix in _PREFIXES} | set(_PROXIES)

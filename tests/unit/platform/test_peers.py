@@ -25,11 +25,11 @@ from flareclust.platform.launcher import SiteProcessLauncher
 from flareclust.platform.peers import (
     ANSWERED,
     SafeProcessor,
-    answering_problem,
+    _answering_problem,
+    _passing_problem,
+    _returning_problem,
     asking_problem,
     job_problem,
-    passing_problem,
-    returning_problem,
 )
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
@@ -48,7 +48,7 @@ JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
     ],
 )
 def test_a_server_passes_on_what_belongs_to_jobs(endpoint, origin, destination):
-    assert passing_problem(endpoint, origin, destination) is None
+    assert _passing_problem(endpoint, origin, destination) is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_server_passes_on_what_belongs_to_jobs(endpoint, origin, destination):
     ],
 )
 def test_a_server_drops_what_one_kit_sends_to_another_or_in_the_name_of_another(endpoint, origin, destination, problem):
-    assert problem in passing_problem(endpoint, origin, destination)
+    assert problem in _passing_problem(endpoint, origin, destination)
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,20 @@ def test_auxiliary_requests_are_for_jobs_and_streams_only(topic):
 
 def test_a_member_returns_messages_of_its_own_processes_only():
     for destination in ("south", f"south.{JOB}"):
-        assert returning_problem("south", {MessageHeaderKey.DESTINATION: destination}) is None
+        assert _returning_problem("south", {MessageHeaderKey.DESTINATION: destination}) is None
     for headers in ({MessageHeaderKey.DESTINATION: "north"}, {}, None, "south"):
-        assert "returned a message that was for" in returning_problem("south", headers)
-    assert returning_problem(f"server.{JOB}", {MessageHeaderKey.DESTINATION: "north"}) is None
+        assert "returned a message that was for" in _returning_problem("south", headers)
+    assert _returning_problem(f"server.{JOB}", {MessageHeaderKey.DESTINATION: "north"}) is None
 
 
 def test_a_site_answers_its_server_and_its_own_jobs():
-    assert answering_problem("north", "server") is None
-    assert answering_problem("north", f"server.{JOB}") is None
-    assert answering_problem("north", f"north.{JOB}") is None
-    assert answering_problem("relay.north", f"relay.north.{JOB}") is None
-    assert answering_problem("relay.north", "relay.south") is not None
+    assert _answering_problem("north", "server") is None
+    assert _answering_problem("north", f"server.{JOB}") is None
+    assert _answering_problem("north", f"north.{JOB}") is None
+    assert _answering_problem("relay.north", f"relay.north.{JOB}") is None
+    assert _answering_problem("relay.north", "relay.south") is not None
     for other in ("south", "_admin_1", "servers", "northern", ""):
-        assert answering_problem("north", other) is not None
+        assert _answering_problem("north", other) is not None
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from flareclust.engines.options import JobOptions
 from flareclust.experiment.tables.typed_rows import exported_settings
 from flareclust.personal.jobs import export_jobs
 from flareclust.personal.settings import ExportSettings
-from flareclust.platform.admission import packed_problem
+from flareclust.platform.admission import _packed_problem
 from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.registry import BUILT_IN, get
-from flareclust.sites.job_settings import DEEPEST, braced, folder_problem
+from flareclust.sites.job_settings import _DEEPEST, braced, folder_problem
 from tests.served import SCHEMA
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
@@ -33,7 +33,7 @@ def accepted(folder: Path) -> bool:
         with zipfile.ZipFile(packed, "w") as out:
             for file in app.rglob("*"):
                 out.write(file, file.relative_to(app))
-            assert packed_problem(out) is folder_problem(app) is None
+            assert _packed_problem(out) is folder_problem(app) is None
     return True
 
 
@@ -89,7 +89,7 @@ def test_such_a_column_is_no_trouble_where_there_is_no_job(tmp_path):
 
 def test_what_is_nested_as_deep_as_no_settings_are_is_refused():
     inner: object = "text"
-    for _ in range(DEEPEST):
+    for _ in range(_DEEPEST):
         inner = [inner]
     assert braced(inner) is None
     with pytest.raises(ValueError, match="nested too deep"):

@@ -11,7 +11,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefini
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.platform import provisioned as production
 from flareclust.platform import session
-from flareclust.platform.session import ADMIN_FILE, admin_of
+from flareclust.platform.session import _ADMIN_FILE, admin_of
 from tests.fake_server import FakeServer
 from tests.unit.platform.production_cases import COMPLETED
 
@@ -107,7 +107,7 @@ def test_a_folder_that_is_no_admins_kit_is_named(tmp_path):
     (tmp_path / "startup").mkdir()
     with pytest.raises(UserError, match="is no kit of a lead or an admin"):
         admin_of(tmp_path)
-    (tmp_path / ADMIN_FILE).write_text("{}")
+    (tmp_path / _ADMIN_FILE).write_text("{}")
     with pytest.raises(UserError, match="is no kit of a lead or an admin"):
         admin_of(tmp_path)
 
@@ -122,7 +122,7 @@ def test_one_session_is_enough_for_a_job(serve, outcome):
 def test_sites_that_are_about_to_connect_are_waited_for(serve, outcome, monkeypatch):
     """As after a restart of the server, when a flow submits the lost job again at once."""
     server = FakeServer([COMPLETED], outcome)
-    monkeypatch.setattr(production, "CONNECT_SECONDS", 30)
+    monkeypatch.setattr(production, "_CONNECT_SECONDS", 30)
     answers = [["site-1"], ["site-1"], ["site-1", "site-2"]]
     monkeypatch.setattr(production, "connected_sites", lambda session: answers.pop(0))
     assert serve(server).job == "job-1"
@@ -234,7 +234,7 @@ def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_a
             "port": listener.getsockname()[1],
             "project_name": "x",
         }
-        (kit / ADMIN_FILE).write_text(json.dumps({"admin": about}))
+        (kit / _ADMIN_FILE).write_text(json.dumps({"admin": about}))
 
         class Refused:
             def __init__(self, *_):

@@ -29,7 +29,7 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 from flareclust._foundation.errors import BadMessage
 from flareclust.aggregators.base import unpack
 from flareclust.platform.controller import ClusteringController
-from flareclust.platform.receiver import MOST_BYTES, ReplyAdapter, bypassing_problem, check_message
+from flareclust.platform.receiver import MOST_BYTES, _bypassing_problem, _check_message, _ReplyAdapter
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import ROUND, STEP, StepName
@@ -69,7 +69,7 @@ def taken_in(arrived: Arrived, *, working: bool = True) -> list[CellMessage]:
     engine = SimpleNamespace(get_clients=lambda: [Client("west", "secret")])
     fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
     fl_ctx.set_prop(FLContextKey.CURRENT_RUN, "job", private=False, sticky=False)
-    receiver = ReplyAdapter(cell, handed.append, fl_ctx, lambda site: ("cluster", f"of {site}") if working else None)
+    receiver = _ReplyAdapter(cell, handed.append, fl_ctx, lambda site: ("cluster", f"of {site}") if working else None)
     receiver.call(arrived)
     return handed
 
@@ -152,11 +152,11 @@ LONG = st.sampled_from([0, 31, 32, 255, 256, 2**16]).map(
 @given(PACKABLE | LONG, st.integers(1, 10**6))
 def test_messages_are_measured_without_being_decoded(value, cut):
     packed = msgpack.packb(value)
-    check_message(section(lobs.MARKER_MAIN, packed))
-    check_message(section(lobs.MARKER_MAIN, packed) + section(lobs.MARKER_DATUM_BLOB, b"x" * 16 + packed))
+    _check_message(section(lobs.MARKER_MAIN, packed))
+    _check_message(section(lobs.MARKER_MAIN, packed) + section(lobs.MARKER_DATUM_BLOB, b"x" * 16 + packed))
     shorter = packed[: -(1 + cut % len(packed))]
     with pytest.raises(BadMessage, match="too early"):
-        check_message(section(lobs.MARKER_MAIN, shorter))
+        _check_message(section(lobs.MARKER_MAIN, shorter))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_messages_are_measured_without_being_decoded(value, cut):
 )
 def test_a_message_of_millions_of_objects_is_not_decoded(body):
     with pytest.raises(BadMessage, match="more than 10000 objects"):
-        check_message(section(lobs.MARKER_MAIN, body))
+        _check_message(section(lobs.MARKER_MAIN, body))
     found: list[str | None] = []
     peak = peak_of(lambda: found.extend(unpack(taken_in(Arrived(section(lobs.MARKER_MAIN, body)))[0].payload)[1:]))
     assert "was not decoded: the message is made of more than 10000 objects" in str(found[0])
@@ -180,7 +180,7 @@ def test_a_message_of_millions_of_objects_is_not_decoded(body):
 def test_no_message_leaves_a_file_at_the_server():
     body = section(lobs.MARKER_MAIN, b"\xc0") + section(lobs.MARKER_DATUM_FILE, b"x" * 17)
     with pytest.raises(BadMessage, match="sections"):
-        check_message(body)
+        _check_message(body)
 
 
 @pytest.mark.parametrize("arrived", [Arrived(b"", token="nobody's"), Arrived(BlobSizeError("too large"), token="")])
@@ -242,9 +242,9 @@ def test_a_site_may_be_working_on_one_task_only():
 def test_replies_come_by_the_stream_and_events_not_at_all(headers, problem):
     of, channel, topic = headers
     asked = {MessageHeaderKey.MSG_TYPE: MessageType.REQ, MessageHeaderKey.ORIGIN: "north"}
-    assert bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) == problem
+    assert _bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) == problem
     asked[MessageHeaderKey.MSG_TYPE] = MessageType.REPLY
-    assert bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) is None
+    assert _bypassing_problem(CellMessage({**asked, of.CHANNEL: channel, of.TOPIC: topic}, None)) is None
 
 
 def test_a_site_cannot_end_a_job_by_saying_that_a_message_is_too_large():
@@ -252,6 +252,7 @@ def test_a_site_cannot_end_a_job_by_saying_that_a_message_is_too_large():
     asked |= {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ERROR_TOPIC}
     too_large = CellMessage({**asked, StreamHeaderKey.ERROR_TYPE: BlobSizeError.__name__}, None)
     assert (
-        bypassing_problem(too_large) == "'north' said that a message is too large for it, at which NVFlare ends the job"
+        _bypassing_problem(too_large)
+        == "'north' said that a message is too large for it, at which NVFlare ends the job"
     )
-    assert bypassing_problem(CellMessage({**asked, StreamHeaderKey.ERROR_TYPE: StreamError.__name__}, None)) is None
+    assert _bypassing_problem(CellMessage({**asked, StreamHeaderKey.ERROR_TYPE: StreamError.__name__}, None)) is None

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.plotting.federation import MOST_PANELS, federation_picture
+from flareclust.plotting.federation import _MOST_PANELS, federation_picture
 from flareclust.plotting.style import PALETTE, cluster_colour, ink_on, save
 from tests.patience import PATIENCE
 
@@ -83,7 +83,7 @@ def test_thirty_sites_and_clusters_have_panels_and_colours_of_their_own(tmp_path
     centroids = rng.normal(size=(30, 2)) * 20
     sites = {f"clinic {i}": centroids + rng.normal(size=(30, 2)) for i in range(31)}
     figure = federation_picture(sites, centroids, title="x" * 60)
-    assert len(figure.axes) == 1 + MOST_PANELS
+    assert len(figure.axes) == 1 + _MOST_PANELS
     assert "below: the first 30 sites" in figure.get_supxlabel()
     assert len({cluster_colour(c, 30) for c in range(30)}) == 30
     file = save(figure, tmp_path / "p.png")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from flareclust.preparation.alone import enough_alone, left_alone
+from flareclust.preparation.alone import _enough_alone, _left_alone
 
 
 def clusters_of(X, labels):
@@ -22,7 +22,7 @@ def test_merged_clusters_leave_what_wards_method_leaves(rng, clusters):
     X = rng.normal(size=(90, 3)) + 5 * rng.normal(size=(6, 3))[np.arange(90) % 6]
     labels = np.arange(90) % 6
     means, counts = clusters_of(X, labels)
-    found = left_alone(((X - X.mean(axis=0)) ** 2).sum(), means, counts, clusters)
+    found = _left_alone(((X - X.mean(axis=0)) ** 2).sum(), means, counts, clusters)
     # Clusters of 15 rows each: Ward's linkage of their means merges the same ones.
     merged = fcluster(linkage(means, "ward"), min(clusters, 6), "maxclust")
     assert found == pytest.approx(left(X, merged[labels]))
@@ -32,8 +32,8 @@ def test_rows_of_clusters_that_were_not_sent_never_make_a_site_look_better(rng):
     X, labels = rng.normal(size=(60, 2)), np.repeat([0, 1, 2], 20)
     X[labels == 2] += 30
     means, counts = clusters_of(X[:40], labels[:40])
-    assert left_alone(((X - X.mean(axis=0)) ** 2).sum(), means, counts, 2) > left(X, labels)
+    assert _left_alone(((X - X.mean(axis=0)) ** 2).sum(), means, counts, 2) > left(X, labels)
 
 
 def test_three_quarters_of_the_clusters_must_do():
-    assert [enough_alone(used) for used in (1, 2, 3, 4, 8, 20)] == [1, 1, 2, 3, 6, 15]
+    assert [_enough_alone(used) for used in (1, 2, 3, 4, 8, 20)] == [1, 1, 2, 3, 6, 15]

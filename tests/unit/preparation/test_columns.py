@@ -156,7 +156,7 @@ def test_two_codes_never_have_the_same_name():
 
 def test_codes_depend_on_the_salt():
     plain, salted, other = table("crp"), table("crp", salt="one"), table("crp", salt="two")
-    assert len({int(alignment.codes_of(t)[0]) for t in (plain, salted, other)}) == 3
+    assert len({int(alignment._codes_of(t)[0]) for t in (plain, salted, other)}) == 3
 
 
 def test_sites_with_different_salts_are_informed():

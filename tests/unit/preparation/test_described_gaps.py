@@ -118,12 +118,12 @@ def model_of(result, folder):
 def test_columns_with_too_few_known_cells_are_not_described():
     rows = np.array([[1.0, 5.0, 3.0], [2.0, np.nan, 1.0], [4.0, 7.0, 9.0], [7.0, np.nan, 2.0]])
     table = Table(rows, ("a", "b", "c"))
-    sent = alignment.moments_of_known(table, alignment.codes_of(table), 2)
+    sent = alignment.moments_of_known(table, alignment._codes_of(table), 2)
     assert sent["cluster"].tolist() == [0, 2]
     np.testing.assert_allclose(sent["centroids"][:, 0], rows[:, [0, 2]].mean(axis=0), rtol=1e-15)
-    assert not len(alignment.moments_of_known(table, alignment.codes_of(table), 5)["cluster"])
+    assert not len(alignment.moments_of_known(table, alignment._codes_of(table), 5)["cluster"])
     at_mean = Table(np.array([[1.0, 2.0], [3.0, 4.0], [2.0, 3.0]]), ("a", "b"))  # a row is the mean of all
-    assert not len(alignment.moments_of_known(at_mean, alignment.codes_of(at_mean), 2)["cluster"])
+    assert not len(alignment.moments_of_known(at_mean, alignment._codes_of(at_mean), 2)["cluster"])
 
 
 def test_the_description_of_a_job_that_fills_has_names_only():

@@ -19,7 +19,7 @@ from tests.computed import computed
 
 NAMES = ("a", "b")
 TABLE = Table(np.random.default_rng(0).normal(size=(60, 2)), NAMES)
-COLUMNS = {"columns": alignment.codes_of(TABLE)}
+COLUMNS = {"columns": alignment._codes_of(TABLE)}
 GRID = {"low": np.zeros(2), "width": np.ones(2)}
 
 

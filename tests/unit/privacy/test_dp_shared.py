@@ -13,7 +13,7 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.executors.dp_lloyd import UPDATE, DPLloydExecutor
 from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.ledger import Ledger
-from flareclust.privacy.dp.mechanism import SharedNoise, deviation_of_total, rho_of_sum
+from flareclust.privacy.dp.mechanism import SharedNoise, _rho_of_sum, deviation_of_total
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
@@ -48,19 +48,19 @@ def test_a_sum_of_discrete_gaussians_protects_as_stated(scale, honest):
     middle = len(summed) // 2
     summed = summed[middle - within : middle + within + 1]
     for order in (1.5, 2.0, 4.0):
-        assert renyi(summed, order) <= order * rho_of_sum(scale, honest, 1.0, 1) * (1 + 1e-9)
+        assert renyi(summed, order) <= order * _rho_of_sum(scale, honest, 1.0, 1) * (1 + 1e-9)
 
 
 def test_shares_are_as_small_as_the_statement_allows():
     for sites, colluding in ((3, 1), (10, 3), (10, 9), (100, 33)):
         shared = SharedNoise(sites, colluding)
         scale = shared.scale(2.0**20, 0.01, 5000)
-        assert rho_of_sum(scale, shared.honest, 2.0**20, 5000) <= 0.01
+        assert _rho_of_sum(scale, shared.honest, 2.0**20, 5000) <= 0.01
         assert scale == pytest.approx(mechanism.sigma(2.0**20, 0.01) / math.sqrt(sites - colluding))
     assert SharedNoise(10, 9).scale(2.0**20, 0.01, 5) == pytest.approx(mechanism.sigma(2.0**20, 0.01))
     coarse = SharedNoise(10, 3).scale(1.0, 50.0, 1000)  # a scale at which whole numbers are coarse
     assert coarse >= 0.5
-    assert rho_of_sum(coarse, 7, 1.0, 1000) <= 50
+    assert _rho_of_sum(coarse, 7, 1.0, 1000) <= 50
 
 
 def test_the_noise_of_a_total_is_that_of_one_holder_and_of_those_who_may_collude():

@@ -70,7 +70,7 @@ def test_answers_of_one_executor_do_not_change_with_what_the_other_has_been_aske
 
 def scaled_task(table, name, deviation, mean=0.0, step=StepName.PLACE):
     arrays = {
-        "columns": alignment.codes_of(table),
+        "columns": alignment._codes_of(table),
         "mean": np.array([mean, 0.0]),
         "deviation": np.array([deviation, 1.0]),
         "centroids": np.array([[0.0, 0.0], [1.0, 1.0]]),

@@ -21,7 +21,7 @@ from flareclust.platform.job import build_job, export_job
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
-from flareclust.privacy.secure_aggregation.client import KEY_FILE
+from flareclust.privacy.secure_aggregation.client import _KEY_FILE
 from flareclust.privacy.secure_aggregation.fixed_point import Words
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
@@ -199,7 +199,7 @@ def test_a_process_that_was_started_anew_gives_no_second_key_in_a_job(
 ) -> None:
     server = Server(startups, tmp_path, SecureSums(9))
     assert server.total(OTHERS) is not None
-    assert (tmp_path / KEY_FILE).exists()
+    assert (tmp_path / _KEY_FILE).exists()
     with pytest.raises(Refusal, match="has given its key before, in a process that is gone"):
         Server(startups, tmp_path, SecureSums(9))
     (tmp_path / "next").mkdir()

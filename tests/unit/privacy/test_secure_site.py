@@ -104,7 +104,7 @@ def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> N
     np.testing.assert_allclose(message["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
     executor = get("masked").build(2, 0, {"scale": "standard"})[0]
     message = replied(
-        executor, Task(StepName.MOMENTS, 0, {"columns": alignment.codes_of(Table(rows))}, "a"), Table(rows), policy
+        executor, Task(StepName.MOMENTS, 0, {"columns": alignment._codes_of(Table(rows))}, "a"), Table(rows), policy
     )
     np.testing.assert_allclose(message["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 

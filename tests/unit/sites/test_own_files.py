@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flareclust
-from flareclust._foundation.csv_text import plain_text
+from flareclust._foundation.csv_text import _plain_text
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import write_atomically
 from flareclust.data.ids import Ids
@@ -89,11 +89,11 @@ def back(text: str) -> str:
 
 def test_formulas_become_text_and_all_else_stays_and_every_text_comes_back():
     for text in FORMULAS:
-        assert plain_text(text) == f"'{text}"
+        assert _plain_text(text) == f"'{text}"
     for text in [*NUMBERS, *TEXTS]:
-        assert plain_text(text) == text
+        assert _plain_text(text) == text
     texts = [*FORMULAS, *NUMBERS, *TEXTS]
-    assert [back(plain_text(text)) for text in texts] == texts
+    assert [back(_plain_text(text)) for text in texts] == texts
 
 
 def test_ids_and_their_heading_are_no_formulas_and_labels_are_read_as_before(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from flareclust._foundation.settings_file import parse_json
 from flareclust.sites.running import (
-    PROTECTION,
+    _PROTECTION,
     RELAY,
     guard_scripts,
     note_protection,
@@ -31,9 +31,9 @@ def parent(tmp_path):
 
 def noted(kit, process, **changes):
     note_protection(kit, changes.pop("problem", None))
-    about = parse_json((kit / PROTECTION).read_text()) | {"pid": process.pid}
+    about = parse_json((kit / _PROTECTION).read_text()) | {"pid": process.pid}
     about |= {"started": psutil.Process(process.pid).create_time()} | changes
-    (kit / PROTECTION).write_text(json.dumps(about))
+    (kit / _PROTECTION).write_text(json.dumps(about))
 
 
 def test_a_kit_without_a_process(tmp_path):
@@ -71,7 +71,7 @@ def test_a_process_that_could_not_be_protected_says_why(tmp_path, parent):
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"pid": "x"}'])
 def test_a_broken_note_is_no_protection(tmp_path, parent, content):
-    (tmp_path / PROTECTION).write_text(content)
+    (tmp_path / _PROTECTION).write_text(content)
     assert len(protection(tmp_path)[1]) == 1
 
 

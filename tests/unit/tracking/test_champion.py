@@ -52,7 +52,7 @@ def test_of_some_metrics_the_smaller_value_is_the_better_one():
 def test_only_the_stated_metric_counts():
     new = promotion.Version(2, {SILHOUETTE: 0.1, DAVIES_BOULDIN: 0.1, "final/ari": 1.0})
     old = promotion.Version(1, {SILHOUETTE: 0.2, DAVIES_BOULDIN: 0.2, "final/ari": 0.5})
-    assert [name for name in promotion.METRICS if promotion.decide(new, old, name).takes_over] == [
+    assert [name for name in promotion._METRICS if promotion.decide(new, old, name).takes_over] == [
         DAVIES_BOULDIN,
         "final/ari",
     ]

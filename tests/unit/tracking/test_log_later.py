@@ -292,5 +292,5 @@ def test_errors_of_drivers_become_one_line(stores):
     with pytest.raises(NoAnswer) as raised, store_errors(stores[0]):
         raise ValueError("first line\nsecond")
     assert str(raised.value) == "the MLflow store failed: first line"
-    with pytest.raises(run_logging.NotLogged), store_errors(stores[0]):
-        raise run_logging.NotLogged("as it is")
+    with pytest.raises(run_logging._NotLogged), store_errors(stores[0]):
+        raise run_logging._NotLogged("as it is")

@@ -10,7 +10,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust.experiment.config import OWN_ROWS, make_experiment
 from flareclust.tracking import run_logging
 from flareclust.tracking.note import NOTE_TAG, describe, escape, in_units
-from flareclust.tracking.origin import NOT_HERE, data_input, source_tags
+from flareclust.tracking.origin import _NOT_HERE, data_input, source_tags
 from flareclust.tracking.runs import Tracker, pages_of
 from flareclust.tracking.store import KIND_TAG, run_page, runs_page
 
@@ -112,11 +112,11 @@ def test_the_digest_is_of_rows_and_their_places(tmp_path):
         np.savetxt(tmp_path / f"{site}.csv", np.eye(5), delimiter=",")
     before = digest(data=str(tmp_path), partition="none")
     np.savetxt(tmp_path / "b.csv", np.eye(5) * 2, delimiter=",")
-    assert digest(data=str(tmp_path), partition="none") not in (before, NOT_HERE)
+    assert digest(data=str(tmp_path), partition="none") not in (before, _NOT_HERE)
 
 
 def test_the_origin_counts_and_hashes_the_rows_of_devices():
-    from flareclust.experiment.prepare import NamedSites, prepare
+    from flareclust.experiment.prepare import _NamedSites, prepare
 
     def origin(seed):
         experiment = make_experiment(algorithm="lloyd", data="iris", n_sites=3, seed=seed, engine="devices")
@@ -126,11 +126,11 @@ def test_the_origin_counts_and_hashes_the_rows_of_devices():
     assert origin(0).digest == origin(0).digest != origin(1).digest
     own = make_experiment(algorithm="lloyd", data=OWN_ROWS, partition="none", k=2, engine="devices")
     sites = {"a": np.eye(5), "b": np.ones((2, 5))}
-    found = data_input(own, prepare(own, NamedSites(sites))).dataset
+    found = data_input(own, prepare(own, _NamedSites(sites))).dataset
     profile = json.loads(found.profile)
     assert profile | {"sites": 2, "rows": 7, "columns": 5} == profile
     moved = {"a": np.vstack([np.eye(5), np.ones((1, 5))]), "b": np.ones((1, 5))}
-    assert len({found.digest, data_input(own, prepare(own, NamedSites(moved))).dataset.digest, NOT_HERE}) == 3
+    assert len({found.digest, data_input(own, prepare(own, _NamedSites(moved))).dataset.digest, _NOT_HERE}) == 3
 
 
 def test_names_tell_scaled_lengths_from_those_in_the_units_of_the_data():
