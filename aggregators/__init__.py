@@ -1,11 +1,8 @@
-"""What the server does with the sites' replies: one file per algorithm, plus `base`."""
+"""What the server does with the sites' replies: one file per algorithm."""
 
 __all__ = [
-    "base",
     "deepfeca",
-    "described",
     "dkmpp",
-    "dp_base",
     "dp_lloyd",
     "dp_oneshot",
     "feca",
@@ -18,11 +15,8 @@ __all__ = [
     "masked",
     "mavg",
     "minibatch",
-    "odd_columns",
     "placed",
     "pooled",
     "portfolio",
     "proxy",
-    "refinement",
-    "scaled",
 ]

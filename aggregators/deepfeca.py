@@ -15,7 +15,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.feca import FeCAAggregator, FeCAState
 from flareclust.aggregators.ffcm import FFCMAggregator, FFCMState
 from flareclust.aggregators.kfed import KFedAggregator, KFedState
@@ -25,6 +24,7 @@ from flareclust.aggregators.pooled import PooledAggregator, PooledState
 from flareclust.core.scaling import of_length_one
 from flareclust.executors import deepfeca
 from flareclust.executors import linear_evaluation as linear
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
 

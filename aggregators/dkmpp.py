@@ -20,11 +20,11 @@ from scipy.spatial.distance import pdist
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers
 from flareclust.core.arrays import as_count, as_labels, as_matrix
 from flareclust.core.lloyd import assign
 from flareclust.executors import dkmpp
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

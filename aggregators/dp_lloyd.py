@@ -24,7 +24,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_steps
@@ -32,6 +31,7 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.rounds import remember
 from flareclust.executors import dp_lloyd
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.mechanism import deviation_of_total
 from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of, poor_signal, reach_of

@@ -18,7 +18,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_steps
@@ -26,6 +25,7 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.lloyd import sums_by_label
 from flareclust.executors import dp_lloyd, dp_oneshot
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of, poor_signal, reach_of
 from flareclust.protocol import cluster_arrays

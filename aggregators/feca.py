@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.radius_tree import group_around
 from flareclust.executors import feca
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers
 from flareclust.core.rounds import movement, remember
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.executors import ffcm
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

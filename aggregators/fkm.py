@@ -25,11 +25,11 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import fkm
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

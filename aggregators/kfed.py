@@ -19,10 +19,10 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import did_you_mean
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.executors import kfed
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

@@ -18,10 +18,10 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators import lloyd
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.lloyd import LloydState
 from flareclust.core import categories
 from flareclust.executors import kprototypes
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.rounds import Round
 
 _Round = Round[LloydState]

@@ -25,13 +25,13 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers, robust
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.rounds import movement, remember
 from flareclust.core.split_merge import at_once, split
 from flareclust.evaluation.scores import stack
 from flareclust.executors import lloyd
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, rows_behind
 from flareclust.protocol.replies import gathered, stacked
 from flareclust.protocol.rounds import Round

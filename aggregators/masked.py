@@ -27,11 +27,11 @@ import numpy as np
 
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import overlap as overlaps
 from flareclust.core.missing import distances, grouping, selection
 from flareclust.core.rounds import remember
 from flareclust.executors import masked
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.preparation.alone import better_off_alone
 from flareclust.preparation.settings import ColumnsParams
 from flareclust.protocol.columns import Columns

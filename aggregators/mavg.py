@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import robust
 from flareclust.core.rounds import match
 from flareclust.executors import mavg
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

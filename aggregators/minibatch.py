@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.executors import minibatch
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
 

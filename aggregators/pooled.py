@@ -15,11 +15,11 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core import clusterers, robust
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors import pooled
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

@@ -21,7 +21,6 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
@@ -31,6 +30,7 @@ from flareclust.core.seeds import farthest_first
 from flareclust.core.split_merge import mean_square
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, totals
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round

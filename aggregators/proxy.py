@@ -34,13 +34,13 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.masked import ReceivedState, alone, overlap_of, together
 from flareclust.core import agglomeration, exponent, forces
 from flareclust.core import overlap as overlaps
 from flareclust.core import proxies as proxy_pdfs
 from flareclust.core.missing import grouping, selection
 from flareclust.executors import kfed, proxy
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
 

@@ -26,8 +26,8 @@ from flareclust.core.lloyd import assign
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation import metrics
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import MOST_ROWS

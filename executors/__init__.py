@@ -1,18 +1,13 @@
-"""What a site computes and sends: one file per algorithm, plus `base`."""
+"""What a site computes and sends: one file per algorithm."""
 
 __all__ = [
-    "base",
-    "cosine",
     "deepfeca",
-    "described",
     "dkmpp",
-    "dp_base",
     "dp_lloyd",
     "dp_oneshot",
     "feca",
     "ffcm",
     "fkm",
-    "gaps",
     "kfed",
     "kprototypes",
     "linear_evaluation",
@@ -21,15 +16,7 @@ __all__ = [
     "masked",
     "mavg",
     "minibatch",
-    "nvflare_executor",
-    "odd_columns",
-    "partwise",
-    "phases",
     "pooled",
     "portfolio",
-    "profiles",
     "proxy",
-    "refinement",
-    "scaled",
-    "stages",
 ]

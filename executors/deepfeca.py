@@ -32,12 +32,12 @@ from flareclust.core.lloyd import assign
 from flareclust.deep import images as deep_images
 from flareclust.deep.embeddings import LastEmbeddings
 from flareclust.executors import linear_evaluation as linear
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.ffcm import FFCMExecutor
 from flareclust.executors.kfed import KFedExecutor
 from flareclust.executors.mavg import MAvgExecutor
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ClusteringParams, NamesParams
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.rows import SiteRows

@@ -19,7 +19,7 @@ from typing import Annotated
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Message
 from flareclust.core import clusterers
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams, SeedsParams
 from flareclust.protocol.params import server, site
 from flareclust.protocol.rows import SiteRows

@@ -29,7 +29,7 @@ from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import sums as dp_sums
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.stages import check_centroids
 from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.dp.site import (

@@ -17,7 +17,7 @@ from flareclust._foundation.typing import Message
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.dp.site import (

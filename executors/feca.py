@@ -35,7 +35,7 @@ from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, member_statistics
 from flareclust.core.local import dissolve_small, own_kmeans
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import (
     MISSING_CELLS,
     LocalKMeansParams,

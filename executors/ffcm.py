@@ -31,7 +31,7 @@ from flareclust.core.disclosure import describable, nothing_to_send
 from flareclust.core.group_kernels import rows_unlike
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.rows import SiteRows

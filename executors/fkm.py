@@ -30,7 +30,7 @@ from flareclust._foundation.typing import Message
 from flareclust.core import clusterers, robust
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Sendable
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.different import guarded
 from flareclust.preparation.settings import CappedParams, ColumnsParams, SeedsParams, Shown
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site

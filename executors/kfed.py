@@ -31,7 +31,7 @@ from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import check_int, did_you_mean
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import SmallClustersParams
 from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.rows import SiteRows

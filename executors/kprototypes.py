@@ -19,8 +19,8 @@ Readings and deviations:
 
 from flareclust._foundation.typing import Message
 from flareclust.executors import lloyd
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import refinement
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ModesParams
 from flareclust.protocol.params import both
 from flareclust.protocol.rows import SiteRows

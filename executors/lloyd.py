@@ -25,8 +25,8 @@ from pydantic import ValidationInfo, field_validator
 from flareclust._foundation.typing import Message
 from flareclust.core import clusterers
 from flareclust.core.rounds import check_start
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import refinement
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import MISSING_CELLS, MetricParams, Missing, SeedsParams, TrimParams
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.rows import SiteRows

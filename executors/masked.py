@@ -32,8 +32,8 @@ from flareclust.core import site_clusters as own_clusters
 from flareclust.core.disclosure import describable
 from flareclust.core.local import means_of_groups, sendable
 from flareclust.core.missing.distances import centroid_distances, nearest
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.local_clusters import LocalClustersParams, check_sites, local_clusters
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.different import guarded
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, server, site
 from flareclust.protocol.rows import SiteRows

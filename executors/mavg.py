@@ -15,8 +15,8 @@ Readings and deviations:
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Message
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.pooled import OwnClustersParams, own_clusters
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import RobustParams
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema

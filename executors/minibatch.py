@@ -21,7 +21,7 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, sums_by_label
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams, SeedsParams
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.rows import SiteRows

@@ -18,7 +18,7 @@ from flareclust._foundation.typing import Message
 from flareclust.core.local import Sendable
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import SCORES_OF, score
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import (
     MISSING_CELLS,
     CappedParams,

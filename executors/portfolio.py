@@ -26,9 +26,9 @@ from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.evaluation.scores import score
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
 from flareclust.federation import refinement
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import MISSING_CELLS, LocalKMeansParams, MetricParams, Missing, TrimParams
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.rows import SiteRows

@@ -38,9 +38,9 @@ from flareclust.core import proxies as proxy_pdfs
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.local import Sendable
 from flareclust.core.missing import distances
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.kfed import own_numbers
 from flareclust.executors.local_clusters import LocalClustersParams, check_sites, local_clusters
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.protocol.params import both, server, site
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, real, whole

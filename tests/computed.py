@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message, never_abort
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.data.tables import Table
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.site import line_of
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.rounds import Round

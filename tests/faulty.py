@@ -12,8 +12,8 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 
 from flareclust._foundation.errors import Aborted
-from flareclust.aggregators.base import ClusteringAggregator
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation import settings
 from flareclust.privacy.session import MADE_UNDER
 from flareclust.protocol.params import server, site

@@ -12,7 +12,7 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.data.datasets import load
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import SimulatedSite, answered
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.site import steps_to_end
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.pages import DOCS, RECORDS
 from benchmarks.pages.generate import with_profiles
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.profiles import ClusterProfiles
 from flareclust.federation.site import steps_to_end
 from flareclust.privacy.policy import Policy

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 #: By the path that stands in jobs and kits: the module with its classes.
 _PLACES: Mapping[str, str] = MappingProxyType(
     {
+        "flareclust.aggregators.base": "flareclust.federation.aggregator",
         "flareclust.aggregators.controller": "flareclust.platform.controller",
+        "flareclust.executors.base": "flareclust.federation.executor",
         "flareclust.engines.admission": "flareclust.platform.admission",
         "flareclust.engines.log_streaming": "flareclust.platform.log_streaming",
         "flareclust.engines.server": "flareclust.platform.server",

@@ -15,7 +15,7 @@ from flareclust.core.devices import steps
 from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
 from flareclust.core.local import LocalKMeans, Seeds, Sendable, SmallClusters
 from flareclust.data.tables import Table
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.site import line_of, shown, site_stages
 from flareclust.protocol.rows import Groups, SiteContext, SiteRows
 from flareclust.protocol.stages import SiteExchange

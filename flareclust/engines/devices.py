@@ -21,10 +21,10 @@ from flareclust.data.devices import Devices
 from flareclust.data.memory import usable_cores
 from flareclust.devices.rows import answers_of_many
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
 from flareclust.federation.exchanges import Sampling
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.protocol import batch as batches
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm

@@ -12,10 +12,10 @@ from flareclust.data.memory import site_limit, usable_cores
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.engines.site_threads import computed
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, OnRound, run_federation
 from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
 from flareclust.federation.exchanges import Sampling
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.site import sender_of
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.job_folder import RequestLog

@@ -13,7 +13,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import ASSESSMENT, PLACED, StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 
 class Assessment(Phase):

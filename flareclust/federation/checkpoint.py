@@ -30,7 +30,7 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import packed, unpacked
 
 if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
+    from flareclust.federation.aggregator import ClusteringAggregator
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import PROFILED_BINS, PROFILED_KNOWN, PROFILED_KNOWN_BINS, StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 #: What a task of `profile_bins` carries beside the final centroids: edges of the bins, the tree's splits so far, its leaves.
 _QUESTION = Schema(

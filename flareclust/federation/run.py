@@ -36,7 +36,7 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.rounds import Round
 
 if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
+    from flareclust.federation.aggregator import ClusteringAggregator
 
 
 def quorum(m: int, min_sites: int | None) -> int:

@@ -40,7 +40,7 @@ from flareclust.protocol.steps import with_counts
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
+    from flareclust.federation.aggregator import ClusteringAggregator
 
 
 class ServerJob:

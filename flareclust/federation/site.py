@@ -38,7 +38,7 @@ from flareclust.protocol.steps import Step, with_counts
 from flareclust.protocol.task import Answer, StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 #: The phases of a job before and after the rounds of its algorithm.
 PHASES: tuple[tuple[type[Phase], ...], tuple[type[Phase], ...]] = (

@@ -15,9 +15,9 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.core.client_selection import Selection
 from flareclust.executors.kfed import site_number
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.personal.executor import FedAvgExecutor, FedAvgParams, IFCAExecutor, IFCAParams
 from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner

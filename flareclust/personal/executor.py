@@ -29,8 +29,8 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.core.client_selection import POW_D_KFED, RANDOM
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.personal.learners import (
     LARGEST,
     NOT_FINITE,

@@ -36,8 +36,8 @@ from flareclust.core.client_selection import POW_D_KFED, Selection, clusters_by_
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.exchanges import refusal_texts
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.personal.learners import (
     LARGEST,
     NOT_FINITE,

@@ -27,8 +27,8 @@ from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__, fits, shown_version
-from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.aggregator import ClusteringAggregator, unpack
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
 from flareclust.platform import receiver
 from flareclust.platform.filters import UNBOUNDED

@@ -12,9 +12,9 @@ import flareclust
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.profiles import profiling_steps
 from flareclust.federation.server import ServerJob
 from flareclust.federation.site import steps_to_end

@@ -12,7 +12,7 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.platform import file_guard
 from flareclust.platform.job import build_job, installed_plugin
 from flareclust.platform.kit import allow_classes

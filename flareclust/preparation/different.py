@@ -44,7 +44,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 #: What scales rows, as `flareclust.preparation.rows.SCALING`, of all columns of the federation; and what fills their gaps.
 _SCALING, _FILLING = Schema(mean="D", deviation=real("D", minimum=LEAST_DEVIATION)), Schema(fill="D")

@@ -14,7 +14,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 
 class ColumnNames(Phase):

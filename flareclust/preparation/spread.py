@@ -36,7 +36,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 #: The columns of all rows as one group; each column has a number of known cells of its own.
 _KNOWN = Schema(

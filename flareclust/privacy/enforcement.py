@@ -23,7 +23,7 @@ from flareclust.protocol.sizes import policy_sizes
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 #: The longest text of a refusal that leaves.
 _LONGEST_REASON = 400

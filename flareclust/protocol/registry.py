@@ -19,8 +19,8 @@ from flareclust.protocol.params import Params
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
-    from flareclust.aggregators.base import ClusteringAggregator
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.aggregator import ClusteringAggregator
+    from flareclust.federation.executor import ClusteringExecutor
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _SITE = (
 )
 
 #: What the classes of an algorithm are made from; by their names, for this module is part of what they are made of.
-_BASES = ("flareclust.executors.base.ClusteringExecutor", "flareclust.aggregators.base.ClusteringAggregator")
+_BASES = ("flareclust.federation.executor.ClusteringExecutor", "flareclust.federation.aggregator.ClusteringAggregator")
 
 _ADVICE = "flareclust site allow KIT"
 

@@ -20,7 +20,7 @@ from flareclust.protocol.registry import algorithms, name_of
 from flareclust.protocol.rows import Groups, SiteRows, assessed_totals
 
 if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+    from flareclust.federation.executor import ClusteringExecutor
 
 #: How refusals of sites with a cluster begin, and that of one which also has a policy.
 _WHERE = "computes on a Dask cluster (compute in local/flareclust.yaml)"

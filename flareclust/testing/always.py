@@ -10,11 +10,11 @@ import numpy as np
 from flareclust._foundation.errors import Aborted
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.data.tables import Table
 from flareclust.evaluation import metrics
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.nvflare_executor import ExecutorShell
+from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.federation.executor import ClusteringExecutor
+from flareclust.federation.nvflare_executor import ExecutorShell
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.groups import SPREAD
 from flareclust.protocol.registry import Algorithm

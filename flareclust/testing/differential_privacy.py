@@ -10,7 +10,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.data.tables import Table
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.budget import DPSession, bounds_of
 from flareclust.privacy.dp.ledger import Ledger

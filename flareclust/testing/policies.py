@@ -19,7 +19,7 @@ from flareclust.core.disclosure import rounded
 from flareclust.core.lloyd import assign
 from flareclust.core.microaggregation import microaggregate
 from flareclust.data.tables import Table
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm

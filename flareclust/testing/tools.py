@@ -13,8 +13,8 @@ from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.site import computed, rows_shown, shown, site_stages
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.outcome import Outcome

@@ -13,8 +13,8 @@ from flareclust.core.microaggregation import groups_of, released
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors import feca
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy import stages
 from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import Policy

@@ -7,9 +7,9 @@ import pytest
 
 from flareclust._foundation.errors import Refusal
 from flareclust.aggregators.lloyd import LloydAggregator
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.federation.assessment import Assessment
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.stages import SchemaStage
 from flareclust.preparation import different
 from flareclust.privacy.stages import GroupingStage

@@ -53,7 +53,9 @@ def ring(texts: Mapping[str, str]) -> list[str]:
 
 def test_there_is_no_ring():
     texts = modules()
-    assert {"flareclust.__init__", "flareclust.api", "flareclust.executors.base", "flareclust.flows.demo"} <= set(texts)
+    assert {"flareclust.__init__", "flareclust.api", "flareclust.federation.executor", "flareclust.flows.demo"} <= set(
+        texts
+    )
     assert ring(texts) == []
 
 

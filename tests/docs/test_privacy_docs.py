@@ -14,7 +14,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.data.tables import Table
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.site import steps_to_end
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession

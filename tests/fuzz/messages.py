@@ -18,9 +18,9 @@ from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.utils.fobs import FOBSContextKey
 
 from flareclust._foundation.typing import Message, never_abort
-from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.engines.inprocess import SimulatedSite
 from flareclust.federation import run_federation
+from flareclust.federation.aggregator import ClusteringAggregator, unpack
 from flareclust.federation.server import ServerJob
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol import registry

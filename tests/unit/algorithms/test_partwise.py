@@ -10,8 +10,8 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import algorithms, get

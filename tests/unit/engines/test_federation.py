@@ -5,12 +5,12 @@ import pytest
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import FederationOptions, quorum, run_federation
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.exchanges import refusal_texts
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept, gathered
 from flareclust.protocol.rounds import Round

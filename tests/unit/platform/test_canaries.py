@@ -40,7 +40,7 @@ MAY_GO = {
     "controller": "set_communicator of platform/controller.py, when NVFlare hands on task_check_period",
     "server": "WorkspaceStorage of platform/server.py, when a kit can name folders in its own workspace",
     "job_monitor": "the words in platform/job_monitor.py and simulator_watch.py, when NVFlare's API says why a job failed",
-    "executor": "handle_event of executors/nvflare_executor.py, when arrays travel in the reply itself by a setting",
+    "executor": "handle_event of federation/nvflare_executor.py, when arrays travel in the reply itself by a setting",
 }
 
 Check = Callable[[Any], object]
@@ -365,7 +365,7 @@ def test_a_name_that_nvflare_lacks_is_an_error_with_its_place(monkeypatch):
 
 
 def test_no_other_module_imports_what_nvflare_does_not_promise():
-    below = {"flareclust.executors.nvflare_executor"}  # of a lower package
+    below = {"flareclust.federation.nvflare_executor"}  # of a lower package
     for source in (one for one in sources() if one.module not in below):
         for node in ast.walk(source.tree):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []

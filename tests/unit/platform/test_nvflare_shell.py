@@ -12,7 +12,6 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.signal import Signal
 
 from flareclust._foundation.version import __version__
-from flareclust.aggregators.base import unpack
 from flareclust.core.chunks import is_mapped
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.evaluation.scores import stack
@@ -20,6 +19,7 @@ from flareclust.executors.deepfeca import SHAPE, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.federation.aggregator import unpack
 from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.protocol.schema import SECONDS

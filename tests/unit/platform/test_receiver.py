@@ -27,7 +27,7 @@ from nvflare.private.defs import CellMessageHeaderKeys
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.errors import BadMessage
-from flareclust.aggregators.base import unpack
+from flareclust.federation.aggregator import unpack
 from flareclust.platform.controller import ClusteringController
 from flareclust.platform.receiver import MOST_BYTES, _bypassing_problem, _check_message, _ReplyAdapter
 from flareclust.protocol.replies import SiteReply, accept

@@ -16,10 +16,10 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, never_abort
 from flareclust._foundation.version import __version__
-from flareclust.aggregators.base import unpack
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.federation.aggregator import unpack
 from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName, Task

@@ -13,12 +13,12 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
 
 from flareclust._foundation.errors import Refusal
-from flareclust.aggregators.base import unpack
 from flareclust.core.part_kmeans import _kmeans
 from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.federation.aggregator import unpack
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import StepName
 from flareclust.sites import cluster as site_cluster

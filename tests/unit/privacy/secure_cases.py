@@ -6,9 +6,9 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.federation import FederationOptions, run_federation
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import Task

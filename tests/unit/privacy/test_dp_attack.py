@@ -11,9 +11,9 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
 from flareclust.core.dp.box import Box
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import usual

@@ -11,9 +11,9 @@ from hypothesis.extra import numpy as hnp
 from nvflare.apis.dxo import DXO, DataKind
 
 from flareclust._foundation.errors import BadMessage, JobFailed
-from flareclust.aggregators.base import unpack
 from flareclust.engines.inprocess import answered
 from flareclust.federation import run_federation
+from flareclust.federation.aggregator import unpack
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import _LONGEST_TEXT, MOST_ROWS, Schema, counts, plain

@@ -14,9 +14,9 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.typing import Message, never_abort
-from flareclust.aggregators.base import unpack
 from flareclust.data.tables import Table
 from flareclust.federation import run_federation
+from flareclust.federation.aggregator import unpack
 from flareclust.platform.controller import ClusteringController
 from flareclust.preparation import alignment
 from flareclust.protocol.outcome import Outcome

@@ -9,10 +9,10 @@ from flareclust._foundation.errors import UserError
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.aggregators.masked import MaskedAggregator
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.fkm import FKMExecutor
 from flareclust.executors.masked import MaskedExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.platform.job import build_job, export_job
 from flareclust.preparation.settings import ClusteringParams
 from flareclust.protocol.params import GENERAL, Params, both, server, side_of, site

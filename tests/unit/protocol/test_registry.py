@@ -180,9 +180,9 @@ def test_central_has_no_sides_to_build():
 
 PLUGIN = """
 import numpy as np
-from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.rounds import Round
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ClusteringParams
 from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema

@@ -24,7 +24,7 @@ FUNCTIONS = [
     "flareclust.run",
     "flareclust.protocol.registry.import_module",
     "flareclust.sites.policy_file.remove_policy",
-    "flareclust.executors.nvflare_executor.SiteData",
+    "flareclust.federation.nvflare_executor.SiteData",
     "flareclust.executors.lloyd.LloydExecutors",
     "nvflare.fuel.utils.class_utils.instantiate_class",
     "nvflare.app_common.logging.job_log_streamer.JobLogStreamer",
@@ -51,7 +51,7 @@ def test_nvflare_takes_nothing_but_these_classes_for_allowed():
 
 
 @pytest.mark.parametrize("entry", ["*", "flareclust.", "flareclust", "flareclust.executors.", "flareclust.cli"])
-@pytest.mark.parametrize("path", ["flareclust.cli.main.app", "flareclust.executors.nvflare_executor.SiteData"])
+@pytest.mark.parametrize("path", ["flareclust.cli.main.app", "flareclust.federation.nvflare_executor.SiteData"])
 def test_what_counts_as_too_wide_is_what_nvflare_matches(entry, path):
     assert reaches_functions(entry)
     if entry == "*" or ComponentPathAuthorizer._path_matches_prefix(path, entry):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State

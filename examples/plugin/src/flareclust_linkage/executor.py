@@ -8,8 +8,8 @@ import numpy as np
 from flareclust._foundation.typing import Message
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import local_clusters
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation import settings
 from flareclust.protocol.params import server, site
 from flareclust.protocol.rows import SiteRows

@@ -15,7 +15,7 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept

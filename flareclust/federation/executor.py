@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core import compiled, microaggregation
 from flareclust.data.tables import Table
-from flareclust.executors.nvflare_executor import HELD, ExecutorShell
 from flareclust.federation import site
+from flareclust.federation.nvflare_executor import HELD, ExecutorShell
 from flareclust.preparation.rows import arrays_for_late_rows
 from flareclust.preparation.settings import ClusteringParams, ColumnsParams, ScaledParams
 from flareclust.privacy.session import SiteSession
