@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed.page import between
-from flareclust.plotting.style import PALETTE, headline, open_frame
-from flareclust.plotting.style import page as figure_of
+from flareclust.experiment.plotting.style import PALETTE, headline, open_frame
+from flareclust.experiment.plotting.style import page as figure_of
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 

@@ -19,9 +19,9 @@ from matplotlib.patches import ConnectionPatch, Ellipse, Rectangle
 
 import flareclust
 from benchmarks.pages import DOCS
+from flareclust.experiment.plotting.style import PALETTE
+from flareclust.experiment.plotting.style import save as save_figure
 from flareclust.experiment.results.picture import merge_picture
-from flareclust.plotting.style import PALETTE
-from flareclust.plotting.style import save as save_figure
 
 PAGE, IMAGES = DOCS / "partial-features.md", DOCS / "images"
 

@@ -28,8 +28,8 @@ from flareclust._foundation.seeding import stream
 from flareclust.core.lloyd import kmeans
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
+from flareclust.experiment.plotting.style import PALETTE
 from flareclust.experiment.sweeps import trials as study_trials
-from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flareclust.plotting.style import PALETTE
+from flareclust.experiment.plotting.style import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,9 +28,9 @@ def _schema_draft(
 ) -> None:
     """Write a first schema from one site's table, to be corrected by hand and agreed by all sites."""
     from flareclust._foundation.own_files import create
+    from flareclust.data.schema.columns import TableMapping, read_mapping
+    from flareclust.data.schema.draft import draft
     from flareclust.experiment.tables.typed_files import mapping_file, mapping_of
-    from flareclust.schema.columns import TableMapping, read_mapping
-    from flareclust.schema.draft import draft
 
     asked: dict[str, Any] = {"encoding": encoding, "decimal": decimal}
     given = {name: value for name, value in asked.items() if value is not None}
@@ -61,9 +61,9 @@ def _schema_check(
     mapping: _Mapped = None,
 ) -> None:
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
+    from flareclust.data.schema.columns import read_mapping, read_schema
     from flareclust.experiment.reports.tables import print_typed
     from flareclust.experiment.tables.typed_files import mapping_file, typed_file
-    from flareclust.schema.columns import read_mapping, read_schema
 
     known = read_schema(schema)
     beside = mapping_file(file)

@@ -17,5 +17,6 @@ __all__ = [
     "partition",
     "partition_specs",
     "published",
+    "schema",
     "tables",
 ]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray
+from flareclust.data.schema.columns import TableSchema
 from flareclust.data.tables import Table
 from flareclust.evaluation.units import UNITS
-from flareclust.schema.columns import TableSchema
 
 #: With fewer values nothing is said of a column.
 _LEAST = 20

@@ -1,3 +1,3 @@
 """An experiment: what it is, its federation, its run and its result; and studies of many."""
 
-__all__ = ["config", "poc", "prepare", "prepared", "reports", "results", "submit", "sweeps", "tables"]
+__all__ = ["config", "plotting", "poc", "prepare", "prepared", "reports", "results", "submit", "sweeps", "tables"]

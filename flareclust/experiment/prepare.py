@@ -21,6 +21,8 @@ from flareclust.data.frames import is_frame, table_of
 from flareclust.data.ids import Ids
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import SPECS, parse
+from flareclust.data.schema.columns import read_schema
+from flareclust.data.schema.reading import check_read_by
 from flareclust.data.tables import File, Numbers, Rows, Table
 from flareclust.experiment.config import Experiment, RowsAsked
 from flareclust.experiment.prepared import Prepared, names_of
@@ -35,8 +37,6 @@ from flareclust.experiment.tables.typed_rows import (
 )
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.kits import file_of
-from flareclust.schema.columns import read_schema
-from flareclust.schema.reading import check_read_by
 
 #: Where rows come from: gives the sites with the rows that are asked for, and the known k of the data, 0 where none is
 #: known; raises UserError where they cannot be read or split so.

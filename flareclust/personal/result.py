@@ -104,7 +104,7 @@ class PersonalResult:
     def plot(self) -> "Figure":
         """Return a picture of the accuracy after each round."""
         require("plots", "a picture")
-        from flareclust.plotting.personal import curve
+        from flareclust.experiment.plotting.personal import curve
 
         return curve(self.accuracy, str(self.settings["method"]))
 
@@ -159,7 +159,7 @@ def _write(result: PersonalResult, folder: Path) -> None:
         rounds = [{**row, "sites": list(names)} for row, names in zip(rounds, result.selected, strict=True)]
     (folder / _ROUNDS).write_text("".join(json.dumps(row) + "\n" for row in rounds))
     if installed("plots"):
-        from flareclust.plotting.style import save as save_figure
+        from flareclust.experiment.plotting.style import save as save_figure
 
         save_figure(result.plot(), folder / _CURVE)
     (folder / _SUMMARY).write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")

@@ -17,7 +17,7 @@ The simulator and real deployments use the same file; the simulator's copy has a
     salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
     hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
     schema: /consortium/schema.yaml     # optional: the federation's schema; in the place of columns, id and agreement
-    mapping:                            # optional: how the files map to it (flareclust.schema.columns)
+    mapping:                            # optional: how the files map to it (flareclust.data.schema.columns)
       columns: {age: Alter}
 """
 
@@ -37,9 +37,9 @@ from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
 from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE
 from flareclust.data.memory import RowStore
+from flareclust.data.schema.columns import TableMapping, TableSchema, read_schema
+from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table
-from flareclust.schema.columns import TableMapping, TableSchema, read_schema
-from flareclust.schema.reading import Typed
 from flareclust.sites.cluster import ClusterTable, ClusterUnusable, parts_on
 from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.files import find, folder_of, takes_labels

@@ -42,7 +42,7 @@ class KSelected:
     def plot(self) -> "Figure":
         """Return a picture of all criteria over the numbers of clusters."""
         require("plots", "a picture")
-        from flareclust.plotting.selection import choice_picture
+        from flareclust.experiment.plotting.selection import choice_picture
 
         known = selection_of(self.result.arrays)
         assert known is not None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.plotting.style import cluster_colour
+from flareclust.experiment.plotting.style import cluster_colour
 
 #: So many rows are drawn on the map, and on that of each site.
 _MOST_POINTS, _MOST_SITE_POINTS = 4000, 400

@@ -7,9 +7,9 @@ import numpy as np
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
+from flareclust.experiment.plotting.style import cluster_colour
 from flareclust.experiment.reports.html import cluster_cell, tinted
 from flareclust.experiment.reports.table import Cell, Table, numbers
-from flareclust.plotting.style import cluster_colour
 
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.
 _MOST_COLUMNS, _WITH_NUMBERS = 40, 12

@@ -8,8 +8,8 @@ import numpy as np
 
 from flareclust._foundation.display import number_or_dash, printable
 from flareclust.evaluation import profile_words
+from flareclust.experiment.plotting.style import cluster_colour
 from flareclust.experiment.reports.table import Bar, Cell
-from flareclust.plotting.style import cluster_colour
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -19,6 +19,7 @@ from flareclust.evaluation import null_reference, profile_words
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.noisy_profiles import FREE
 from flareclust.experiment.config import OWN_ROWS
+from flareclust.experiment.plotting.style import cluster_colour, png
 from flareclust.experiment.reports.charts import RowMap
 from flareclust.experiment.reports.columns import columns_left_out, heat_tables
 from flareclust.experiment.reports.command import command_of, study_command
@@ -28,7 +29,6 @@ from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.picture import image_of, picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.experiment.results.result import Result
-from flareclust.plotting.style import cluster_colour, png
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import scaling_of
 from flareclust.protocol import cluster_arrays, registry

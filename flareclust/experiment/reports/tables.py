@@ -8,6 +8,7 @@ from rich.console import Console
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data.partition_specs import parse
+from flareclust.data.schema.columns import TableSchema
 from flareclust.data.tables import Table as Rows
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.experiment.config import Experiment
@@ -17,7 +18,6 @@ from flareclust.experiment.reports.terminal import numbers, say, table_of
 from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
 from flareclust.privacy.dp.budget import bounds_of, misfitting
 from flareclust.privacy.policy import Policy
-from flareclust.schema.columns import TableSchema
 
 
 def print_tables(experiment: Experiment) -> None:

@@ -119,8 +119,8 @@ def _saved(result: Result, folder: Path) -> Result:
 
 def _draw(result: Result, folder: Path) -> None:
     """Write the pictures of a result."""
-    from flareclust.plotting.selection import choice_picture
-    from flareclust.plotting.style import save as save_picture
+    from flareclust.experiment.plotting.selection import choice_picture
+    from flareclust.experiment.plotting.style import save as save_picture
 
     if result.sites or partial.is_partial(result.arrays):
         save_picture(picture_of(result), folder / PICTURE)

@@ -22,7 +22,7 @@ def picture_of(result: "Result") -> "Figure":
     require("plots", "a picture")
     title = f"{result.algorithm}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
     if partial.is_partial(result.arrays) and not result.sites:
-        from flareclust.plotting.features import coverage_picture
+        from flareclust.experiment.plotting.features import coverage_picture
 
         columns = partial.columns_of(result.arrays)
         return coverage_picture(columns.names, columns.sites, columns.masks, result.centroids, title)
@@ -32,10 +32,10 @@ def picture_of(result: "Result") -> "Figure":
             "picture.png"
         )
     if (shape := image_of(result.arrays)) is not None:
-        from flareclust.plotting.contact_sheet import contact_sheet
+        from flareclust.experiment.plotting.contact_sheet import contact_sheet
 
         return contact_sheet(result.sites, result.site_labels, shape, result.centroids_found, title=title)
-    from flareclust.plotting.federation import federation_picture
+    from flareclust.experiment.plotting.federation import federation_picture
 
     labels, sites, centroids, true = result.site_labels, result.sites, result.centroids, result.true_centroids
     fitting = {site: labels[site] for site, X in sites.items() if site in labels and len(labels[site]) == len(X)}
@@ -57,7 +57,7 @@ def picture_of(result: "Result") -> "Figure":
 
 def merge_picture(arrays: Mapping[str, Any], k: int, w: float) -> "Figure":
     """Return the picture of how the local clusters of a result were merged into k, with the power w of the distance."""
-    from flareclust.plotting.tree import tree_picture
+    from flareclust.experiment.plotting.tree import tree_picture
 
     sites = [partial.columns_of(arrays).sites[i] for i in arrays["received_site"]]
     left, right, force = (arrays[f"tree_{name}"] for name in ("left", "right", "force"))

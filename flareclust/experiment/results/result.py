@@ -12,6 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
 from flareclust.data.frames import frame_of, is_frame
+from flareclust.data.schema.reading import check_read_by, rows_of
 from flareclust.data.tables import Table
 from flareclust.evaluation import null_reference, profile_words
 from flareclust.evaluation import selection as choice
@@ -29,7 +30,6 @@ from flareclust.preparation.scaling import filled, nearest
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.columns import FILL
 from flareclust.protocol.outcome import Outcome, devices
-from flareclust.schema.reading import check_read_by, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

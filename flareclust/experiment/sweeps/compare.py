@@ -14,13 +14,13 @@ import numpy as np
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.continuity import Continuity, compare, reach
 from flareclust.evaluation.metrics.centroids import match_centroids
+from flareclust.experiment.plotting.style import PALETTE
 from flareclust.experiment.reports.html import render, tinted
 from flareclust.experiment.reports.table import Cell as Shown
 from flareclust.experiment.reports.table import Table, numbers
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
 from flareclust.experiment.sweeps.report import StudySummary, comparable, series, spread
 from flareclust.experiment.sweeps.trials import Cell, TrialRun
-from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
 
 COMPARE = "compare.html"

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flareclust.experiment.plotting import style
 from flareclust.experiment.sweeps.report import comparable, series
 from flareclust.experiment.sweeps.trials import Cell
-from flareclust.plotting import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ _MOST_PANELS = 12
 
 
 def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None = None) -> "Figure":
-    """Return a figure of mean and standard deviation of one quality, for `flareclust.plotting.style.save`.
+    """Return a figure of mean and standard deviation of one quality, for `flareclust.experiment.plotting.style.save`.
 
     The cells' first axis (the algorithm) gives marks and colours, the second (the partition) gives the groups; every
     combination of further axes has a panel of its own, up to twelve of them. The quality, which at least one cell has, is by

@@ -15,11 +15,11 @@ from typing import Any
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import fallbacks, write_atomically
+from flareclust.experiment.plotting.style import save
 from flareclust.experiment.sweeps.compare import COMPARE, compare_page
 from flareclust.experiment.sweeps.figure import sweep_figure
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun
-from flareclust.plotting.style import save
 
 _FOLDER = Path("flareclust-sweeps")
 TRIALS = "trials.jsonl"

@@ -15,6 +15,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.cells import DAYS
+from flareclust.data.schema.columns import TableSchema, read_schema
+from flareclust.data.schema.reading import without
 from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.engines.late_sites import place, read_finished
 from flareclust.evaluation import agreement
@@ -26,8 +28,6 @@ from flareclust.preparation.placement import placements, thresholds_of
 from flareclust.preparation.scaling import filled
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.columns import FILL
-from flareclust.schema.columns import TableSchema, read_schema
-from flareclust.schema.reading import without
 
 
 def place_file(

@@ -10,12 +10,12 @@ from typing import Any
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.validation import check_path, did_you_mean
 from flareclust.data.memory import site_limit
+from flareclust.data.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
+from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import COLUMN_FORMATS, File, Table, open_columns
 from flareclust.data.tables import read_table as read_numbers
 from flareclust.experiment.config import RowsAsked
 from flareclust.experiment.tables.site_rows import site_files
-from flareclust.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
-from flareclust.schema.reading import Typed
 
 #: Columns of a table without a schema.
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")

@@ -10,13 +10,13 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Agreement, IntArray
 from flareclust.data.datasets import Dataset
+from flareclust.data.schema.columns import TableSchema, read_schema
+from flareclust.data.schema.reading import without
 from flareclust.data.tables import Table
 from flareclust.experiment.config import Experiment, RowsAsked, make_experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
 from flareclust.protocol import registry
-from flareclust.schema.columns import TableSchema, read_schema
-from flareclust.schema.reading import without
 
 
 def own_sites(asked: RowsAsked) -> Prepared:

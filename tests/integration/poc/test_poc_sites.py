@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
+from flareclust.data.schema.columns import read_schema
 from flareclust.experiment import poc as set_up
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepare import PocSites, prepare
@@ -13,7 +14,6 @@ from flareclust.experiment.prepared import tables_of
 from flareclust.platform.poc import federation as poc
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.federation import Poc
-from flareclust.schema.columns import read_schema
 from flareclust.sites.rows import SiteData
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal
+from flareclust.data.schema.columns import read_schema
 from flareclust.data.tables import Table
 from flareclust.protocol import registry
 from flareclust.protocol.task import Task
-from flareclust.schema.columns import read_schema
 from tests.command_line import call
 
 

@@ -12,9 +12,9 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
 from flareclust.data.memory import RowStore
+from flareclust.data.schema.columns import TableSchema
+from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import File
-from flareclust.schema.columns import TableSchema
-from flareclust.schema.reading import Typed
 from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
 
 pytestmark = pytest.mark.usefixtures("small_pieces")

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from flareclust.cli.main import main
 from flareclust.evaluation import criteria
 from flareclust.evaluation import selection as choice
-from flareclust.plotting.selection import choice_picture
-from flareclust.plotting.style import save
+from flareclust.experiment.plotting.selection import choice_picture
+from flareclust.experiment.plotting.style import save
 from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
 
 

@@ -5,13 +5,13 @@ import pytest
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
+from flareclust.data.schema.columns import read_schema
 from flareclust.data.tables import Table
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.federation.site import steps_to_end
 from flareclust.protocol import registry
 from flareclust.protocol.task import Task
-from flareclust.schema.columns import read_schema
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from flareclust.experiment.plotting.style import PALETTE, save
 from flareclust.experiment.sweeps import report as sweep_report
 from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.figure import sweep_figure
-from flareclust.plotting.style import PALETTE, save
 from tests.unit.experiment.sweep_cases import trial
 
 CELLS = [

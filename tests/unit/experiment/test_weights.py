@@ -8,6 +8,7 @@ import pytest
 import flareclust
 from flareclust import UserError
 from flareclust._foundation.errors import JobFailed, TableFaults
+from flareclust.data.schema.columns import TableSchema, read_schema
 from flareclust.data.tables import File, Numbers, Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -15,7 +16,6 @@ from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
-from flareclust.schema.columns import TableSchema, read_schema
 from tests.command_line import call
 
 SCHEMA = "columns: {{id: id, x: number, y: number, n: {}}}"

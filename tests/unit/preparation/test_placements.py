@@ -6,8 +6,8 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
+from flareclust.data.schema.reading import rows_of
 from flareclust.preparation.placement import placements, thresholds_of
-from flareclust.schema.reading import rows_of
 
 RNG = np.random.default_rng(0)
 ROWS = np.concatenate([RNG.normal(center, 1, (60, 2)) * [1, 1000] for center in (-10, 0, 10)])

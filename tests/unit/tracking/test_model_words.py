@@ -10,8 +10,8 @@ import pytest
 
 import flareclust
 from flareclust import UserError
+from flareclust.data.schema.reading import rows_of
 from flareclust.preparation.scaling import filling_of, scaling_of
-from flareclust.schema.reading import rows_of
 from flareclust.tracking.model_files import save_model
 from tests.served import run, tables
 

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import dendrogram, linkage
 
 from flareclust._foundation.typing import BoolArray, FloatArray
-from flareclust.plotting.features import NAMED, coverage_picture
-from flareclust.plotting.style import PALETTE, save
-from flareclust.plotting.tree import tree_picture
+from flareclust.experiment.plotting.features import NAMED, coverage_picture
+from flareclust.experiment.plotting.style import PALETTE, save
+from flareclust.experiment.plotting.tree import tree_picture
 from tests.patience import PATIENCE
 
 NAN = np.nan

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flareclust.plotting.contact_sheet import CLUSTERS, IMAGES, contact_sheet
-from flareclust.plotting.style import save
+from flareclust.experiment.plotting.contact_sheet import CLUSTERS, IMAGES, contact_sheet
+from flareclust.experiment.plotting.style import save
 
 
 def sheet(sites, labels, shape, k, **how):

@@ -13,8 +13,8 @@ from sklearn.decomposition import PCA
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.plotting.federation import _MOST_PANELS, federation_picture
-from flareclust.plotting.style import PALETTE, cluster_colour, ink_on, save
+from flareclust.experiment.plotting.federation import _MOST_PANELS, federation_picture
+from flareclust.experiment.plotting.style import PALETTE, cluster_colour, ink_on, save
 from tests.patience import PATIENCE
 
 CENTROIDS = np.array([[0.0, 0.0], [5.0, 5.0], [0.0, 5.0]])
@@ -177,7 +177,7 @@ def test_hardly_any_rows_and_one_centroid_can_be_drawn(tmp_path, d: int, n: int)
 
 
 def test_only_so_many_rows_are_drawn_the_same_ones_every_time(monkeypatch):
-    monkeypatch.setattr("flareclust.plotting.federation.MOST_ROWS", 100)
+    monkeypatch.setattr("flareclust.experiment.plotting.federation.MOST_ROWS", 100)
     sites = _sites(2, n=500)
     first, second = federation_picture(sites, CENTROIDS), federation_picture(sites, CENTROIDS)
     drawn = _offsets(first, "rows")
@@ -204,7 +204,7 @@ def test_names_with_dollar_signs_and_underscores_are_printed_as_they_are(tmp_pat
 
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_the_same_input_gives_the_same_bytes(tmp_path, monkeypatch, d: int):
-    monkeypatch.setattr("flareclust.plotting.federation.MOST_ROWS", 50)
+    monkeypatch.setattr("flareclust.experiment.plotting.federation.MOST_ROWS", 50)
 
     def draw() -> Figure:
         return federation_picture(_sites(3, d), np.zeros((2, d)), radii=np.array([1.0, 2.0]), title="twice")
@@ -232,7 +232,7 @@ def test_only_png_files_are_written(tmp_path):
 
 def test_importing_is_cheap_and_drawing_leaves_pyplot_alone():
     code = """
-import sys, numpy as np, flareclust.plotting.federation as plots
+import sys, numpy as np, flareclust.experiment.plotting.federation as plots
 print("matplotlib" in sys.modules)
 plots.federation_picture({"a": np.zeros((1, 2))}, np.zeros((1, 2)))
 print("matplotlib.pyplot" in sys.modules)

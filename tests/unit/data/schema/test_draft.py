@@ -5,10 +5,10 @@ import pytest
 
 from flareclust import UserError
 from flareclust._foundation.settings_file import parse_yaml
+from flareclust.data.schema.columns import TableMapping, TableSchema
+from flareclust.data.schema.draft import LEAST_ROWS, draft
+from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import File
-from flareclust.schema.columns import TableMapping, TableSchema
-from flareclust.schema.draft import LEAST_ROWS, draft
-from flareclust.schema.reading import Typed
 
 N = 60
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.plotting.style import INK, PALETTE, SOFT, caption, headline, open_frame, page, shortened
+from flareclust.experiment.plotting.style import INK, PALETTE, SOFT, caption, headline, open_frame, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

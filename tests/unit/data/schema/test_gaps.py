@@ -5,9 +5,9 @@ import pytest
 
 import flareclust
 from flareclust import UserError
+from flareclust.data.schema.columns import TableSchema, read_schema
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
-from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.sites.check import columns_of
 
 SCHEMA = """

@@ -16,9 +16,9 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust.data.schema.cells import MISSING, texts_of
+from flareclust.data.schema.columns import ISO_DATE, TableMapping
 from flareclust.data.tables import File, open_columns
-from flareclust.schema.cells import MISSING, texts_of
-from flareclust.schema.columns import ISO_DATE, TableMapping
 
 #: A category's value is listed where so many rows have it.
 LEAST_ROWS = 5

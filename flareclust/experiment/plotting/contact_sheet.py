@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.plotting.style import INK, caption, headline, open_frame, page
+from flareclust.experiment.plotting.style import INK, caption, headline, open_frame, page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

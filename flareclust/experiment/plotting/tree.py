@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.plotting.features import NAMED
-from flareclust.plotting.style import INK, SOFT, caption, colours, headline, open_frame, page, shortened
+from flareclust.experiment.plotting.features import NAMED
+from flareclust.experiment.plotting.style import INK, SOFT, caption, colours, headline, open_frame, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,17 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import assign
-from flareclust.plotting.style import INK, SOFT, caption, cluster_colour, headline, ink_on, open_frame, page, shortened
+from flareclust.experiment.plotting.style import (
+    INK,
+    SOFT,
+    caption,
+    cluster_colour,
+    headline,
+    ink_on,
+    open_frame,
+    page,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -6,7 +6,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.evaluation import criteria
-from flareclust.plotting.style import INK, PALETTE, SOFT, open_frame, page
+from flareclust.experiment.plotting.style import INK, PALETTE, SOFT, open_frame, page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

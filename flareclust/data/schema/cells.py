@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.schema.columns import (
+from flareclust.data.schema.columns import (
     ISO_DATE,
     LEFT_TO_JOBS,
     MOST_WEIGHT,

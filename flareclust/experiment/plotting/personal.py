@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray
-from flareclust.plotting.style import INK, PALETTE, caption, headline, open_frame, page
+from flareclust.experiment.plotting.style import INK, PALETTE, caption, headline, open_frame, page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

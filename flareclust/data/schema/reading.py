@@ -16,9 +16,9 @@ from flareclust.data import file_formats
 from flareclust.data.cells import takes_numbers
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.memory import RowStore
+from flareclust.data.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
+from flareclust.data.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
 from flareclust.data.tables import File, Reader, Table, open_columns
-from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
-from flareclust.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
 
 #: How the feature of a category ends that says that its cell is missing.
 _MISSING = "=missing"

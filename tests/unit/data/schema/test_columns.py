@@ -3,7 +3,7 @@
 import pytest
 
 from flareclust import UserError
-from flareclust.schema.columns import TableSchema, read_schema
+from flareclust.data.schema.columns import TableSchema, read_schema
 
 COLUMNS = {
     "patient": "id",

@@ -1,0 +1,3 @@
+"""Pictures."""
+
+__all__ = ["personal", "selection", "style"]

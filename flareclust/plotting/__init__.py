@@ -1,3 +1,0 @@
-"""Pictures."""
-
-__all__ = ["contact_sheet", "features", "federation", "personal", "selection", "style", "tree"]
