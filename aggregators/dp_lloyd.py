@@ -32,16 +32,16 @@ from flareclust.core.dp.box import Box
 from flareclust.core.rounds import remember
 from flareclust.executors import dp_lloyd
 from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.mechanism import deviation_of_total
-from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of, poor_signal, reach_of
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 
 
 @dataclass(frozen=True, eq=False)
-class _DPLloydState(NoisyState):
+class _DPLloydState(dp_server.NoisyState):
     """What the server knows.
 
     Attributes:
@@ -89,7 +89,7 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters."""
-        return poor_signal(self.params, round_, noises=1 if self.secure else None, shares_noise=True)
+        return dp_server.poor_signal(self.params, round_, noises=1 if self.secure else None, shares_noise=True)
 
     def _noise(self, round_: _Round, sensitivity: float, share: float, sent: int) -> float:
         """Return the standard deviation of the noise of the total of so many replies."""
@@ -98,8 +98,8 @@ class DPLloydAggregator(ClusteringAggregator):
     def _deviation(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total: of one noise, or of each site's own."""
         if not self.secure:
-            return noise_of(self.params, sensitivity, share, sites)
-        return deviation_of_total(noise_of(self.params, sensitivity, share, 1), sites, self.params.colluding)
+            return dp_server.noise_of(self.params, sensitivity, share, sites)
+        return deviation_of_total(dp_server.noise_of(self.params, sensitivity, share, 1), sites, self.params.colluding)
 
     def bounds(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Span the box, and ask for what the start is found with."""
@@ -222,11 +222,11 @@ class DPLloydAggregator(ClusteringAggregator):
         diagnostics = {
             "noise": noise,
             "moved": float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max()),
-            BUDGET_SHARE: float(share),
+            dp_server.BUDGET_SHARE: float(share),
             cluster_arrays.SIGNAL: float(np.median(clear)),
         }
         if done + 1 >= self.params.rounds:
-            reach = reach_of(radii, box)
+            reach = dp_server.reach_of(radii, box)
             return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, state)
         if state.mean is None:
             radii = dp_steps.half_way(centroids, box)
@@ -239,7 +239,8 @@ class DPLloydAggregator(ClusteringAggregator):
 def _reported(round_: _Round, share: float, noisy: FloatArray, noise: float) -> _Round:
     """Return a round whose diagnostics are those of an exchange of the start, which cost a share of the job's rho."""
     return replace(
-        round_, diagnostics={BUDGET_SHARE: share, cluster_arrays.SIGNAL: dp_sums.signal_to_noise(noisy, noise)}
+        round_,
+        diagnostics={dp_server.BUDGET_SHARE: share, cluster_arrays.SIGNAL: dp_sums.signal_to_noise(noisy, noise)},
     )
 
 

@@ -26,8 +26,8 @@ from flareclust.core.dp.box import Box
 from flareclust.core.lloyd import sums_by_label
 from flareclust.executors import dp_lloyd, dp_oneshot
 from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
-from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of, poor_signal, reach_of
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
@@ -35,7 +35,7 @@ from flareclust.protocol.schema import MOST_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
-class _DPOneShotState(NoisyState):
+class _DPOneShotState(dp_server.NoisyState):
     """What the server knows; where sites sent centroids (c, d) also these.
 
     Attributes:
@@ -75,7 +75,7 @@ class DPOneShotAggregator(ClusteringAggregator):
             return math.ceil(
                 dp_sums.CLEAR
                 * self.params.k
-                * noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)
+                * dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)
                 * math.sqrt(cells / self.params.k)
             )
         return math.ceil(dp_sums.CLEAR * self.params.k * self._noise_of_site(d) * math.sqrt(d)) * sites
@@ -86,7 +86,7 @@ class DPOneShotAggregator(ClusteringAggregator):
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters."""
-        return poor_signal(self.params, round_)
+        return dp_server.poor_signal(self.params, round_)
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Add up grids, or gather centroids, and cluster them."""
@@ -99,7 +99,7 @@ class DPOneShotAggregator(ClusteringAggregator):
         centroids, labels = clusterers.weighted_kmeans(points, weights, self.params.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
         box, radii = Box.around(boxes), state.received_radii
-        reach = reach_of(dp_steps.half_way(centroids, box) if radii is None else radii, box)
+        reach = dp_server.reach_of(dp_steps.half_way(centroids, box) if radii is None else radii, box)
         state = replace(
             state,
             box=box,
@@ -113,7 +113,7 @@ class DPOneShotAggregator(ClusteringAggregator):
         diagnostics = {
             "received": float(len(points)),
             "rows_needed": float(self.rows_needed(len(box.low), len(sent))),
-            BUDGET_SHARE: 1 - dp_site.ASSESSMENT_SHARE,
+            dp_server.BUDGET_SHARE: 1 - dp_site.ASSESSMENT_SHARE,
             cluster_arrays.SIGNAL: float(np.median(signals)),
         }
         return Round({"centroids": centroids, cluster_arrays.REACH: reach}, True, diagnostics, state)
@@ -134,7 +134,7 @@ class DPOneShotAggregator(ClusteringAggregator):
                 continue
             noisy, noise = (
                 np.sum(grids, axis=0).reshape(shape),
-                noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, len(grids)),
+                dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, len(grids)),
             )
             occupied = dp_grid.denoised(noisy, noise, self.params.k).ravel()
             points.append(dp_grid.cell_centers(box, shape)[occupied > 0])
@@ -168,4 +168,4 @@ class DPOneShotAggregator(ClusteringAggregator):
     def _noise_of_site(self, d: int) -> float:
         """Return the deviation of the noise of a site's sum of shifts in one column, in radii."""
         share = dp_site.update_share(self.params.k, d, self.params.cells, self.params.rounds)
-        return noise_of(self.params, dp_sums.cluster_sensitivity(), share, 1) / dp_sums.UNIT
+        return dp_server.noise_of(self.params, dp_sums.cluster_sensitivity(), share, 1) / dp_sums.UNIT

@@ -31,8 +31,8 @@ from flareclust.core.rounds import movement, remember
 from flareclust.core.split_merge import at_once, split
 from flareclust.evaluation.scores import stack
 from flareclust.executors import lloyd
+from flareclust.federation import refinement as refining
 from flareclust.federation.aggregator import ClusteringAggregator
-from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, rows_behind
 from flareclust.protocol.replies import gathered, stacked
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
@@ -62,7 +62,7 @@ class LloydState(State):
     kept: BoolArray | None = None
     left_out: Array | None = None
     split: int | None = None
-    refinement: Refinement | None = None
+    refinement: refining.Refinement | None = None
 
 
 _Round = Round[LloydState]
@@ -111,7 +111,7 @@ def begin(params: lloyd.UpdatesParams, *, secure: bool) -> _Round:
     state, start = LloydState(), params.start
     if not isinstance(start, str):
         return Round({"centroids": np.array(start)}, state=state, step=lloyd.UPDATE)
-    return Round(state=state, step=SPREAD) if secure else Round(state=state)
+    return Round(state=state, step=refining.SPREAD) if secure else Round(state=state)
 
 
 def check_secure(params: lloyd.UpdatesParams) -> None:
@@ -167,16 +167,16 @@ def updated(
         attempts: to split and merge, after the last update.
     """
     before = round_.task["centroids"]
-    centroids = centers(lloyd_merge(before, replies, params.rule))
+    centroids = centers(refining.lloyd_merge(before, replies, params.rule))
     shift = movement(before, centroids)
-    state = replace(_remembering(params, round_.state, centroids), counts=rows_behind(len(centroids), replies))
+    state = replace(_remembering(params, round_.state, centroids), counts=refining.rows_behind(len(centroids), replies))
     assert state.history is not None
     updates = len(state.history) - isinstance(params.start, str)
     diagnostics = {"inertia": float(np.sum(stacked(replies, "inertia"))), "shift": shift}
     done = updates >= params.rounds or shift <= params.tol
     if done and attempts and not params.rule.judges:
-        state = replace(state, refinement=Refinement(centroids, 0, attempts))
-        return Round(stack([centroids]), False, diagnostics, state, SPREAD)
+        state = replace(state, refinement=refining.Refinement(centroids, 0, attempts))
+        return Round(stack([centroids]), False, diagnostics, state, refining.SPREAD)
     return Round({"centroids": centroids}, done, diagnostics, state, lloyd.UPDATE)
 
 
@@ -184,14 +184,14 @@ def spread(params: lloyd.UpdatesParams, round_: _Round, replies: Sequence[Messag
     """Return what follows the spread of clusters: further splits of a start from totals, or the refinement's next attempt."""
     if round_.state.refinement is None:
         return _split(params, round_, *replies)
-    refinement, solutions = advanced(round_.state.refinement, round_.task, replies)
+    refinement, solutions = refining.advanced(round_.state.refinement, round_.task, replies)
     state = replace(round_.state, refinement=refinement)
     if solutions:
-        return Round(stack(solutions), False, refinement.diagnostics, state, SPREAD)
+        return Round(stack(solutions), False, refinement.diagnostics, state, refining.SPREAD)
     state = replace(_remembering(params, state, refinement.centroids), refinement=None)
     if refinement.totals is not None:
         state = replace(state, counts=refinement.totals.counts)
-    return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, SPREAD)
+    return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, refining.SPREAD)
 
 
 def so_far(round_: _Round) -> _Round | None:
@@ -215,7 +215,7 @@ def _split(params: lloyd.UpdatesParams, round_: _Round, total: Message) -> _Roun
     centroids = split(found, total["counts"], total["m2"], min(at_once(params.k), lacking) if grows else lacking)
     state = replace(round_.state, split=len(found))
     if grows and len(centroids) > len(found):
-        return Round(stack([centroids]), False, numbers, state, SPREAD)
+        return Round(stack([centroids]), False, numbers, state, refining.SPREAD)
     centroids = round_.columns.centers(centroids)
     return Round({"centroids": centroids}, False, numbers, _remembering(params, state, centroids), lloyd.UPDATE)
 

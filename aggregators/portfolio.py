@@ -24,10 +24,9 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
-from flareclust.core import clusterers, robust
+from flareclust.core import clusterers, robust, split_merge
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.seeds import farthest_first
-from flareclust.core.split_merge import mean_square
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
 from flareclust.federation.aggregator import ClusteringAggregator
@@ -152,7 +151,7 @@ class PortfolioAggregator(ClusteringAggregator):
         """Choose by the mean square over the rows of the clusters that the sites report for each solution."""
         solutions = unstack(round_.task)
         known = totals(solutions, replies)
-        mean = np.array([mean_square(*one) for one in zip(solutions, known, strict=True)])
+        mean = np.array([split_merge.mean_square(*one) for one in zip(solutions, known, strict=True)])
         assert round_.state.received_counts is not None
         rows = np.sum(round_.state.received_counts)
         return self._chosen(round_, mean * rows, max(int(one.counts.sum()) for one in known))

@@ -31,19 +31,8 @@ from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import sums as dp_sums
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.stages import check_centroids
+from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.settings import PrivateParams
-from flareclust.privacy.dp.site import (
-    AXES_START,
-    GRID_START,
-    MOMENTS_START,
-    BoxSchema,
-    Noise,
-    check_cells,
-    positive,
-    sent_box,
-    sent_radii,
-    sent_share,
-)
 from flareclust.protocol.params import MOST_ROUNDS, both, server
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema
@@ -86,7 +75,7 @@ class DPLloydParams(PrivateParams):
         "about their mean (spread); auto for grid with few columns, else for axes where noise allows it.",
     )
 
-    _enough_cells = model_validator(mode="after")(check_cells)
+    _enough_cells = model_validator(mode="after")(dp_site.check_cells)
 
 
 class DPLloydExecutor(ClusteringExecutor):
@@ -97,7 +86,7 @@ class DPLloydExecutor(ClusteringExecutor):
 
     steps = {
         StepName.CLUSTER: Step(Schema(cells="g"), summed=True),
-        BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
+        BOUNDS: Step(dp_site.BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
         SECOND_MOMENTS: Step(Schema(rows="", values="d", products="t"), "second_moments", summed=True),
         AXES: Step(Schema(cells="g"), "axes", summed=True),
         OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline", summed=True),
@@ -106,32 +95,32 @@ class DPLloydExecutor(ClusteringExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in the cells of a grid."""
-        noise = Noise.granted_for_sums(self.params, rows)
-        box, shape = sent_box(task.arrays, rows.X.shape[1]), _shape(task.arrays, rows.X.shape[1])
+        noise = dp_site.Noise.granted_for_sums(self.params, rows)
+        box, shape = dp_site.sent_box(task.arrays, rows.X.shape[1]), _shape(task.arrays, rows.X.shape[1])
         counted = dp_sums.cell_counts(rows.X, noise.box, box, shape, rows.aborted)
-        return _noisy_cells(noise, counted, GRID_START, "cells of a grid")
+        return _noisy_cells(noise, counted, dp_site.GRID_START, "cells of a grid")
 
     def bounds(self, task: Task, rows: SiteRows) -> Message:
         """Return the bounds of the site's columns, from its policy."""
-        return Noise.granted_at_first(self.params, task, rows).box.sent()
+        return dp_site.Noise.granted_at_first(self.params, task, rows).box.sent()
 
     def outline(self, task: Task, rows: SiteRows) -> Message:
         """Return the noisy number of all rows, sums of their values and of the values' squares."""
-        noise, d = Noise.granted_for_sums(self.params, rows), rows.X.shape[1]
-        sums = dp_sums.moment_sums(rows.X, noise.box, sent_box(task.arrays, d), rows.aborted)
-        noisy = noise.add_to_sums(sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / dp_sums.UNIT
+        noise, d = dp_site.Noise.granted_for_sums(self.params, rows), rows.X.shape[1]
+        sums = dp_sums.moment_sums(rows.X, noise.box, dp_site.sent_box(task.arrays, d), rows.aborted)
+        noisy = noise.add_to_sums(sums, dp_sums.moment_sensitivity(), dp_site.MOMENTS_START, "moments") / dp_sums.UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
     def second_moments(self, task: Task, rows: SiteRows) -> Message:
         """Return the noisy number of all rows, sums of their values and of the products of any two."""
-        noise, d = Noise.granted_for_sums(self.params, rows), rows.X.shape[1]
+        noise, d = dp_site.Noise.granted_for_sums(self.params, rows), rows.X.shape[1]
         if d > dp_axes.MOST_COLUMNS:
             raise Refusal(
                 f"has {d} columns, too many for second moments ({dp_axes.MOST_COLUMNS}); submit with start=spread"
             )
-        sums = dp_axes.second_moment_sums(rows.X, noise.box, sent_box(task.arrays, d), rows.aborted)
+        sums = dp_axes.second_moment_sums(rows.X, noise.box, dp_site.sent_box(task.arrays, d), rows.aborted)
         sensitivity = dp_axes.second_moment_sensitivity()
-        noisy = noise.add_to_sums(sums, sensitivity, MOMENTS_START, "second moments")
+        noisy = noise.add_to_sums(sums, sensitivity, dp_site.MOMENTS_START, "second moments")
         return {
             "rows": noisy[0] / dp_axes.ROW_UNIT,
             "values": noisy[1 : 1 + d] / dp_axes.VALUE_UNIT,
@@ -140,25 +129,25 @@ class DPLloydExecutor(ClusteringExecutor):
 
     def axes(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in cells along the main axes."""
-        noise = Noise.granted_for_sums(self.params, rows)
+        noise = dp_site.Noise.granted_for_sums(self.params, rows)
         grid = _grid(task.arrays, rows.X.shape[1])
         counted = dp_axes.axis_cell_counts(rows.X, noise.box, grid, rows.aborted)
-        return _noisy_cells(noise, counted, AXES_START, "cells along the main axes")
+        return _noisy_cells(noise, counted, dp_site.AXES_START, "cells along the main axes")
 
     def update(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy sums for each centroid."""
-        noise = Noise.granted_for_sums(self.params, rows)
+        noise = dp_site.Noise.granted_for_sums(self.params, rows)
         check_centroids(task.arrays.get("centroids"), rows.d, self.params.k)
         centroids = task.arrays["centroids"]
-        radii = sent_radii(task.arrays, len(centroids))
+        radii = dp_site.sent_radii(task.arrays, len(centroids))
         sums = dp_sums.cluster_sums(rows.X, noise.box, centroids, radii, rows.aborted)
-        share = sent_share(task.arrays)
+        share = dp_site.sent_share(task.arrays)
         return dp_sums.in_units(
             noise.add_to_sums(sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
         )._asdict()
 
 
-def _noisy_cells(noise: Noise, counted: IntArray, share: float, what: str) -> Message:
+def _noisy_cells(noise: dp_site.Noise, counted: IntArray, share: float, what: str) -> Message:
     """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for integers."""
     return {"cells": noise.add_to_sums(counted * dp_sums.UNIT, float(dp_sums.UNIT), share, what) / dp_sums.UNIT}
 
@@ -173,7 +162,7 @@ def _grid(arrays: Message, d: int) -> dp_axes.Grid:
         raise BadMessage(f"was sent axes that are not those of {d} columns")
     if not (p and (np.abs(axes) <= 1).all() and (np.abs(middle) <= LARGEST).all()):
         raise BadMessage("was sent axes that are no directions, or with a middle too far away")
-    return dp_axes.Grid(middle, axes, positive(arrays["half"], "half", (p,)), _shape(arrays, p))
+    return dp_axes.Grid(middle, axes, dp_site.positive(arrays["half"], "half", (p,)), _shape(arrays, p))
 
 
 def _shape(arrays: Message, d: int) -> tuple[int, ...]:

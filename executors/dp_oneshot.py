@@ -18,16 +18,9 @@ from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.federation.executor import ClusteringExecutor
+from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.dp.settings import PrivateParams
-from flareclust.privacy.dp.site import (
-    ASSESSMENT_SHARE,
-    BoxSchema,
-    Noise,
-    check_cells,
-    start_share,
-    update_share,
-)
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import real
@@ -35,7 +28,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
 #: Share of the job's rho that the grid costs, where there is one.
-GRID_SHARE = 1 - ASSESSMENT_SHARE
+GRID_SHARE = 1 - dp_site.ASSESSMENT_SHARE
 
 
 class DPOneShotParams(PrivateParams):
@@ -45,7 +38,7 @@ class DPOneShotParams(PrivateParams):
     cells: int | None = both(None, "Cells of the grid; None for 25 for each cluster.")
     restarts: int = server(10, "Starts of the server's k-means.", ge=1, le=MOST_STARTS)
 
-    _enough_cells = model_validator(mode="after")(check_cells)
+    _enough_cells = model_validator(mode="after")(dp_site.check_cells)
 
 
 class DPOneShotExecutor(ClusteringExecutor):
@@ -56,7 +49,7 @@ class DPOneShotExecutor(ClusteringExecutor):
 
     steps = {
         StepName.CLUSTER: Step(
-            BoxSchema(
+            dp_site.BoxSchema(
                 may_be_empty=True,
                 low="d",
                 high="d",
@@ -71,7 +64,7 @@ class DPOneShotExecutor(ClusteringExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
-        noise = Noise.granted_at_first(self.params, task, rows)
+        noise = dp_site.Noise.granted_at_first(self.params, task, rows)
         box, d = noise.box, rows.X.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
         if dp_grid.has_grid(self.params.k, d, self.params.cells):
@@ -81,15 +74,15 @@ class DPOneShotExecutor(ClusteringExecutor):
             return {**box.sent(), "cells": noisy, **no_centroids}
         return {**box.sent(), "cells": np.empty(0), **self._clusters(rows, noise)}
 
-    def _clusters(self, rows: SiteRows, noise: Noise) -> Message:
+    def _clusters(self, rows: SiteRows, noise: dp_site.Noise) -> Message:
         """Run DP Lloyd with the site as its own server: every sum has its noise before it is used."""
         data, box, shape = rows.X, noise.box, (self.params.k, rows.X.shape[1], self.params.cells)
         sums = dp_sums.moment_sums(data, box, box, rows.aborted)
-        noisy = noise.add(sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
-        deviation = _sigma(noise, dp_sums.moment_sensitivity(), start_share(*shape))
+        noisy = noise.add(sums, dp_sums.moment_sensitivity(), dp_site.start_share(*shape), "moments")
+        deviation = _sigma(noise, dp_sums.moment_sensitivity(), dp_site.start_share(*shape))
         outline = dp_steps.moments(noisy / dp_sums.UNIT, box, deviation)
         centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rows.rng)
-        share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
+        share, sensitivity = dp_site.update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
         moves = _sigma(noise, sensitivity, share)
         for update in range(self.params.rounds):
             exact = dp_sums.cluster_sums(data, box, centroids, radii, rows.aborted)
@@ -98,6 +91,6 @@ class DPOneShotExecutor(ClusteringExecutor):
         return {"centroids": centroids, "rows": counts, "radii": dp_steps.rms_radii(radii, noisy_sums)}
 
 
-def _sigma(noise: Noise, sensitivity: float, share: float) -> float:
+def _sigma(noise: dp_site.Noise, sensitivity: float, share: float) -> float:
     """Return the standard deviation of the noise of sums for a share of what the job may spend, in their units."""
     return sigma(noise.of_unit(sensitivity), noise.rho(share)) / dp_sums.UNIT

@@ -9,8 +9,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_path
-from flareclust.evaluation import criteria
-from flareclust.evaluation.selection import parse_k
+from flareclust.evaluation import criteria, selection
 from flareclust.experiment.config import Experiment, make_experiment, new_folder
 from flareclust.experiment.prepare import in_memory, prepare
 from flareclust.experiment.prepared import Prepared
@@ -119,7 +118,7 @@ def run(
         raise UserError("progress and on_round both follow the rounds; leave out one of them")
     if isinstance(data, Mapping):
         asked["partition"], asked["n_sites"] = _of_named_sites(data, partition, n_sites)
-    ranged = isinstance(k, str | range | tuple) and parse_k(k)[1] is not None
+    ranged = isinstance(k, str | range | tuple) and selection.parse_k(k)[1] is not None
     if not ranged and criterion != criteria.USUAL and "criterion" in registry.get(algorithm).parameters():
         params["criterion"] = criterion  # the algorithm selects k by itself
     if data is not _DEFAULT_DATA:

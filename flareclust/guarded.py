@@ -8,8 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from flareclust.platform import file_guard
-from flareclust.platform.session import guard_downloads
+from flareclust.platform import file_guard, session
 from flareclust.sites.running import RELAY, note_protection
 
 
@@ -18,7 +17,7 @@ def _main() -> None:
     if len(sys.argv) < 2:
         sys.exit("usage: python -m flareclust.guarded MODULE [ARGUMENT ...]; MODULE is a program of NVFlare")
     file_guard.install()
-    guard_downloads()
+    session.guard_downloads()
     if (problem := file_guard.problem()) is not None:
         sys.exit(f"{sys.argv[1]} {problem}")
     del sys.argv[0]

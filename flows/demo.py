@@ -11,9 +11,9 @@ from rich.table import Table
 
 from flareclust.api import run_experiment
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.reports.terminal import numbers, progress, table_of
+from flareclust.experiment.reports import terminal
 from flareclust.experiment.results.result import Result
-from flareclust.tracking.store import resolve_uri
+from flareclust.tracking import store
 
 _FOLDER = Path("flareclust-runs") / "demo"
 DATA, PARTITION, CLIENTS = "digits", "dirichlet:0.3", 10
@@ -33,7 +33,7 @@ def _main() -> None:
         experiment = make_experiment(
             algorithm=algorithm, data=DATA, partition=PARTITION, n_sites=CLIENTS, engine=engine, params=params
         )
-        with progress(experiment) as on_round:
+        with terminal.progress(experiment) as on_round:
             results[algorithm] = run_experiment(experiment, track=True, out=_FOLDER / algorithm, on_round=on_round)
     console = Console()
     console.print(_table(results))
@@ -42,7 +42,7 @@ def _main() -> None:
         for warning in result.warnings:
             console.print(f"note, {result.algorithm}: {warning}", highlight=False, soft_wrap=True)
     console.print(f"pictures: {_FOLDER}/*/picture.png", highlight=False, soft_wrap=True)
-    console.print(f"MLflow store: {resolve_uri()}; see it with: flareclust ui", highlight=False, soft_wrap=True)
+    console.print(f"MLflow store: {store.resolve_uri()}; see it with: flareclust ui", highlight=False, soft_wrap=True)
     console.print(f"{time.time() - started:.0f} s in all", highlight=False)
 
 
@@ -55,9 +55,9 @@ def _table(results: dict[str, Result]) -> Table:
         found = f"{result.centroids_found} of {result.k}"
         cost = f"{result.bytes['up'] // result.n_sites:,}", f"{result.seconds['total']:.1f}"
         rows.append((name, *(f"{value:.3f}" for value in quality), found, *cost))
-    heads = numbers("ARI", "NMI", "inertia ratio", "centroids", "bytes/site", "seconds")
+    heads = terminal.numbers("ARI", "NMI", "inertia ratio", "centroids", "bytes/site", "seconds")
     title = f"{DATA}, {PARTITION} over {CLIENTS} sites, k={results['central'].k}, seed 0"
-    return table_of("algorithm", *heads, rows=rows, title=title)
+    return terminal.table_of("algorithm", *heads, rows=rows, title=title)
 
 
 if __name__ == "__main__":

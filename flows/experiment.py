@@ -22,8 +22,7 @@ from flareclust.flows.pages import RunPage
 from flareclust.flows.run import carry_out
 from flareclust.flows.steps import Steps
 from flareclust.tracking import load as tracked_results
-from flareclust.tracking import promotion, run_logging
-from flareclust.tracking.store import NoAnswer
+from flareclust.tracking import promotion, run_logging, store
 
 
 class _FlowRun(Steps):
@@ -104,7 +103,7 @@ def _offered(steps: Steps, result: Result, experiment: Experiment, alias: str, m
     assert result.run_id is not None
     try:
         return result, steps.run("offer the alias", run_logging.offer_alias, experiment, result.run_id, alias, metric)
-    except NoAnswer as error:
+    except store.NoAnswer as error:
         folder = Path(result.centroids_file or "").parent
         command = run_logging.log_command(folder, experiment.tracking_uri) + _alias_options(alias, metric)
         warning = f"the alias {alias} was not offered to the model of {folder} ({error}); do it later with: {command}"

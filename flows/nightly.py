@@ -18,8 +18,7 @@ from prefect.runtime import flow_run
 from flareclust._foundation.errors import FlareclustError, JobFailed
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
-from flareclust.tracking import promotion
-from flareclust.tracking.store import NoAnswer
+from flareclust.tracking import promotion, store
 
 #: Seconds until a flow run that failed is tried again: enough for a site or a server to start anew.
 _RETRY_DELAY = 300
@@ -70,7 +69,7 @@ def _may_pass(error: Exception) -> bool:
     """
     if isinstance(error, JobFailed):
         return error.transient
-    return isinstance(error, NoAnswer) or not isinstance(error, FlareclustError)
+    return isinstance(error, store.NoAnswer) or not isinstance(error, FlareclustError)
 
 
 def _give_up_retries() -> None:

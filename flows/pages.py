@@ -23,8 +23,8 @@ from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.federation import OnRound
 from flareclust.protocol.outcome import numbers_of_sites
 from flareclust.protocol.task import StepName
+from flareclust.tracking import store
 from flareclust.tracking.note import describe
-from flareclust.tracking.store import file_address
 
 #: Keys of artifacts, by which Prefect lists all versions of one.
 RESULT, _ROUNDS, _SWEEP, TRIALS = "flareclust-result", "flareclust-rounds", "flareclust-sweep", "flareclust-trials"
@@ -107,7 +107,7 @@ class RunPage:
             saved = None if result.centroids_file is None else Path(result.centroids_file).with_name(PICTURE)
             if result.run_id is not None and saved is not None and saved.exists():
                 # By its address: it shows rows, so it stays in MLflow, and readers need a way there.
-                link += f"\n\n![picture]({file_address(page, result.run_id, PICTURE)})"
+                link += f"\n\n![picture]({store.file_address(page, result.run_id, PICTURE)})"
         summary = describe(result, self._experiment) + link + (f"\n\n{decision}" if decision else "")
         self._steps.report(
             lambda: artifacts.create_markdown_artifact(summary, key=RESULT, description=self._experiment.name)

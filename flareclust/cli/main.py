@@ -232,11 +232,11 @@ def _ui(
     require("tracking", "flareclust ui")
     from flareclust.doctor import port_problem
     from flareclust.experiment.config import usual_experiment
+    from flareclust.tracking import store
     from flareclust.tracking.runs import pages_of
-    from flareclust.tracking.store import resolve_uri, sqlite_file, ui_command
 
-    command = ui_command(uri, port)
-    file = sqlite_file(resolve_uri(uri))
+    command = store.ui_command(uri, port)
+    file = store.sqlite_file(store.resolve_uri(uri))
     if file is not None and not file.exists():
         raise UserError(f"there is no MLflow store {file}; go to the folder of a tracked run, or give --uri")
     if problem := port_problem(port):

@@ -30,13 +30,19 @@ def _schema_draft(
     from flareclust._foundation.own_files import create
     from flareclust.data.schema.columns import TableMapping, read_mapping
     from flareclust.data.schema.draft import draft
-    from flareclust.experiment.tables.typed_files import mapping_file, mapping_of
+    from flareclust.experiment.tables import typed_files
 
     asked: dict[str, Any] = {"encoding": encoding, "decimal": decimal}
     given = {name: value for name, value in asked.items() if value is not None}
     if given and mapping is not None:
         raise UserError("the mapping says encoding and decimal; leave out --encoding and --decimal")
-    own = TableMapping(**given) if given else read_mapping(mapping) if mapping is not None else mapping_of(file)
+    own = (
+        TableMapping(**given)
+        if given
+        else read_mapping(mapping)
+        if mapping is not None
+        else typed_files.mapping_of(file)
+    )
     drafted = draft(file, own)
     if out is None:
         typer.echo(drafted.text, nl=False)
@@ -50,7 +56,7 @@ def _schema_draft(
         raise UserError(f"{out} cannot be written: {error.strerror}") from None
     if given:
         settings = ", ".join(f'{name}: "{value}"' for name, value in given.items())
-        say(f"{mapping_file(file)}: put {settings} there, by which runs read the file")
+        say(f"{typed_files.mapping_file(file)}: put {settings} there, by which runs read the file")
     say(f"{out}: from {drafted.rows:,} rows; correct types, units and ranges, then give it to all sites")
 
 
@@ -63,12 +69,12 @@ def _schema_check(
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
     from flareclust.data.schema.columns import read_mapping, read_schema
     from flareclust.experiment.reports.tables import print_typed
-    from flareclust.experiment.tables.typed_files import mapping_file, typed_file
+    from flareclust.experiment.tables import typed_files
 
     known = read_schema(schema)
-    beside = mapping_file(file)
+    beside = typed_files.mapping_file(file)
     used = mapping or (beside if beside.is_file() else None)
     own = None if used is None else read_mapping(used)
     say(f"mapping: none, as there is no {beside}" if used is None else f"mapping: {used}")
-    print_typed({file.name: typed_file(file, known, None, mapping=own)})
+    print_typed({file.name: typed_files.typed_file(file, known, None, mapping=own)})
     say(f"schema {known.fingerprint}; sites with the same one agree")

@@ -31,7 +31,7 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Run a grid of experiments; the same command goes on where it was stopped."""
-    from flareclust.experiment.reports.terminal import run_lines
+    from flareclust.experiment.reports import terminal
     from flareclust.experiment.sweeps import sweep as sweep_settings
     from flareclust.experiment.sweeps.report import print_sweep, sweep_progress
     from flareclust.studies.sweeps import run_sweep
@@ -54,7 +54,7 @@ def sweep(
         typer.echo(json.dumps(done.to_json(), allow_nan=False))
     else:
         places = [f"files: {done.folder.absolute()}"]
-        places += run_lines(done.run_id, done.run_page) if done.run_id else []
+        places += terminal.run_lines(done.run_id, done.run_page) if done.run_id else []
         print_sweep(done.trials, [*places, *(f"warning: {warning}" for warning in done.warnings)])
     if done.failed:
         raise typer.Exit(1)

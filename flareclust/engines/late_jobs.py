@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
+from flareclust.aggregators import placed
 from flareclust.engines.late_sites import check_late, read_finished
 from flareclust.engines.options import JobOptions
 from flareclust.platform.job import build_job
@@ -47,13 +47,15 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
     k, seed, params = about["k"], about["seed"], about["params"]
     executor, _ = algorithm.build(k, seed, params)
     options = JobOptions.of_any_site(k=k, seed=seed, task_timeout=task_timeout)
-    sides = executor, PlacedAggregator(k, seed)
+    sides = executor, placed.PlacedAggregator(k, seed)
     job = build_job(
         algorithm, params, options, job_name=f"place-{algorithm.name}", sides=sides, sites=sites, tasks=[StepName.PLACE]
     )
 
     def add_arrays(exported: Path) -> None:
-        np.savez(exported / _SERVER_APP / "config" / FILE, allow_pickle=False, **executor.placing(finished.arrays))
+        np.savez(
+            exported / _SERVER_APP / "config" / placed.FILE, allow_pickle=False, **executor.placing(finished.arrays)
+        )
 
     return run_job(job, kit, 3 * task_timeout, check=lambda known: _check_connected(known, sites), amend=add_arrays)
 
@@ -62,7 +64,7 @@ def placed_rows(outcome: Outcome) -> int:
     """Return how many rows the late sites have placed."""
     diagnostics = outcome.rounds[-1]["diagnostics"]
     assert isinstance(diagnostics, dict)
-    return int(diagnostics[ROWS])
+    return int(diagnostics[placed.ROWS])
 
 
 def _check_connected(connected: Sequence[str], sites: Sequence[str]) -> None:

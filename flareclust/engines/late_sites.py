@@ -14,7 +14,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.preparation import alignment
-from flareclust.preparation.result import place_rows
+from flareclust.preparation import result as different_result
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
@@ -45,7 +45,7 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
             raise UserError(f"{site} {reason}") from None
         known = np.full((len(own), len(finished.arrays["columns"])), np.nan)
         known[:, has] = own
-        return place_rows(algorithm.name, about["params"], finished.arrays, known)
+        return different_result.place_rows(algorithm.name, about["params"], finished.arrays, known)
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
     try:
         task = Task(StepName.PLACE, finished.n_rounds, executor.placing(finished.arrays), site)

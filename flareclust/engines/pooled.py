@@ -19,8 +19,8 @@ from flareclust.core.missing.assessment import masked_metrics, masked_sums
 from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
 from flareclust.preparation import alignment
+from flareclust.preparation import result as different_result
 from flareclust.preparation.columns import gather
-from flareclust.preparation.result import MASK, STANDARDIZED, place_rows
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_STARTS, Params, both
@@ -93,7 +93,7 @@ def run_pooled(
         metrics = assessment.label_free_metrics(centroids, sums)
     else:
         arrays |= _about_gaps(columns, X, centroids, scaled=settings["scale"] == "standard")
-        found = place_rows(algorithm.name, params, arrays, X)
+        found = different_result.place_rows(algorithm.name, params, arrays, X)
         metrics = _metrics_of_known(columns, {site: X[index[site]] for site in tables}, arrays)
     return Outcome(
         arrays=arrays,
@@ -115,16 +115,16 @@ def _union(tables: Mapping[str, Table]) -> Columns:
 
 def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:
     """Return what the result says about its columns, as that of a federation with different columns does."""
-    kept = columns.kept() | columns.sent() | {MASK: ~np.isnan(centroids)}
+    kept = columns.kept() | columns.sent() | {different_result.MASK: ~np.isnan(centroids)}
     if scaled:
         mean, deviation = location_and_scale(X)
-        kept |= {"mean": mean, "deviation": deviation, STANDARDIZED: np.array(True)}
+        kept |= {"mean": mean, "deviation": deviation, different_result.STANDARDIZED: np.array(True)}
     return kept
 
 
 def _metrics_of_known(columns: Columns, rows: Mapping[str, FloatArray], arrays: Message) -> dict[str, float | None]:
     """Return the label-free metrics over the entries that are known, in the units in which the rows were clustered."""
-    scaled = STANDARDIZED in arrays
+    scaled = different_result.STANDARDIZED in arrays
     mean, deviation = (arrays["mean"], arrays["deviation"]) if scaled else (np.zeros(1), np.ones(1))
     centroids = (arrays["centroids"] - mean) / deviation
     parts = []

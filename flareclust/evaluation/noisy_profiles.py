@@ -18,7 +18,7 @@ from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.evaluation.profiles import categories_among
-from flareclust.protocol.cluster_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL, UNITS, unit_of
+from flareclust.protocol import cluster_arrays
 
 #: What a reader of such profiles must know.
 FREE = (
@@ -56,12 +56,12 @@ class NoisyProfiles:
     @property
     def rows(self) -> IntArray:
         """Return the noisy numbers of rows (k,)."""
-        return self.arrays[COUNTS][: len(self.mean)]
+        return self.arrays[cluster_arrays.COUNTS][: len(self.mean)]
 
     @property
     def signal(self) -> FloatArray:
         """Return the radius of each cluster over the distance by which noise moves its centroid (k,)."""
-        return self.arrays[SIGNAL][: len(self.mean)]
+        return self.arrays[cluster_arrays.SIGNAL][: len(self.mean)]
 
     @property
     def clear(self) -> BoolArray:
@@ -104,7 +104,7 @@ class NoisyProfiles:
     @property
     def _range(self) -> FloatArray:
         """Return the width of each column's declared range (d,)."""
-        return np.asarray(self.arrays[HIGH] - self.arrays[LOW])
+        return np.asarray(self.arrays[cluster_arrays.HIGH] - self.arrays[cluster_arrays.LOW])
 
     @property
     def of_range(self) -> FloatArray:
@@ -133,11 +133,11 @@ class NoisyProfiles:
     def shares(self) -> BoolArray:
         """Return which columns' means are shares of rows (d,): categories between 0 and 1."""
         named = np.array(["=" in name for name in self.columns])
-        return np.asarray(named & (self.arrays[LOW] == 0) & (self.arrays[HIGH] == 1))
+        return np.asarray(named & (self.arrays[cluster_arrays.LOW] == 0) & (self.arrays[cluster_arrays.HIGH] == 1))
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
-        return unit_of(self.arrays, j)
+        return cluster_arrays.unit_of(self.arrays, j)
 
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""
@@ -157,7 +157,7 @@ class NoisyProfiles:
             "share": np.repeat(self.rows / max(int(self.rows.sum()), 1), d).tolist(),
             "signal_to_noise": np.repeat(self.signal, d).tolist(),
             "column": list(self.columns) * k,
-            **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
+            **({"unit": self.arrays[cluster_arrays.UNITS].tolist() * k} if cluster_arrays.UNITS in self.arrays else {}),
             "mean": self.mean.ravel().tolist(),
             "of_range": self.of_range.ravel().tolist(),
         }
@@ -186,6 +186,15 @@ def noisy_profiles_of(
 
     Columns (d,) without names are called by their numbers.
     """
-    if not {COUNTS, SIGNAL, REACH, LOW, HIGH} <= arrays.keys():
+    if (
+        not {
+            cluster_arrays.COUNTS,
+            cluster_arrays.SIGNAL,
+            cluster_arrays.REACH,
+            cluster_arrays.LOW,
+            cluster_arrays.HIGH,
+        }
+        <= arrays.keys()
+    ):
         return None
     return NoisyProfiles(tuple(columns or (f"column {j + 1}" for j in range(centroids.shape[1]))), centroids, arrays)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
+from flareclust.core import shallow_tree
 from flareclust.core.profiles import are_shares, is_binary, quantiles
-from flareclust.core.shallow_tree import SPLITS, Tree
 from flareclust.protocol import cluster_arrays as keys
 
 #: The quantiles that tables have.
@@ -144,11 +144,13 @@ class Profiles:
         return dict(zip(self.arrays[keys.SITES].tolist(), self.arrays[keys.SITE_ROWS], strict=True))
 
     @cached_property
-    def tree(self) -> Tree | None:
+    def tree(self) -> shallow_tree.Tree | None:
         """Return the tree that tells the clusters apart; None where there is none. Its edges are values, in `edges`."""
         if keys.TREE_COLUMN not in self.arrays:
             return None
-        return Tree(self.arrays[keys.TREE_COLUMN], np.zeros(SPLITS, dtype=np.int64), self.arrays[keys.TREE_ROWS])
+        return shallow_tree.Tree(
+            self.arrays[keys.TREE_COLUMN], np.zeros(shallow_tree.SPLITS, dtype=np.int64), self.arrays[keys.TREE_ROWS]
+        )
 
     @property
     def edges(self) -> FloatArray:

@@ -18,8 +18,7 @@ from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
-from flareclust.evaluation import criteria
-from flareclust.evaluation.selection import parse_k
+from flareclust.evaluation import criteria, selection
 from flareclust.privacy.policy import DP, PER_ID, Policy, read_policy
 from flareclust.protocol import registry
 
@@ -67,7 +66,7 @@ class RowsAsked:
 
 
 def _in_order(k_range: tuple[int, int] | None) -> tuple[int, int] | None:
-    return None if k_range is None else parse_k(f"{k_range[0]}..{k_range[1]}")[1]
+    return None if k_range is None else selection.parse_k(f"{k_range[0]}..{k_range[1]}")[1]
 
 
 def _known_rule(criterion: str) -> str:
@@ -288,7 +287,7 @@ def make_experiment(**settings: Any) -> Experiment:
     if settings.get("engine") == "poc":
         settings |= _of_poc(settings)
     if isinstance(settings.get("k"), str | tuple | list | range):
-        settings["k"], settings["k_range"] = parse_k(settings["k"])
+        settings["k"], settings["k_range"] = selection.parse_k(settings["k"])
     return Experiment(**settings)
 
 

@@ -24,7 +24,7 @@ from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.federation.exchanges import Sampling
 from flareclust.preparation import settings
-from flareclust.privacy.dp.server import epsilon_for
+from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
@@ -124,7 +124,7 @@ class _Submission:
         if n >= needed:
             return ""
         share, k = n / needed, self.prepared.k
-        helps = [f"epsilon={epsilon_for(params, 1 / share):.2g}"]
+        helps = [f"epsilon={dp_server.epsilon_for(params, 1 / share):.2g}"]
         helps += [f"k={int(k * share)}"] if k * share >= 2 else []
         shares_noise = any(step.maskable for step in aggregator.executor.steps.values())
         helps += ["secure_sums"] if not asked.secure_sums and shares_noise and m >= LEAST_SITES else []

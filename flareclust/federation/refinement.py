@@ -25,9 +25,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.core import robust
+from flareclust.core import robust, split_merge
 from flareclust.core.group_kernels import add_means
-from flareclust.core.split_merge import Totals, mean_square, proposals
 from flareclust.evaluation.scores import unstack
 from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.replies import gathered, piecewise
@@ -77,7 +76,7 @@ class Refinement(State):
     compares: bool = False
     before: float = np.inf
     best: float = np.inf
-    totals: Totals | None = None
+    totals: split_merge.Totals | None = None
 
     @property
     def diagnostics(self) -> dict[str, float]:
@@ -85,7 +84,7 @@ class Refinement(State):
         return {"mean_square": self.best, "attempts_left": float(self.attempts)} if self.best < np.inf else {}
 
 
-def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[Totals]:
+def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[split_merge.Totals]:
     """Return for each solution (k, d) what the replies to `SPREAD` make together."""
     found, first, (sent, _) = [], 0, gathered(replies)
     for solution in solutions:
@@ -94,7 +93,7 @@ def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[
         m2 = np.zeros_like(solution)
         deviations = (own["centroids"] - means[own["cluster"]]) ** 2
         np.add.at(m2, own["cluster"], own["m2"] + own["counts"][:, None] * deviations)
-        found.append(Totals(rows_behind(len(solution), [own]), means, m2))
+        found.append(split_merge.Totals(rows_behind(len(solution), [own]), means, m2))
         first += len(solution)
     return found
 
@@ -103,7 +102,7 @@ def advanced(state: Refinement, task: Message, replies: Sequence[Message]) -> tu
     """Return the state after the replies to a task, and the solutions to ask about next; none at the end."""
     solutions = unstack(task)
     known = totals(solutions, replies)
-    values = [mean_square(solution, total) for solution, total in zip(solutions, known, strict=True)]
+    values = [split_merge.mean_square(solution, total) for solution, total in zip(solutions, known, strict=True)]
     at = int(np.argmin(values))
     if values[at] < state.best:
         state = replace(state, best=values[at], centroids=solutions[at], totals=known[at])
@@ -117,7 +116,7 @@ def advanced(state: Refinement, task: Message, replies: Sequence[Message]) -> tu
     if own is None or not (state.attempts and worth):
         return state, []
     state = replace(state, updates=SIDE_BY_SIDE, attempts=state.attempts - 1, compares=True, before=state.best)
-    return state, proposals(own)
+    return state, split_merge.proposals(own)
 
 
 def _of_solution(reply: Message, first: int, end: int) -> Message:

@@ -8,9 +8,9 @@ from pydantic import field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
+from flareclust.core import robust as robust_rules
 from flareclust.core.categories import check_groups
 from flareclust.core.local import LocalKMeans, Seeds, SmallClusters
-from flareclust.core.robust import NONE, ROBUST, USUAL_CAP, Rule
 from flareclust.protocol.params import Params, both, server, site
 
 #: How distances can be measured.
@@ -142,8 +142,8 @@ class RobustParams(ScaledParams):
 
     last: ClassVar[tuple[str, ...]] = ("robust", "trim")
 
-    robust: Annotated[str, OneOf(ROBUST)] = server(
-        NONE,
+    robust: Annotated[str, OneOf(robust_rules.ROBUST)] = server(
+        robust_rules.NONE,
         "Where sites may be faulty or malicious: trimmed means or geometric medians over the sites, without those that are unlike the others.",
     )
     trim: float = server(
@@ -151,9 +151,11 @@ class RobustParams(ScaledParams):
     )
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> robust_rules.Rule:
         """Return how far sites are trusted."""
-        return Rule(self.robust, self.trim, None if self.robust == NONE else USUAL_CAP)
+        return robust_rules.Rule(
+            self.robust, self.trim, None if self.robust == robust_rules.NONE else robust_rules.USUAL_CAP
+        )
 
 
 class CappedParams(RobustParams):
@@ -168,7 +170,7 @@ class CappedParams(RobustParams):
     )
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> robust_rules.Rule:
         """Return how far sites are trusted."""
         rule = super().rule
         return rule if self.cap is None else rule._replace(cap=self.cap)

@@ -11,6 +11,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message, never_abort
 from flareclust._foundation.validation import LARGEST
 from flareclust.core import assessment, local, scaling, spectral, trimming
+from flareclust.core import profiles as profile_sums
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import LEAST_ROWS, check_enough, disclosable_clusters, factor
 from flareclust.core.group_kernels import squares_of_each
@@ -18,7 +19,6 @@ from flareclust.core.lloyd import Clustering, assign, member_statistics
 from flareclust.core.missing.assessment import masked_sums
 from flareclust.core.missing.distances import nearest_by_known
 from flareclust.core.missing.gaps import complete, complete_alone
-from flareclust.core.profiles import moments
 from flareclust.data.tables import Table
 
 #: Starts of the clustering with which a site completes rows before it clusters them.
@@ -361,7 +361,7 @@ class SiteRows:
             centroids: the final ones (k, d).
             labels: the final cluster (n,) of each row; -1 for none.
         """
-        kept, counts, means, m2 = moments(self.raw, labels, len(centroids), self.context.min_count)
+        kept, counts, means, m2 = profile_sums.moments(self.raw, labels, len(centroids), self.context.min_count)
         return {"cluster": kept, "counts": counts, "centroids": means, "m2": m2}
 
 

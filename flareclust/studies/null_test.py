@@ -10,8 +10,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.evaluation import criteria, null_reference
-from flareclust.evaluation.selection import CHOOSER, parse_k, selection_of, settings
+from flareclust.evaluation import criteria, null_reference, selection
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.result import Result
@@ -38,7 +37,7 @@ def check_null(runs: int, reference: str, algorithm: str, k: Any, criterion: str
         raise UserError(
             f"{algorithm} is differentially private, and what compares numbers of clusters is not; leave out null"
         )
-    if parse_k(k)[0] == 1:
+    if selection.parse_k(k)[0] == 1:
         raise UserError("one cluster cannot be compared with none; give k of 2 or more, or a range")
 
 
@@ -68,7 +67,7 @@ def null_test(
         raise UserError('a uniform box has no categories; take null_reference="permuted" (--null-reference permuted)')
     asked = Experiment(**run.experiment)
     k_range = asked.k_range or (run.k, run.k)
-    known = selection_of(run.arrays)
+    known = selection.selection_of(run.arrays)
     if known is not None and rule == asked.criterion:
         observed = null_reference.best(known, rule)
     else:
@@ -95,9 +94,13 @@ def with_null_test(run: Result, test: null_reference.NullTest) -> Result:
 def _best(run: Result, sites: dict[str, FloatArray], k_range: tuple[int, int], rule: str, i: int) -> float:
     """Return the best value of a rule over the numbers of clusters, on these rows (n_i, d) by site."""
     experiment = experiment_of(run, len(sites), run.seed + i)
-    own = experiment.params if experiment.algorithm == CHOOSER else settings(k_range, rule, experiment.params)
-    changed = {"algorithm": CHOOSER, "params": own, "k": None, "k_range": k_range, "criterion": rule}
+    own = (
+        experiment.params
+        if experiment.algorithm == selection.CHOOSER
+        else selection.settings(k_range, rule, experiment.params)
+    )
+    changed = {"algorithm": selection.CHOOSER, "params": own, "k": None, "k_range": k_range, "criterion": rule}
     outcome = submit(experiment.model_copy(update=changed), Prepared(k_range[1], sites))
-    known = selection_of(outcome.arrays)
+    known = selection.selection_of(outcome.arrays)
     assert known is not None
     return null_reference.best(known, rule)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust.api import run
-from flareclust.evaluation import criteria
+from flareclust.evaluation import criteria, selection
 from flareclust.evaluation.null_reference import NullTest
-from flareclust.evaluation.selection import parse_k, selection_of, summary
 from flareclust.experiment.results.result import Result
 from flareclust.studies.null_test import check_null, null_test, with_null_test
 from flareclust.studies.repeats import check_repeatable
@@ -44,7 +43,7 @@ class KSelected:
         require("plots", "a picture")
         from flareclust.experiment.plotting.selection import choice_picture
 
-        known = selection_of(self.result.arrays)
+        known = selection.selection_of(self.result.arrays)
         assert known is not None
         return choice_picture(known)
 
@@ -75,13 +74,13 @@ def select_k(
         UserError: as `run`; `k_range` is one number; or there cannot be such a comparison, as on real sites.
         JobFailed: as `run`.
     """
-    if parse_k(k_range)[1] is None:
+    if selection.parse_k(k_range)[1] is None:
         raise UserError(f"k_range: expected numbers of clusters such as range(2, 16), got {k_range!r}")
     check_null(null, null_reference, algorithm, k_range, criterion)
     if null:
         check_repeatable(algorithm, settings)
     result = run(algorithm, data, k_range, criterion=criterion, **settings)
-    known = summary(result.arrays)
+    known = selection.summary(result.arrays)
     assert known is not None
     names = [name for name in known if name not in ("k", "rules")]
     scores = {k: {name: known[name][i] for name in names} for i, k in enumerate(known["k"])}

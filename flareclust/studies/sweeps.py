@@ -7,8 +7,8 @@ from typing import Any
 
 from flareclust._foundation.extras import require
 from flareclust._foundation.own_files import check_target
+from flareclust.experiment.sweeps import folder as study_folders
 from flareclust.experiment.sweeps.compare import COMPARE
-from flareclust.experiment.sweeps.folder import CSV, FIGURE, TABLE, TRIALS, study_folder, write_files
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.sweep import Sweep, parse_runner, read_sweep, trials
 from flareclust.experiment.sweeps.trials import OnDone, TrialRun
@@ -96,8 +96,18 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     runner = parse_runner(chosen.runner)
     runner.require()
     todo = trials(chosen)
-    path = (out or study_folder(chosen.name, todo)) / TRIALS
-    check_target(path.parent, (TRIALS, f"{TRIALS}.part", TABLE, CSV, COMPARE, FIGURE))
+    path = (out or study_folders.study_folder(chosen.name, todo)) / study_folders.TRIALS
+    check_target(
+        path.parent,
+        (
+            study_folders.TRIALS,
+            f"{study_folders.TRIALS}.part",
+            study_folders.TABLE,
+            study_folders.CSV,
+            COMPARE,
+            study_folders.FIGURE,
+        ),
+    )
     for extra in ("tracking", "flows") if track else ():
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
     study = StudyRunner(
@@ -112,5 +122,5 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     done, kept = study(todo), study.kept
     assert kept is not None
     folder = kept.file.parent
-    files = [kept.file, *write_files(chosen.name, done, folder)]
+    files = [kept.file, *study_folders.write_files(chosen.name, done, folder)]
     return SweepResult(chosen.name, done, folder, files, study.run_id, study.warnings, study.run_page)

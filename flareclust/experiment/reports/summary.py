@@ -11,8 +11,8 @@ from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.experiment.results.result import Result
-from flareclust.privacy.dp.server import BUDGET_SHARE
-from flareclust.privacy.dp.site import ASSESSMENT_SHARE
+from flareclust.privacy.dp import server as dp_server
+from flareclust.privacy.dp import site as dp_site
 from flareclust.protocol.task import StepName
 
 #: So many clusters are listed where there is little room.
@@ -111,9 +111,9 @@ def budget_split(result: Result, named: Callable[[str], str] = str, between: str
     shares: list[tuple[str, float]] = []
     for record in () if result.outcome is None else result.outcome.rounds:
         diagnostics = cast("Mapping[str, float]", record["diagnostics"])
-        if BUDGET_SHARE in diagnostics:
-            shares.append((str(record["step"]), diagnostics[BUDGET_SHARE]))
+        if dp_server.BUDGET_SHARE in diagnostics:
+            shares.append((str(record["step"]), diagnostics[dp_server.BUDGET_SHARE]))
         elif shares and record["step"] == StepName.ASSESS:
-            shares.append((StepName.ASSESS, ASSESSMENT_SHARE))
+            shares.append((StepName.ASSESS, dp_site.ASSESSMENT_SHARE))
     parts = [(step, share, len(list(alike))) for (step, share), alike in groupby(shares)]
     return between.join(f"{named(step)} {f'{n} x ' if n > 1 else ''}{100 * share:.3g} %" for step, share, n in parts)
