@@ -24,10 +24,10 @@ from sklearn.cluster import MiniBatchKMeans
 
 from benchmarks.speed.page import recorded
 from flareclust._foundation.typing import FloatArray
-from flareclust.core.blas import one_thread
 from flareclust.core.chunks import pieces
 from flareclust.core.lloyd import assign, kmeans
 from flareclust.core.local import of_all_rows, summary_kmeans
+from flareclust.core.runtime import one_thread
 
 RECORD = Path(__file__).resolve().parent / "records" / "summary.json"
 

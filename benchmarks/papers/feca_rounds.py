@@ -11,8 +11,8 @@ from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
-from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import assign
+from flareclust.core.runtime import one_thread
 from flareclust.data import published
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.npy_files import npz_arrays

@@ -14,8 +14,8 @@ from benchmarks.papers.claims import value
 from benchmarks.papers.measures import clustering_cost
 from benchmarks.papers.samples import at_most
 from flareclust._foundation.typing import FloatArray
-from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import kmeans
+from flareclust.core.runtime import one_thread
 from flareclust.data.datasets import Dataset, load
 from flareclust.evaluation.scores import separation_ratios
 from flareclust.experiment.sweeps import trials as study_trials

@@ -7,9 +7,9 @@ import numpy as np
 
 from benchmarks.papers.generators import Federation
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import HISTORY
+from flareclust.core.runtime import one_thread
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled

@@ -35,6 +35,7 @@ __all__ = [
     "radius_tree",
     "robust",
     "rounds",
+    "runtime",
     "scaling",
     "seeds",
     "shallow_tree",

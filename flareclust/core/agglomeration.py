@@ -22,7 +22,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import check_int
 from flareclust.core.forces import PointSums, point_sums
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 
 class Tree(NamedTuple):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.chunks import PIECE, all_finite, is_mapped
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 #: Most columns in which float32 rows become float64: what is computed from them takes a copy in any case.
 _FEW_COLUMNS = 3

@@ -29,8 +29,7 @@ from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix
 from flareclust.core.assessment import distances_between
-from flareclust.core.blas import one_thread
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel, one_thread
 
 #: ADMM's penalty is this over the number of points; with 10 to 30 the groups settle fastest, whatever the points.
 _PENALTY = 15.0

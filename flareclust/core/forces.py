@@ -20,9 +20,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
 from flareclust.core.arrays import as_labels, check_rows
-from flareclust.core.blas import one_thread
-from flareclust.core.jit import kernel
 from flareclust.core.missing.distances import PHIS, Extremes, as_masked, extremes, masks_of_sites, varying
+from flareclust.core.runtime import kernel, one_thread
 
 #: Least scaled distance (reading 1).
 _NEAREST = 1e-12

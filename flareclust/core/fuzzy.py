@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
 from flareclust.core.arrays import as_centroids, as_count, as_matrix
-from flareclust.core.blas import one_thread
-from flareclust.core.jit import kernel
 from flareclust.core.rounds import check_tol
+from flareclust.core.runtime import kernel, one_thread
 
 #: Coordinate differences per kernel call, some tenths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000

@@ -7,7 +7,7 @@ Rows are (n, d), labels (n,) in 0..k-1, or -1 for rows that are in no cluster. S
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 _EPSILON = float(np.finfo(np.float64).eps)
 

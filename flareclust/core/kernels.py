@@ -14,7 +14,7 @@ sums over the features, which the compiler vectorises without reordering any of 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 from flareclust.core.screen import Screen, screened_labels
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.

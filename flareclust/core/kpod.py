@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.core.blas import one_thread
 from flareclust.core.missing.kernels import nearest_by_known, squares_of_known, sums_of_known
+from flareclust.core.runtime import one_thread
 
 #: How columns can be scaled.
 SCALES = ("none", "standard")

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.blas import one_thread
+from flareclust.core.runtime import one_thread
 
 #: Ridge, as a share of the mean second moment: what keeps constant features from being divided by zero.
 _RIDGE = 1e-6

@@ -32,8 +32,8 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.chunks import pieces
-from flareclust.core.jit import kernel
 from flareclust.core.microaggregation_kernels import argsort, of_different_rows, partition
+from flareclust.core.runtime import kernel
 
 #: Bytes of rows that are divided into groups at once.
 CHUNK = 16 << 20

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 #: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
 _NODE = 512

@@ -22,8 +22,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.arrays import as_count, as_matrix
-from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.runtime import one_thread
 from flareclust.core.spectral import triangular
 
 #: Estimates of a covariance.

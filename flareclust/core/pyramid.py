@@ -18,7 +18,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.chunks import is_mapped
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 #: Below, the pyramid takes as long to build as it saves.
 FEWEST_ROWS = 20_000

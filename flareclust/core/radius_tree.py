@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 from flareclust.core.seeds import squared_distance
 
 #: Points in a leaf, at most.

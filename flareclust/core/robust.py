@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 #: Numbers of rows, or what they count.
 Weights = FloatArray | IntArray

@@ -17,7 +17,7 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.chunks import is_mapped
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 from flareclust.core.two_best import GROUP, TILE, two_best
 
 _FAST = {"contract", "nsz", "nnan"}

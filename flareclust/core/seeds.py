@@ -9,7 +9,7 @@ from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import is_mapped
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000

@@ -18,10 +18,10 @@ Readings where the source is open:
 import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
-from flareclust.core.blas import one_thread
 from flareclust.core.chunks import means_of, pieces
 from flareclust.core.devices.site_kernels import MOST_SUMMED, trusted_means
 from flareclust.core.lloyd import Clustering, kmeans, lloyd, recompute_centroids
+from flareclust.core.runtime import one_thread
 from flareclust.core.seeds import kmeans_plusplus
 
 

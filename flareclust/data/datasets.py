@@ -18,7 +18,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.core.blas import one_thread
+from flareclust.core.runtime import one_thread
 from flareclust.data import published as official
 from flareclust.data.cells import check_rows
 from flareclust.data.npy_files import npz_arrays

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.own_files import make_folder, write_atomically
+from flareclust._foundation.own_files import make_folder, write_atomically, write_rows
 from flareclust._foundation.typing import IntArray
 
 LABELS_FILE = "labels.csv"

@@ -15,8 +15,8 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
-from flareclust.core.blas import one_thread
 from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
+from flareclust.core.runtime import one_thread
 from flareclust.data.devices import Devices
 from flareclust.data.memory import usable_cores
 from flareclust.devices.rows import answers_of_many

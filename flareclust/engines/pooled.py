@@ -13,9 +13,9 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_int, size_problem
 from flareclust.core import assessment
-from flareclust.core.blas import one_thread
 from flareclust.core.kpod import SCALES, location_and_scale
 from flareclust.core.missing.assessment import masked_metrics, masked_sums
+from flareclust.core.runtime import one_thread
 from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
 from flareclust.preparation import alignment

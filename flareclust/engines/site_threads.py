@@ -11,7 +11,7 @@ from threading import Event
 from typing import TypeVar
 
 from flareclust._foundation.typing import AbortCheck
-from flareclust.core.blas import one_thread
+from flareclust.core.runtime import one_thread
 
 _T = TypeVar("_T")
 

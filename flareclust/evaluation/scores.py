@@ -20,8 +20,8 @@ from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
 from flareclust.core import assessment
 from flareclust.core.arrays import extent
-from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import factor, rounded
+from flareclust.core.runtime import one_thread
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Field, Schema, counts
 from flareclust.protocol.task import StepName, Task

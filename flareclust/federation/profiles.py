@@ -30,13 +30,20 @@ from flareclust.core import shallow_tree
 from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.core.missing import profiles as known_profiles
 from flareclust.preparation.settings import ColumnsParams, ScaledParams, TrimParams
-from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.params import Params
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import Schema, index
 from flareclust.protocol.stages import Phase
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import PROFILED_BINS, PROFILED_KNOWN, PROFILED_KNOWN_BINS, StepName, Task
+from flareclust.protocol.task import (
+    GROUPS,
+    PROFILED_BINS,
+    PROFILED_KNOWN,
+    PROFILED_KNOWN_BINS,
+    StepName,
+    Task,
+    rounded_spread,
+)
 
 if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor

@@ -28,12 +28,11 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import robust, split_merge
 from flareclust.core.group_kernels import add_means
 from flareclust.evaluation.scores import unstack
-from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.replies import gathered, piecewise
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.state import State
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import Task
+from flareclust.protocol.task import GROUPS, Task, rounded_spread
 
 #: The step: for each centroid of `candidates` (t, d), as one of the solutions has it, the rows of its cluster here. All
 #: rows are one cluster where no candidates are sent.

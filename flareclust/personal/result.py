@@ -104,9 +104,8 @@ class PersonalResult:
     def plot(self) -> "Figure":
         """Return a picture of the accuracy after each round."""
         require("plots", "a picture")
-        from flareclust.experiment.plotting.personal import curve
 
-        return curve(self.accuracy, str(self.settings["method"]))
+        return _curve(self.accuracy, str(self.settings["method"]))
 
 
 def usual_warnings(used: int, models: int, accuracy: FloatArray) -> list[str]:
@@ -159,7 +158,34 @@ def _write(result: PersonalResult, folder: Path) -> None:
         rounds = [{**row, "sites": list(names)} for row, names in zip(rounds, result.selected, strict=True)]
     (folder / _ROUNDS).write_text("".join(json.dumps(row) + "\n" for row in rounds))
     if installed("plots"):
-        from flareclust.experiment.plotting.style import save as save_figure
+        from flareclust.experiment.plotting import style
 
-        save_figure(result.plot(), folder / _CURVE)
+        style.save(result.plot(), folder / _CURVE)
     (folder / _SUMMARY).write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+
+
+def _curve(accuracy: FloatArray, method: str) -> "Figure":
+    """Draw the mean accuracy over the devices, and the band in which the middle half of the devices lies.
+
+    Accuracies (rounds, m) are from 0 to 1; NaN where a device was not tested.
+    """
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    from flareclust.experiment.plotting import style
+
+    figure = style.page(7, 4)
+    axes = figure.add_subplot(1, 1, 1)
+    rounds = 1 + np.flatnonzero(~np.isnan(accuracy).all(axis=1))
+    known = accuracy[rounds - 1]
+    low, high = np.nanquantile(known, (0.25, 0.75), axis=1)
+    marker = "o" if len(rounds) == 1 else None  # a line of one point is not seen
+    axes.plot(rounds, np.nanmean(known, axis=1), color=style.PALETTE[0], linewidth=1.6, marker=marker, gid="mean")
+    axes.fill_between(rounds, low, high, color=style.PALETTE[0], alpha=0.2, linewidth=0, gid="half")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("round", color=style.INK)
+    axes.set_ylabel("accuracy on held-out rows", color=style.INK)
+    style.open_frame(axes)
+    style.headline(axes, f"{method}: {100 * np.nanmean(accuracy[-1]):.1f} % after {len(accuracy)} rounds")
+    style.caption(figure, f"mean over {accuracy.shape[1]} devices, and the band of the middle half of them")
+    return figure

@@ -34,14 +34,13 @@ from flareclust.preparation.scale import Measured, ScalingPhase
 from flareclust.preparation.settings import BY_BINS, ColumnsParams, Shown
 from flareclust.preparation.units import log_before_rounds, odd_between_sites, of_described, of_known
 from flareclust.protocol.columns import FILL, ColumnFacts, Columns
-from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.stages import SiteExchange, Stage
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import StepName, Task
+from flareclust.protocol.task import GROUPS, StepName, Task, rounded_spread
 
 if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor

@@ -27,13 +27,12 @@ from flareclust.preparation.units import (
     pooled_message,
 )
 from flareclust.protocol.columns import SAME, ColumnFacts, Columns
-from flareclust.protocol.groups import GROUPS, rounded_spread
 from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import StepName, Task
+from flareclust.protocol.task import GROUPS, StepName, Task, rounded_spread
 
 if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor

@@ -21,10 +21,9 @@ from flareclust.evaluation.units import ODDITIES, Odd
 from flareclust.preparation import alignment
 from flareclust.preparation.columns import by_column
 from flareclust.protocol.columns import ColumnFacts, Columns
-from flareclust.protocol.groups import MEAN, ROWS, SPREAD
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.schema import Schema, counts, real, whole
-from flareclust.protocol.task import Task
+from flareclust.protocol.task import MEAN, ROWS, SPREAD, Task
 
 _log = logging.getLogger(__name__)
 

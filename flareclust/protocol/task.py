@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from flareclust._foundation.typing import IntArray, Message
+from flareclust.core.disclosure import factor
 from flareclust.protocol.schema import Schema, counts, index, real
 
 
@@ -138,3 +139,24 @@ class Answer:
     arrays: Message
     labels: IntArray | None = None
     unplaced: Exception | None = None
+
+
+#: Names of the arrays about groups of rows: which group, how many rows, their mean, the squared deviations from it.
+GROUP, ROWS, MEAN, SPREAD = "cluster", "counts", "centroids", "m2"
+
+#: A reply that describes groups with their spread.
+GROUPS = Schema(
+    may_be_empty=True,
+    **{
+        GROUP: index("k", less_than="K"),
+        ROWS: counts("k", minimum=1),
+        MEAN: real("k d"),
+        SPREAD: real("k d", minimum=0),
+    },
+)
+
+
+def rounded_spread(groups: Message, multiple: int, floor: int) -> Message:
+    """Return groups whose squared deviations go with their numbers of rows, or of cells, as multiples of a site's policy."""
+    scale = factor(groups[ROWS], multiple, floor)
+    return {**groups, SPREAD: groups[SPREAD] * (scale if scale.ndim == 2 else scale[:, None])}

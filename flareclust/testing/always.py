@@ -16,7 +16,6 @@ from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.nvflare_executor import ExecutorShell
 from flareclust.federation.server import ServerJob
-from flareclust.protocol.groups import SPREAD
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
@@ -24,7 +23,7 @@ from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.schema import Schema, nbytes
 from flareclust.protocol.sizes import reply_sizes
 from flareclust.protocol.state import State
-from flareclust.protocol.task import StepName, Task
+from flareclust.protocol.task import SPREAD, StepName, Task
 from flareclust.testing.policies import check_answers_follow_the_groups, check_policies_hold
 from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure
 from flareclust.testing.tools import (

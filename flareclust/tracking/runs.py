@@ -18,9 +18,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.own_files import make_folder
+from flareclust._foundation.own_files import make_folder, write_rows
 from flareclust._foundation.typing import FloatArray
 from flareclust.tracking import promotion
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model

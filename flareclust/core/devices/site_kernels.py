@@ -13,8 +13,8 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.core import kernels
 from flareclust.core.group_kernels import described_groups
-from flareclust.core.jit import kernel
 from flareclust.core.kernels import column_moments
+from flareclust.core.runtime import kernel
 from flareclust.core.screen import Screen
 from flareclust.core.seeds import TILE, TILED, more_seeds, row_at, seeds_with
 

@@ -19,8 +19,8 @@ from flareclust.core.devices.site_kernels import (
     trusted_means,
 )
 from flareclust.core.group_kernels import assessed_of_each
-from flareclust.core.jit import kernel
 from flareclust.core.pyramid import FEWEST_ROWS
+from flareclust.core.runtime import kernel
 from flareclust.core.spectral import projected
 
 #: How sites find their clusters: `seed_cells`, `local_clusters` or `spectral.local_kmeans`.
@@ -75,7 +75,7 @@ def _cut(fields: dict[str, FloatArray | IntArray], totals: dict[str, FloatArray]
 def _projections(devices: Ragged, k: int, min_count: int) -> tuple[FloatArray, IntArray]:
     """Return the coordinates of `spectral.projected` of each site's rows, one site after the other, and where they begin.
 
-    Sites with as many rows are projected together; the caller sees to BLAS having one thread (`flareclust.core.blas`).
+    Sites with as many rows are projected together; the caller sees to BLAS having one thread (`flareclust.core.runtime`).
     """
     values, rows, d = devices.values, np.diff(devices.starts), devices.values.shape[1]
     clusters = np.maximum(np.minimum(k, rows // max(min_count, 1)), 1)

@@ -18,9 +18,9 @@ from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.dp.box import Box
-from flareclust.core.jit import kernel
 from flareclust.core.kernels import two_nearest
 from flareclust.core.lloyd import assign
+from flareclust.core.runtime import kernel
 
 #: Integers per 1: fine enough that rounding is far below any noise.
 UNIT = 2**20

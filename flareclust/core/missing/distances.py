@@ -26,9 +26,9 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
 from flareclust.core.arrays import check_rows
-from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import assign
 from flareclust.core.missing.kernels import Points, pair_distances
+from flareclust.core.runtime import one_thread
 
 #: The distances between points whose entries are all known.
 PHIS = ("euclidean", "cosine")

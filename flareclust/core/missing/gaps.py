@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
-from flareclust.core.blas import one_thread
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import few_known
 from flareclust.core.lloyd import kmeans
+from flareclust.core.runtime import one_thread
 
 #: Rounds at most of a site's own clustering of rows with gaps.
 _MOST_ROUNDS = 100

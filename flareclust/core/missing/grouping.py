@@ -30,7 +30,6 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
 from flareclust.core.arrays import as_count
-from flareclust.core.blas import one_thread
 from flareclust.core.missing.distances import (
     PHIS,
     Extremes,
@@ -44,6 +43,7 @@ from flareclust.core.missing.distances import (
     scaled_distances,
 )
 from flareclust.core.missing.kernels import Points, pair_distances
+from flareclust.core.runtime import one_thread
 
 _MOST_ROUNDS = 100
 

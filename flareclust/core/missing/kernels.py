@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.jit import kernel
+from flareclust.core.runtime import kernel
 
 _LANES = 8
 

@@ -5,10 +5,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
-from flareclust._foundation.own_files import check_target, close_files, create, fallbacks, make_folder
+from flareclust._foundation.own_files import check_target, close_files, create, fallbacks, make_folder, write_rows
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn
 
-from flareclust._foundation.csv_text import write_rows
+from flareclust._foundation.own_files import write_rows
 from flareclust.experiment.reports.table import Cell as Head
 from flareclust.experiment.reports.table import Table, markdown, numbers
 from flareclust.experiment.reports.terminal import bar_of, table_of

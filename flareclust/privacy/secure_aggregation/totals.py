@@ -14,8 +14,8 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
-from flareclust.protocol.groups import GROUP, MEAN, ROWS, SPREAD
 from flareclust.protocol.schema import MOST_ROWS, Schema
+from flareclust.protocol.task import GROUP, MEAN, ROWS, SPREAD
 
 #: Below this the squares of a site's largest value would lose digits.
 _SMALLEST = 2.0**-38

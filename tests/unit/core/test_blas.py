@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
 
-from flareclust.core.blas import one_thread
+from flareclust.core.runtime import one_thread
 
 
 def threads_of(api):

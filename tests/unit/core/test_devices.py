@@ -9,7 +9,6 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
 from flareclust.core import assessment
-from flareclust.core.blas import one_thread
 from flareclust.core.devices import steps
 from flareclust.core.devices.ragged import Ragged, keys_of
 from flareclust.core.devices.site_kernels import MOST_SUMMED, _uniform, pairwise_sum, start_stream
@@ -17,6 +16,7 @@ from flareclust.core.disclosure import check_enough, disclosable_clusters
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters, seed_cells
 from flareclust.core.pyramid import FEWEST_ROWS
+from flareclust.core.runtime import one_thread
 from flareclust.core.spectral import local_kmeans
 
 WORD = st.integers(0, 2**32 - 1)

@@ -6,7 +6,7 @@ from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.core.blas import one_thread
+from flareclust.core.runtime import one_thread
 from flareclust.engines.pooled import _starts, central_kmeans
 
 

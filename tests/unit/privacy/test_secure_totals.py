@@ -21,10 +21,9 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.totals import Layout
-from flareclust.protocol.groups import GROUPS
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
-from flareclust.protocol.task import StepName, Task
+from flareclust.protocol.task import GROUPS, StepName, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.promised import overlapping_sites
 from tests.examples import examples

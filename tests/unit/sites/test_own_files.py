@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import flareclust
-from flareclust._foundation.csv_text import _plain_text
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.own_files import write_atomically
+from flareclust._foundation.own_files import _plain_text, write_atomically
 from flareclust.data.ids import Ids
 from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
 from flareclust.experiment.sweeps import trials as study_trials
