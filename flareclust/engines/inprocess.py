@@ -27,7 +27,7 @@ from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import Answer, StepName, Task
 from flareclust.sites.rows import SiteData
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: The name of an in-process job where a site writes down what it spends.
 _JOB = "in-process"
@@ -139,7 +139,7 @@ class _Asking:
         if step == StepName.ASSESS and answer.labels is not None:
             self.labels[site] = answer.labels
         if answer.unplaced is not None:
-            log.warning("%s: rows got no labels: %s", site, type(answer.unplaced).__name__)
+            _log.warning("%s: rows got no labels: %s", site, type(answer.unplaced).__name__)
         return SiteReply(answer.arrays)
 
 

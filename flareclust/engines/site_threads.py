@@ -16,7 +16,7 @@ from flareclust.core.runtime import one_thread
 _T = TypeVar("_T")
 
 #: Bytes of a site's rows from which on a thread gains more than it costs.
-LARGE = 300_000
+_LARGE = 300_000
 
 
 def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: int) -> list[_T]:
@@ -36,7 +36,7 @@ def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: i
             return work(stopped.is_set)
 
     def start(size: int, work: Callable[[AbortCheck], _T]) -> Callable[[], _T]:
-        if size < LARGE:
+        if size < _LARGE:
             return lambda: work(stopped.is_set)
         return pool.submit(copy_context().run, alone, work).result  # with the loggers of the caller's flow
 

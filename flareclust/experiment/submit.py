@@ -31,7 +31,7 @@ from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: The file of a run's checkpoint, the id of the interrupted job to go on from, or neither.
 Kept = CheckpointFile | str | None
@@ -82,7 +82,7 @@ class _Submission:
         if asked.protects_ids and prepared.sites and asked.engine in ("inprocess", "simulator"):
             _check_ids(prepared, secure_sums=asked.secure_sums)
         if trouble := self._noise_beforehand():
-            log.warning("%s", trouble)
+            _log.warning("%s", trouble)
         if self._params.get("metric") == settings.COSINE and asked.policy is None:
             check_directions(prepared)
 
@@ -221,7 +221,7 @@ def _check_ids(prepared: Prepared, *, secure_sums: bool) -> None:
                 "ids have rows at several sites; with secure sums the noise covers ids that are at one site only. Assign whole ids "
                 "to sites, or leave out secure_sums"
             )
-        log.warning(
+        _log.warning(
             "ids have rows at several sites, and each site protects those that it has; what they reveal together adds up over these "
             "sites. Assign whole ids to sites to simulate one site for each id"
         )

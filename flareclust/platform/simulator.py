@@ -59,7 +59,7 @@ _OURS, _NVFLARES = "flareclust.platform.simulated", "nvflare.private.fed.app.sim
 #: The array with the ids in the files of simulated sites.
 _IDS = "flareclust_ids"
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def run_simulator(
@@ -123,7 +123,7 @@ def run_simulator(
             try:
                 _simulate(scratch, algorithm, list(sites), watch)
             except LostSite as lost:
-                log.warning("the simulator lost the process of %s; starting again", lost)
+                _log.warning("the simulator lost the process of %s; starting again", lost)
                 continue
             return _collect(scratch / "workspace", list(sites))
     raise AssertionError("the last attempt returns or raises")
@@ -169,7 +169,7 @@ def _starts_by_itself() -> bool:
     except (ImportError, AttributeError) as error:
         missing = str(error)
     if missing is not None:
-        log.warning(
+        _log.warning(
             "the simulator starts as NVFlare does it, whose version %s lacks what a faster start changes (%s): jobs take seconds "
             "longer, and on a busy machine a site can get the name and the rows of another one",
             version("nvflare"),

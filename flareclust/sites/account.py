@@ -31,7 +31,7 @@ from flareclust.sites.rows import SiteData
 _log = logging.getLogger(__name__)
 
 #: In a kit's folder `local`: the places of tables, each with the account that was spent from.
-MEMORY = "flareclust_account.json"
+_MEMORY = "flareclust_account.json"
 
 #: In an account's folder, once it has a ledger: whose it is, for those who look into the folder.
 _SIGN = "README.txt"
@@ -255,13 +255,13 @@ def _point(account: _Account) -> None:
 
 def _remembered(local: Path) -> dict[str, dict[str, str]]:
     """Return the accounts that the kit has spent from, by the places of their tables."""
-    file = local / MEMORY
+    file = local / _MEMORY
     try:
         found = read_json(file) if file.exists() else {}
         return {str(place): {key: str(one[key]) for key in ("folder", "ledger")} for place, one in found.items()}
     except (UserError, KeyError, TypeError):
         raise _Trouble(
-            f"has a local/{MEMORY} that cannot be read, so that it does not know which privacy account is its own; its operator "
+            f"has a local/{_MEMORY} that cannot be read, so that it does not know which privacy account is its own; its operator "
             "must look at it",
             f"{file} cannot be read; bring it back from the backup",
         ) from None
@@ -273,7 +273,7 @@ def _remember(account: _Account, ledger: str) -> None:
     if found.get(account.place) == new:
         return
     try:
-        write_json(account.local / MEMORY, {**found, account.place: new}, mode=0o600)
+        write_json(account.local / _MEMORY, {**found, account.place: new}, mode=0o600)
     except UserError as error:
         if account.stated:  # a folder `local` that nobody can write, in a container; the account has its sign
             return

@@ -148,7 +148,7 @@ def _unseen(stamps: Sequence[file_formats.FileFingerprint]) -> int:
 _log = logging.getLogger(__name__)
 
 #: Seconds to wait for a worker where all are gone.
-ALONE = 60.0
+_ALONE = 60.0
 
 #: Seconds between two looks at whether the job was stopped, or all workers are gone.
 _LOOK = 1.0
@@ -284,7 +284,7 @@ class DaskParts(Parts):
                     raise Aborted("stopped while the cluster computed")
                 if self._alive():
                     last = monotonic()
-                elif monotonic() - last > ALONE:
+                elif monotonic() - last > _ALONE:
                     raise Refusal(f"{_LOST}: no worker is left")
             return list(fetched.result())
         except KilledWorker:

@@ -44,7 +44,7 @@ from flareclust.sites.cluster import ClusterTable, ClusterUnusable, parts_on
 from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.files import find, folder_of, takes_labels
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: What a site says that may not name its columns.
 _HIDES = "cannot use its rows; why is in the site's own log, as it hides names of columns"
@@ -55,7 +55,7 @@ _NO_CLUSTER = "cannot use its Dask cluster; why is in the site's own log, and fl
 _Read = TypeVar("_Read", Table, ClusterTable)
 
 #: Numbers in a sentence, such as how many rows there are; "2-D" and "UTF-8" say nothing about the data.
-NUMBER = re.compile(r"(?<!UTF-)(?<!utf-)(?<!latin-)\b\d+\b(?!-D)")
+_NUMBER = re.compile(r"(?<!UTF-)(?<!utf-)(?<!latin-)\b\d+\b(?!-D)")
 
 #: The name of a file in a sentence, which may hold numbers.
 _FILE = re.compile(rf"(\S+\.(?:{'|'.join(FORMATS)})\b)")
@@ -148,22 +148,22 @@ class SiteData:
             return read()
         except Refusal as reason:
             if self.hide and not reader_owns_them:
-                log.warning("the rows cannot be used: it %s", reason)
+                _log.warning("the rows cannot be used: it %s", reason)
                 raise Refusal(_HIDES) from None
             raise
         except ClusterUnusable as error:
             if reader_owns_them:
                 raise Refusal(f"cannot compute: {error}") from None
-            log.warning("cannot compute: %s", error)
+            _log.warning("cannot compute: %s", error)
             raise Refusal(_NO_CLUSTER) from None
         except UserError as error:
             text = file_formats.unmarked(str(error))
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
-            log.warning("the rows cannot be used: %s", text)
+            _log.warning("the rows cannot be used: %s", text)
             parts = _FILE.split(file_formats.unmarked(str(error), self.path.name))
             # Without its numbers, except in names of files.
-            text = "".join(part if j % 2 else NUMBER.sub("#", part) for j, part in enumerate(parts))
+            text = "".join(part if j % 2 else _NUMBER.sub("#", part) for j, part in enumerate(parts))
             raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
 
     def on_cluster(self, *, reader_owns_them: bool = False, aborted: AbortCheck = never_abort) -> ClusterTable:
@@ -191,7 +191,7 @@ class SiteData:
         reader: Reader = self._numbers(gaps) if self.schema is None else Typed(self.schema, self.mapping)
         found = reader.read(files, RowStore(self.memory, scratch))
         if found.dropped[0]:
-            log.warning("%d of %d rows are left out, since a cell is missing (missing: drop-rows)", *found.dropped)
+            _log.warning("%d of %d rows are left out, since a cell is missing (missing: drop-rows)", *found.dropped)
         self._check_number(found.rows_kept)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 
@@ -243,13 +243,13 @@ def _schema_of(
     except UserError as error:
         if reader_owns_them:
             raise odd(f"schema or mapping cannot be used: {error}") from None
-        log.warning("the schema or the mapping cannot be used: %s", error)
+        _log.warning("the schema or the mapping cannot be used: %s", error)
         raise odd("schema or mapping cannot be used; flareclust site check says why") from None
     return schema, mapping
 
 
 #: Files and folders under the one that a pattern begins in, beyond which every job takes long to find its rows.
-MANY = 100_000
+_MANY = 100_000
 
 
 def check_places(data: SiteData, kit: Path) -> list[str]:
@@ -284,5 +284,5 @@ def _walk(begin: Path) -> Iterator[str]:
         yield f"the pattern looks through a home folder ({begin}): begin it with the folder that has the rows"
         return
     found = accumulate(len(folders) + len(files) for _, folders, files in os.walk(begin))
-    if any(seen > MANY for seen in found):
-        yield f"the pattern looks through more than {MANY:,} files and folders of {begin}: begin it further down, or every job takes long to find its rows"
+    if any(seen > _MANY for seen in found):
+        yield f"the pattern looks through more than {_MANY:,} files and folders of {begin}: begin it further down, or every job takes long to find its rows"

@@ -36,7 +36,7 @@ ALIAS = "champion"
 
 
 @dataclass(frozen=True)
-class Version:
+class _Version:
     """A version of a registered model, and what its run says: metrics by their names in MLflow, and the algorithm and k, if it does."""
 
     number: int
@@ -52,7 +52,7 @@ class Decision(NamedTuple):
     reason: str
 
 
-def decide(new: Version, holder: Version | None, metric: str = METRIC) -> Decision:
+def decide(new: _Version, holder: _Version | None, metric: str = METRIC) -> Decision:
     """Return whether the new version takes the alias from the one that has it.
 
     - Nobody has it: yes.
@@ -78,7 +78,7 @@ def decide(new: Version, holder: Version | None, metric: str = METRIC) -> Decisi
     return decision
 
 
-def _unlike(new: Version, holder: Version) -> str:
+def _unlike(new: _Version, holder: _Version) -> str:
     """Return in which way the versions cannot be compared, in words that follow the new one's name; "" if they can."""
     if None not in (new.algorithm, holder.algorithm) and new.algorithm != holder.algorithm:
         return f"is of {new.algorithm}, and version {holder.number} is of {holder.algorithm}"
@@ -90,7 +90,7 @@ def _unlike(new: Version, holder: Version) -> str:
     return ""
 
 
-def _by_metric(new: Version, holder: Version, metric: str) -> Decision:
+def _by_metric(new: _Version, holder: _Version, metric: str) -> Decision:
     mine, theirs = new.metrics.get(metric), holder.metrics.get(metric)
     if mine is None:
         return Decision(False, f"has no {metric}; version {holder.number} keeps it")
@@ -101,7 +101,7 @@ def _by_metric(new: Version, holder: Version, metric: str) -> Decision:
     return Decision(False, f"has {metric} {mine:.6g}, worse than {theirs:.6g}; version {holder.number} keeps it")
 
 
-def _fewer_sites(new: Version, holder: Version) -> str:
+def _fewer_sites(new: _Version, holder: _Version) -> str:
     """Return that fewer sites took part than for the holder; "" if they did not, or the holder does not say."""
     mine, theirs = new.metrics.get(SITES), holder.metrics.get(SITES)
     if theirs is None or (mine is not None and mine >= theirs):
@@ -150,14 +150,14 @@ def _known(call: Callable[..., Any], *names: str) -> Any:
         return call(*names)
 
 
-def version(client: Any, model_name: str, number: int) -> Version:
+def version(client: Any, model_name: str, number: int) -> _Version:
     """Return a version with what its run says of it, nothing where the run is gone; UserError where there is no such version."""
     entry = _version_entry(client, model_name, number)
     run = _known(client.get_run, entry.run_id) if entry.run_id else None
     if run is None:
-        return Version(number)
+        return _Version(number)
     k = run.data.params.get("k", "")
-    return Version(number, dict(run.data.metrics), run.data.params.get("algorithm"), int(k) if k.isdecimal() else None)
+    return _Version(number, dict(run.data.metrics), run.data.params.get("algorithm"), int(k) if k.isdecimal() else None)
 
 
 def _version_entry(client: Any, model_name: str, number: int) -> Any:
@@ -167,7 +167,7 @@ def _version_entry(client: Any, model_name: str, number: int) -> Any:
     return entry
 
 
-def holder(client: Any, model_name: str, alias: str) -> Version | None:
+def holder(client: Any, model_name: str, alias: str) -> _Version | None:
     """Return the version that has the alias; None if there is none, or no such model."""
     # Not get_model_version_by_alias, which answers an alias that nobody has as it answers a malformed one.
     model = _known(client.get_registered_model, model_name)

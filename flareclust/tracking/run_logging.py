@@ -37,7 +37,7 @@ from flareclust.tracking.runs import Tracker, numbers_of
 from flareclust.tracking.store import NoAnswer, resolve_uri, store_errors
 from flareclust.tracking.sweep_runs import SweepTracker
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 #: The table of the clusters' profiles among the artifacts.
 _PROFILES_FILE = "profiles.json"
@@ -234,7 +234,7 @@ def close_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool
         with _opened(experiment) as tracker:
             tracker.fail(run_id, reason, stopped=stopped)
     except FlareclustError as error:
-        log.info("the MLflow run %s could not be closed: %s", run_id, error)
+        _log.info("the MLflow run %s could not be closed: %s", run_id, error)
         return False
     return True
 

@@ -24,7 +24,7 @@ from flareclust.tracking.origin import source_tags
 from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker, numbers_of
 from flareclust.tracking.store import resolve_uri, sqlite_file, store_errors
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _PARENT_TAG = "mlflow.parentRunId"
 #: Names of qualities that a trial has without a value; MLflow keeps numbers only.
@@ -121,7 +121,7 @@ class SweepTracker(Tracker):
             with store_errors(self.uri):
                 self._client.set_terminated(self.parent, "KILLED")
         except FlareclustError as error:
-            log.info("the MLflow run %s could not be closed: %s", self.parent, error)
+            _log.info("the MLflow run %s could not be closed: %s", self.parent, error)
 
     def _begin(self, key: str) -> str:
         """Open the child run of a trial and return its id; one that failed or was cut off is used again."""

@@ -150,7 +150,7 @@ def report_page(result: Result) -> str:
         messages=_messages(result),
         policy=result.experiment.get("policy") or {},
         private=_private(result) if "differentially-private" in algorithm.promises else None,
-        split=budget_split(result, step_words, "; "),
+        split=budget_split(result, _step_words, "; "),
         command=command_of(result.experiment),
         version=__version__,
     )
@@ -304,11 +304,11 @@ def _messages(result: Result) -> Table:
     for record in () if result.outcome is None else result.outcome.rounds:
         sent = {name: int(str(record.get(name, 0))) for name in ("bytes_up", "bytes_down")}
         totals.setdefault(str(record["step"]), Counter()).update({"exchanges": 1, **sent})
-    rows = [[step_words(step), *(f"{value:,}" for value in values.values())] for step, values in totals.items()]
+    rows = [[_step_words(step), *(f"{value:,}" for value in values.values())] for step, values in totals.items()]
     return Table([Cell("what", "text"), *numbers("exchanges", "bytes from all sites", "bytes to all sites")], rows)
 
 
-def step_words(step: str) -> str:
+def _step_words(step: str) -> str:
     """Return a step in words; a step of a user's own algorithm has none, and is its name without underscores."""
     if step in WORDS:
         return WORDS[step]

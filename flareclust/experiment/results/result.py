@@ -34,7 +34,7 @@ from flareclust.protocol.outcome import Outcome, devices
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 #: The fields of the JSON object, in its order.
@@ -225,7 +225,7 @@ class Result:
             )
         rows, assessed = self._complete(X), (self.assessed or {}).get("rows")
         for note in columns_unlike_those_of(self.arrays, self.params, self.columns, rows, assessed):
-            log.warning("%s", note)
+            _log.warning("%s", note)
         found = placements({**self.arrays, "centroids": self.centroids}, rows, self.thresholds(far))
         return frame_of(found.table())
 

@@ -63,7 +63,7 @@ class _Spent(NamedTuple):
     total: float
 
 
-class Entry(NamedTuple):
+class _Entry(NamedTuple):
     """One expense: time (UTC), job, site, purpose and rho."""
 
     at: str
@@ -172,11 +172,11 @@ class Ledger:
         with self._open(make=False) as connection:
             return str(connection.execute("SELECT id FROM ledger").fetchone()[0])
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[_Entry]:
         """Return all spendings by their time."""
         with self._open(make=False) as connection:
             found = connection.execute("SELECT at, job, site, what, rho FROM spending ORDER BY at, number")
-            return [Entry(*row) for row in found]
+            return [_Entry(*row) for row in found]
 
     def users(self) -> list[_User]:
         """Return who uses the ledger, the first ones first."""

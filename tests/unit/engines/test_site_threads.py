@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info
 from flareclust._foundation.errors import Refusal
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.site_threads import LARGE, computed
+from flareclust.engines.site_threads import _LARGE, computed
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.protocol.registry import get
 
@@ -20,7 +20,7 @@ def sites():
     rng = np.random.default_rng(5)
     centers = rng.normal(scale=6, size=(4, 8))
     rows = {f"site-{i}": centers[rng.integers(4, size=n)] + rng.normal(size=(n, 8)) for i, n in enumerate([6000] * 4)}
-    assert all(table.nbytes >= LARGE for table in rows.values())
+    assert all(table.nbytes >= _LARGE for table in rows.values())
     return {**rows, "site-small": centers[rng.integers(4, size=200)] + rng.normal(size=(200, 8))}
 
 
@@ -72,7 +72,7 @@ def test_large_works_run_side_by_side_on_one_blas_thread_and_small_ones_here():
         return current_thread(), {pool["num_threads"] for pool in threadpool_info()}
 
     (first, pools), (small, _), (second, _) = computed(
-        [(LARGE, large), (LARGE - 1, lambda aborted: (current_thread(), None)), (LARGE, large)], 2
+        [(_LARGE, large), (_LARGE - 1, lambda aborted: (current_thread(), None)), (_LARGE, large)], 2
     )
     assert main_thread() is small
     assert len({first, second, small}) == 3
@@ -92,7 +92,7 @@ def test_after_an_exception_works_are_asked_to_stop_and_others_never_begin():
             pass
         seen.append(True)
 
-    works = [(LARGE, failing), (LARGE, running), (0, never.append)]
+    works = [(_LARGE, failing), (_LARGE, running), (0, never.append)]
     with pytest.raises(ValueError, match="first"):
         computed(works, 2)
     assert seen == [True]

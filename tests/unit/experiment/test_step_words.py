@@ -3,7 +3,7 @@
 import pytest
 
 import flareclust
-from flareclust.experiment.reports.page import WORDS, report_page, step_words
+from flareclust.experiment.reports.page import WORDS, _step_words, report_page
 from flareclust.federation.site import job_lines
 from flareclust.protocol import registry
 from tests.unit.algorithms.dp_cases import policy
@@ -24,7 +24,7 @@ def test_wrappers_and_counting_steps_are_among_the_steps():
 
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_has_words(step):
-    words = step_words(step)
+    words = _step_words(step)
     assert words not in (step, step.replace("_", " "))
     assert " " in words
     assert "_" not in words
@@ -39,8 +39,8 @@ def test_different_steps_have_different_words():
 
 
 def test_a_step_of_a_users_own_algorithm_is_shown_by_its_name():
-    assert step_words("own_sums") == "own sums"
-    assert step_words("own_bins") == "own bins"
+    assert _step_words("own_sums") == "own sums"
+    assert _step_words("own_bins") == "own bins"
 
 
 def test_the_page_shows_no_raw_names():

@@ -147,7 +147,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(on_cluster):
 
 
 def test_a_cluster_that_goes_is_one_refusal(local, context, monkeypatch):
-    monkeypatch.setattr(site_cluster, "ALONE", 2.0)
+    monkeypatch.setattr(site_cluster, "_ALONE", 2.0)
     quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", **quiet) as cluster:
         configure(local, cluster)

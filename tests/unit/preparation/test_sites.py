@@ -8,7 +8,7 @@ import yaml
 
 from flareclust._foundation.errors import Refusal
 from flareclust.sites.config import CONFIG_FILE, write_config
-from flareclust.sites.rows import NUMBER, SiteData
+from flareclust.sites.rows import _NUMBER, SiteData
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]])
 SECRET = "73911"  # a value of a row; no refusal may hold it
@@ -171,7 +171,7 @@ def test_no_refusal_holds_a_folder_or_a_value(local, tmp_path, name):
             SiteData.of(local, "site-1").table()
         words = str(refused.value)
         assert words.startswith("cannot use its rows: ")
-        assert NUMBER.sub("#", reason) in words
+        assert _NUMBER.sub("#", reason) in words
         assert not re.search(r"(row|column|shape \(|is) \d", words), "numbers may say how many rows there are"
         assert SECRET not in words
         assert "clinic-of-dr-x" not in words

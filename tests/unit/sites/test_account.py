@@ -12,7 +12,7 @@ import pytest
 from flareclust._foundation.errors import Refusal
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.sites import account as module
-from flareclust.sites.account import MEMORY, accounts, budget_of, session_of
+from flareclust.sites.account import _MEMORY, accounts, budget_of, session_of
 from flareclust.sites.config import CONFIG_FILE
 from tests.unit.sites.account_cases import configure, kit_of, renewed, spend
 
@@ -108,7 +108,7 @@ def test_only_the_owner_reads_an_account(tmp_path, rows, state):
     [folder] = accounts().iterdir()
     for path in (state, state / "flareclust", accounts(), folder):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
-    for path in (*folder.iterdir(), local / MEMORY):
+    for path in (*folder.iterdir(), local / _MEMORY):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
@@ -196,6 +196,6 @@ def test_odd_accounts_are_refused(tmp_path, rows, name):
 def test_a_spoilt_memory_refuses(tmp_path, rows):
     local = kit_of(tmp_path, "north", rows)
     spend(local, "a")
-    (local / MEMORY).write_text("{")
+    (local / _MEMORY).write_text("{")
     with pytest.raises(Refusal, match="does not know which privacy account"):
         spend(local, "b")

@@ -3,9 +3,9 @@
 import json
 import shutil
 
-from flareclust.privacy.dp.ledger import Entry
+from flareclust.privacy.dp.ledger import _Entry
 from flareclust.privacy.policy import Policy
-from flareclust.sites.account import MEMORY, accounts
+from flareclust.sites.account import _MEMORY, accounts
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.policy_file import write_policy
 from tests.command_line import call
@@ -59,7 +59,7 @@ def test_nothing_is_written_by_looking(tmp_path, rows, state):
     for words in (("check", kit), ("policy", kit, "--show"), ("budget", kit)):
         assert call("site", *words) == 0
     assert not state.exists()
-    assert not (kit / "local" / MEMORY).exists()
+    assert not (kit / "local" / _MEMORY).exists()
 
 
 def test_a_lost_account_is_an_error_of_check_with_its_place(tmp_path, rows, capsys):
@@ -78,4 +78,4 @@ def test_a_site_without_differential_privacy_has_no_budget(tmp_path, rows, capsy
     write_policy(local, Policy())
     assert call("site", "budget", local.parent) == 2
     assert "no differential_privacy" in capsys.readouterr().err
-    assert Entry._fields == ("at", "job", "site", "what", "rho")
+    assert _Entry._fields == ("at", "job", "site", "what", "rho")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flareclust._foundation.errors import Refusal
-from flareclust.sites.account import MEMORY, accounts, budget_of, session_of
+from flareclust.sites.account import _MEMORY, accounts, budget_of, session_of
 from tests.forked import run_at_once, run_each
 from tests.unit.sites.account_cases import kit_of, spend
 
@@ -61,7 +61,7 @@ def test_an_account_whose_first_job_is_killed_at_any_step_is_opened_by_the_next_
         assert spend(local, "b") == 0
         assert spend(local, "c") == 0.25
         reported = budget_of(local, "north")
-        shutil.rmtree(accounts() / Path(json.loads((local / MEMORY).read_text())[str(reported.place)]["folder"]))
+        shutil.rmtree(accounts() / Path(json.loads((local / _MEMORY).read_text())[str(reported.place)]["folder"]))
         with pytest.raises(Refusal):
             spend(local, "d")
 

@@ -62,7 +62,7 @@ def test_patterns_that_walk_the_disk_are_named(kit, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     assert hinted(kit, "looks through a home folder")
     monkeypatch.setenv("HOME", str(kit))
-    monkeypatch.setattr("flareclust.sites.rows.MANY", 3)
+    monkeypatch.setattr("flareclust.sites.rows._MANY", 3)
     for number in range(4):
         (folder / f"{number}.txt").touch()
     assert hinted(kit, "looks through more than 3 files and folders")

@@ -16,7 +16,7 @@ SILHOUETTE, DAVIES_BOULDIN = "final/simplified_silhouette", "final/davies_bouldi
 
 
 def version(number, silhouette=None):
-    return promotion.Version(number, {} if silhouette is None else {SILHOUETTE: silhouette})
+    return promotion._Version(number, {} if silhouette is None else {SILHOUETTE: silhouette})
 
 
 def test_the_first_version_gets_the_alias_whatever_it_is_worth():
@@ -44,14 +44,14 @@ def test_the_alias_moves_to_a_version_that_is_at_least_as_good(new, old, takes_o
 
 
 def test_of_some_metrics_the_smaller_value_is_the_better_one():
-    small, large = promotion.Version(2, {DAVIES_BOULDIN: 0.5}), promotion.Version(1, {DAVIES_BOULDIN: 0.6})
+    small, large = promotion._Version(2, {DAVIES_BOULDIN: 0.5}), promotion._Version(1, {DAVIES_BOULDIN: 0.6})
     assert promotion.decide(small, large, DAVIES_BOULDIN).takes_over
-    assert not promotion.decide(promotion.Version(3, large.metrics), small, DAVIES_BOULDIN).takes_over
+    assert not promotion.decide(promotion._Version(3, large.metrics), small, DAVIES_BOULDIN).takes_over
 
 
 def test_only_the_stated_metric_counts():
-    new = promotion.Version(2, {SILHOUETTE: 0.1, DAVIES_BOULDIN: 0.1, "final/ari": 1.0})
-    old = promotion.Version(1, {SILHOUETTE: 0.2, DAVIES_BOULDIN: 0.2, "final/ari": 0.5})
+    new = promotion._Version(2, {SILHOUETTE: 0.1, DAVIES_BOULDIN: 0.1, "final/ari": 1.0})
+    old = promotion._Version(1, {SILHOUETTE: 0.2, DAVIES_BOULDIN: 0.2, "final/ari": 0.5})
     assert [name for name in promotion._METRICS if promotion.decide(new, old, name).takes_over] == [
         DAVIES_BOULDIN,
         "final/ari",
@@ -74,8 +74,8 @@ def test_a_version_keeps_its_alias_when_it_is_offered_again():
     ],
 )
 def test_a_version_of_fewer_sites_does_not_take_over_however_good_it_is(silhouette, sites, takes_over):
-    holder = promotion.Version(1, {SILHOUETTE: 0.5, promotion.SITES: 3})
-    new = promotion.Version(2, {SILHOUETTE: silhouette} | ({} if sites is None else {promotion.SITES: sites}))
+    holder = promotion._Version(1, {SILHOUETTE: 0.5, promotion.SITES: 3})
+    new = promotion._Version(2, {SILHOUETTE: silhouette} | ({} if sites is None else {promotion.SITES: sites}))
     decision = promotion.decide(new, holder)
     assert decision.takes_over is takes_over
     assert "version 1" in decision.reason
@@ -83,9 +83,9 @@ def test_a_version_of_fewer_sites_does_not_take_over_however_good_it_is(silhouet
 
 def test_the_number_of_sites_counts_where_the_holder_has_no_metric_too():
     assert not promotion.decide(
-        promotion.Version(2, {SILHOUETTE: 0.5, promotion.SITES: 2}), promotion.Version(1, {promotion.SITES: 3})
+        promotion._Version(2, {SILHOUETTE: 0.5, promotion.SITES: 2}), promotion._Version(1, {promotion.SITES: 3})
     ).takes_over
-    assert promotion.decide(promotion.Version(2, {SILHOUETTE: 0.5, promotion.SITES: 2}), version(1, 0.4)).takes_over
+    assert promotion.decide(promotion._Version(2, {SILHOUETTE: 0.5, promotion.SITES: 2}), version(1, 0.4)).takes_over
 
 
 LIKE = {"algorithm": "feca", "k": 3}
@@ -100,9 +100,9 @@ LIKE = {"algorithm": "feca", "k": 3}
     ],
 )
 def test_versions_that_are_unlike_are_not_compared_and_the_reason_says_how_to_move_the_alias(new, found, said):
-    holder = promotion.Version(1, {SILHOUETTE: 0.5, promotion.CENTROIDS: 3}, **LIKE)
-    assert promotion.decide(promotion.Version(2, {SILHOUETTE: 0.9, promotion.CENTROIDS: 3}, **LIKE), holder).takes_over
-    decision = promotion.decide(promotion.Version(2, {SILHOUETTE: 0.9, promotion.CENTROIDS: found}, **new), holder)
+    holder = promotion._Version(1, {SILHOUETTE: 0.5, promotion.CENTROIDS: 3}, **LIKE)
+    assert promotion.decide(promotion._Version(2, {SILHOUETTE: 0.9, promotion.CENTROIDS: 3}, **LIKE), holder).takes_over
+    decision = promotion.decide(promotion._Version(2, {SILHOUETTE: 0.9, promotion.CENTROIDS: found}, **new), holder)
     assert not decision.takes_over
     assert decision.reason == (
         f"{said}, so the two are not compared; version 1 keeps it until somebody moves it by hand, "
