@@ -116,7 +116,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def predict(self, X: Any) -> IntArray:
         """Return the nearest centroid (n,) of each row of a table (n, d); ties go to the lower index."""
-        return self.result_.predict(self._rows(X))
+        rows = self._rows(X)  # raises NotFittedError first
+        return self.result_.predict(rows)
 
     def transform(self, X: Any) -> FloatArray:
         """Return the Euclidean distance (n, k) of each row of a table (n, d) to each centroid.

@@ -73,7 +73,7 @@ def run_logged(
     folder = Path(out) if out else new_folder(experiment)
     check_out(folder, resume=kept is not None)
     steps = _FlowRun()
-    earlier, options = partial(_reference, alias=alias), "" if alias is None else _alias_options(*alias)
+    earlier, options = partial(_reference, experiment, alias), "" if alias is None else _alias_options(*alias)
     job = experiment, prepared, folder, on_round, kept
     result, decision = carry_out(*job, track=True, calls=steps, earlier=earlier, options=options), ""
     if alias is not None and result.run_id is not None:
@@ -89,7 +89,7 @@ def run_logged(
 def _reference(experiment: Experiment, alias: tuple[str, str] | None) -> tracked_results.Reference | None:
     """Return the result whose numbers the clusters get: the one that is named, else the one that has the alias."""
     if alias is None or experiment.match_to is not None:
-        return tracked_results.reference_of(experiment)
+        return tracked_results.reference_of(experiment.match_to, experiment.tracking_uri)
     return tracked_results.champion_of(experiment, alias[0])
 
 

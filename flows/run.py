@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,7 +67,7 @@ def carry_out(
     *,
     track: bool,
     calls: Calls | None = None,
-    earlier: Callable[[Experiment], tracked_results.Reference | None] = tracked_results.reference_of,
+    earlier: Callable[[], tracked_results.Reference | None] | None = None,
     options: str = "",
 ) -> Result:
     """Prepare, submit, evaluate, keep and log an experiment; its MLflow run is closed in any case.
@@ -78,11 +79,12 @@ def carry_out(
         on_round, kept: as of `submit`.
         track: whether it has an MLflow run. Its job is started again where it ended for a reason outside of it.
         calls: does the steps.
-        earlier: finds the result whose numbers the clusters get.
+        earlier: finds the result whose numbers the clusters get; by default the one that the experiment names.
         options: of the command that logs the result where the store fails.
     """
     calls, started = calls or Calls(), time.time()
-    reference = calls.run("load the earlier result", earlier, experiment)
+    named = partial(tracked_results.reference_of, experiment.match_to, experiment.tracking_uri)
+    reference = calls.run("load the earlier result", earlier or named)
     prepared = prepared or calls.run("prepare", prepare, experiment)
     if not track:
         outcome = submit(experiment, prepared, on_round, kept=kept)

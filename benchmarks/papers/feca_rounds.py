@@ -80,8 +80,8 @@ def _watched(states: list[Message], labels: Mapping[str, IntArray] | None) -> Al
     line = get("deepfeca")
 
     class Watching(DeepFeCAAggregator):
-        def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-            after = super().merge(round_, replies, rng)
+        def merge_of_member(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+            after = super().merge_of_member(round_, replies, rng)
             if "prototypes" in after.task:
                 states.append({**after.task, "centroids": after.task["prototypes"]})
                 if labels is not None:

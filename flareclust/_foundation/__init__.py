@@ -2,7 +2,6 @@
 
 __all__ = [
     "certificates",
-    "csv_text",
     "display",
     "errors",
     "extras",

@@ -83,3 +83,12 @@ def check_path(name: str, value: object, advice: str = "") -> Path:
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise UserError(f"{name}: expected the path of a file, got {type(value).__name__}{advice}")
     return Path(value)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number as Python reads it, NaN and infinity among them."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -4,7 +4,6 @@ __all__ = [
     "agglomeration",
     "arrays",
     "assessment",
-    "blas",
     "categories",
     "chunks",
     "client_selection",

@@ -129,7 +129,7 @@ def check_k_local(k_local: object, k: int) -> _KLocal | dict[str, int | str]:
 
 
 def _each(name: str, setting: object, check: Callable[[str, object], _T]) -> _T | dict[str, _T]:
-    """Return a setting, or that of each site, as `check` does, which is told what it is of."""
+    """Return a setting, or that of each site, as `check` does with its name and value."""
     if isinstance(setting, Mapping):
         return {str(site): check(f"{name} of {site}", value) for site, value in setting.items()}
     return check(name, setting)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray
+from flareclust._foundation.validation import is_number
 from flareclust.core.chunks import all_finite
 from flareclust.data import file_formats as formats
 from flareclust.data.file_formats import Names
@@ -114,12 +115,3 @@ def iso_date(days: float) -> str:
         return (_START + timedelta(days=round(days))).isoformat()
     except (OverflowError, ValueError):
         return f"{days:.4g}"
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number as Python reads it, NaN and infinity among them."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -19,8 +19,8 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import is_number
 from flareclust.data import file_formats as formats
-from flareclust.data.cells import is_number
 from flareclust.data.memory import RowStore, on_disk
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.validation import did_you_mean
-from flareclust.data.cells import is_number
+from flareclust._foundation.validation import did_you_mean, is_number
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,12 @@ class ExchangeRequest(NamedTuple):
     own_sizes: Mapping[str, Mapping[str, int]] | None = None
     limits: Mapping[str, int] | None = None
 
+    @classmethod
+    def of(cls, job: "ServerJob", round_: Round[Any]) -> "ExchangeRequest":
+        """Return what sites are asked in a round, of none of them yet."""
+        step, sizes = round_.step, reply_sizes(round_.step, round_.sent)
+        return cls(job.schema(step), step, round_, [], sizes, job.own_sizes(round_), job.limits(round_))
+
 
 class Exchanges:
     """Exchanges with the sites of one run: participants, refusals, records and costs so far."""
@@ -155,22 +161,18 @@ class Exchanges:
     def agree(self, job: "ServerJob") -> None:
         """Do what comes before the first exchange: nothing."""
 
-    def cluster(
-        self, schema: Schema, round_: Round[Any], own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
-    ) -> Mapping[str, Message]:
+    def cluster(self, request: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies to a round of those that take part, or raise JobFailed below the quorum.
 
         In a round with some of the sites, one that was not asked stays in the job.
         """
-        drawn, asked = None, self.active
+        round_, drawn, asked = request.round_, None, self.active
         if round_.sites is not None:
             drawn, asked = len(round_.sites), [site for site in self.active if site in round_.sites]
         elif self.sampling is not None and round_.step not in StepName.BEFORE_ROUNDS:
             cohort = self.sampling.drawn(self.active, round_.index)
             drawn, asked = len(cohort), self.sampling.staying(cohort, round_.index)
-        sizes = reply_sizes(round_.step, round_.sent)
-        request = ExchangeRequest(schema, round_.step, round_, asked, sizes, own_sizes, limits)
-        replies = self._exchange(request) if asked or drawn is None else {}
+        replies = self._exchange(request._replace(sites=asked)) if asked or drawn is None else {}
         if gone := {site for site in asked if site not in replies}:
             self.active = [site for site in self.active if site not in gone]
         if drawn is None:
@@ -324,7 +326,8 @@ class SecureExchanges(Exchanges):
         self.counted = {name: job.least_rows() for name, step in job.steps.items() if step.counted}
         self.unmasked = self._unmasked_before()
         self.unassessed = ""
-        replies = super().cluster(KEY, Round(step=StepName.KEYS), {}, {"b": LONGEST_KEY})
+        keys = Round[Any](step=StepName.KEYS)
+        replies = super().cluster(ExchangeRequest(KEY, keys.step, keys, [], {}, limits={"b": LONGEST_KEY}))
         problems = unusable(replies)
         if StepName.DESCRIBE not in job.steps:  # all sites have the same columns
             start = job.aggregator.begin().task.get("centroids")
@@ -346,17 +349,16 @@ class SecureExchanges(Exchanges):
         masked = {*self.summed, *map(counts_of, self.summed), *StepName.BEFORE_ROUNDS}
         return list(dict.fromkeys(step for record in self.records if (step := str(record["step"])) not in masked))
 
-    def cluster(
-        self, schema: Schema, round_: Round[Any], own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
-    ) -> Mapping[str, Message]:
+    def cluster(self, request: ExchangeRequest) -> Mapping[str, Message]:
         """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
+        round_ = request.round_
         if round_.step in self.summed:
             if round_.step in self.counted:
                 round_ = self._with_reported_groups(round_)
-            return {ALL: self._required_total(schema, round_)}
+            return {ALL: self._required_total(request.schema, round_)}
         if round_.step not in (StepName.DESCRIBE, *self.public, *self.unmasked):
             self.unmasked.append(round_.step)
-        return super().cluster(schema, round_, own_sizes, limits)
+        return super().cluster(request)
 
     def _with_reported_groups(self, round_: Round[Any]) -> Round[Any]:
         """Return the round with the groups to report, those that have enough rows at all sites together."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from flareclust._foundation.errors import JobFailed
 from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
-from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Sampling, SecureExchanges
+from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, Sampling, SecureExchanges
 from flareclust.federation.profile_exchanges import Described, describe_clusters
 from flareclust.federation.server import ServerJob
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
@@ -126,9 +126,9 @@ def _clustered(
 ) -> Round[Any]:
     """Return the finished round: the last one, or the best solution so far where a refinement was interrupted."""
     while not round_.done:
-        own_sizes, limits = job.own_sizes(round_), job.limits(round_)
+        request = ExchangeRequest.of(job, round_)
         try:
-            replies = exchanges.cluster(job.schema(round_.step), round_, own_sizes, limits)
+            replies = exchanges.cluster(request)
         except JobFailed as failure:
             if (so_far := job.so_far(round_)) is None:
                 raise

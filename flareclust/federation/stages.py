@@ -88,11 +88,11 @@ class CentroidStage(Stage):
     """Checks that the centroids of a task fit the rows that the algorithm sees.
 
     Attributes:
-        k: most centroids of a solution.
+        most: so many centroids a solution may have.
         required: whether a task about final clusters must have them.
     """
 
-    k: int
+    most: int
     required: bool = False
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
@@ -102,7 +102,7 @@ class CentroidStage(Stage):
             check_candidates(arrays)
             check_centroids(arrays["candidates"], d, len(arrays["candidate"]))
         if "centroids" in arrays or (self.required and exchange.task.step in (StepName.ASSESS, StepName.PLACE)):
-            check_centroids(arrays.get("centroids"), d, self.k, unknown=bool(exchange.rows.distance))
+            check_centroids(arrays.get("centroids"), d, self.most, unknown=bool(exchange.rows.distance))
         return exchange
 
 

@@ -53,13 +53,12 @@ class Reference(NamedTuple):
     problem: str = ""
 
 
-def reference_of(experiment: Experiment) -> Reference | None:
+def reference_of(source: str | None, tracking_uri: str | None) -> Reference | None:
     """Return the result that `match_to` names, None where it names none; UserError where there is no such result."""
-    source = experiment.match_to
     if source is None:
         return None
     try:
-        found = load_result(source, tracking_uri=experiment.tracking_uri)
+        found = load_result(source, tracking_uri=tracking_uri)
     except NoAnswer:
         raise
     except UserError as error:

@@ -7,7 +7,7 @@ trusted, whose rows they are, what left the sites, and how to repeat it. The tex
 import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,10 +28,12 @@ from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget
 from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.picture import image_of, picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
-from flareclust.experiment.results.result import Result
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import scaling_of
 from flareclust.protocol import cluster_arrays, registry
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
 
 #: So many sites have a bar and a map of their own; so many are named at the top, with so many columns.
 _MOST_SITES, _MOST_NAMED, _MOST_COLUMNS = 60, 12, 30
@@ -104,7 +106,7 @@ WORDS: Mapping[str, str] = {
 }
 
 
-def report_page(result: Result) -> str:
+def report_page(result: "Result") -> str:
     """Return the page."""
     found, k = summarise(result), result.centroids_found
     data, asked = str(result.experiment.get("data", "data")), result.repeated.get("asked", {})
@@ -156,7 +158,7 @@ def report_page(result: Result) -> str:
     )
 
 
-def notebook_page(result: Result) -> str:
+def notebook_page(result: "Result") -> str:
     """Return what ran, metrics, sizes of clusters, sites, warnings, and the picture where there are rows to show."""
     found, labels = summarise(result), result.labels[result.labels >= 0]
     counts = np.bincount(labels, minlength=result.centroids_found).tolist() if len(labels) else []
@@ -181,7 +183,7 @@ def _first(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return rows if len(rows) <= MOST_CLUSTERS else [*rows[:MOST_CLUSTERS], ("...", f"{len(rows) - MOST_CLUSTERS} more")]
 
 
-def _sizes(result: Result) -> Table | None:
+def _sizes(result: "Result") -> Table | None:
     if (rows := result.cluster_rows) is None:
         return None
     lines = [[cluster_cell(c, result.centroids_found), f"{n:,}"] for c, n in enumerate(rows.tolist())]
@@ -207,7 +209,7 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def _continuity(result: Result) -> Table | None:
+def _continuity(result: "Result") -> Table | None:
     """Return what each cluster was in the earlier run; the warnings say which ended or began."""
     since, rows = result.continuity, result.cluster_rows
     if since is None:
@@ -237,7 +239,7 @@ def _site_bars(found: Summary) -> Table | None:
     return Table(heads, rows, style="width:100%", more=max(len(counts) - _MOST_SITES, 0)) if rows else None
 
 
-def _row_map(result: Result) -> RowMap | None:
+def _row_map(result: "Result") -> RowMap | None:
     if not result.sites or partial.is_partial(result.arrays) or not result.site_labels:
         return None
     sites, centroids = dict(result.sites), result.centroids
@@ -272,7 +274,7 @@ def _measures(found: Summary) -> Table | None:
     return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
 
 
-def _stability(result: Result) -> Table:
+def _stability(result: "Result") -> Table:
     """Return the Jaccard indices of each cluster with a word."""
     rows = []
     for one in result.stability:
@@ -298,7 +300,7 @@ def _score(value: float | None) -> str:
     return "" if value is None else f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def _messages(result: Result) -> Table:
+def _messages(result: "Result") -> Table:
     """Return what left the sites, step by step."""
     totals: dict[str, Counter[str]] = {}
     for record in () if result.outcome is None else result.outcome.rounds:
@@ -318,7 +320,7 @@ def _step_words(step: str) -> str:
     return step.replace("_", " ")
 
 
-def _private(result: Result) -> str:
+def _private(result: "Result") -> str:
     """Return the budget of a run under differential privacy, and whose rows it is for."""
     terms = (result.experiment.get("policy") or {}).get("differential_privacy") or {}
     budget = {name: result.params.get(name, terms.get(name)) for name in ("epsilon", "delta")}

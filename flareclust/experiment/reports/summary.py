@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.results.profiled import shown_noisy_profiles
-from flareclust.experiment.results.result import Result
 from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
 from flareclust.protocol.task import StepName
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
 
 #: So many clusters are listed where there is little room.
 MOST_CLUSTERS = 20
@@ -33,7 +35,7 @@ class Summary:
         assessed: over how many rows the metrics are, also where nobody here knows of how many; "" where that is not disclosed.
     """
 
-    result: Result
+    result: "Result"
     title: str
     measures: Mapping[str, str]
     profiles: Profiles | NoisyProfiles | None
@@ -81,7 +83,7 @@ class Summary:
                 yield f"  cluster {c}: {leaf.text} ({profile_words.percent(leaf.found)} of the cluster, {profile_words.percent(leaf.purity)} right)"
 
 
-def summarise(result: Result) -> Summary:
+def summarise(result: "Result") -> Summary:
     """Return what a run found."""
     since, rows, assessed = result.continuity, result.assessed, ""
     if rows is not None:
@@ -103,7 +105,7 @@ def no_value(name: str) -> str:
     return "within its noise" if name == "clipped_share" else "undefined"
 
 
-def budget_split(result: Result, named: Callable[[str], str] = str, between: str = ", ") -> str:
+def budget_split(result: "Result", named: Callable[[str], str] = str, between: str = ", ") -> str:
     """Return the share of the job's rho that each step cost: "cluster 50 %, update 3 x 15 %, assess 5 %"; "" without privacy.
 
     `named` gives the words for a step, by default its name; `between` separates the steps.

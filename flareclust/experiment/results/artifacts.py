@@ -4,6 +4,7 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
@@ -13,10 +14,12 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.results.picture import merge_picture, picture_of
-from flareclust.experiment.results.result import Result
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.preparation import result as partial
 from flareclust.protocol import outcome as outcome_files
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
 
 PICTURE, _CHOICE_PICTURE, _TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 REPORT = "report.html"
@@ -52,7 +55,7 @@ def check_out(folder: Path, *, resume: bool = False) -> None:
         )
 
 
-def save(result: Result, folder: Path, *, resume: bool = False) -> Result:
+def save(result: "Result", folder: Path, *, resume: bool = False) -> "Result":
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html and picture.png; choice.png where k was chosen, and
@@ -71,7 +74,7 @@ def save(result: Result, folder: Path, *, resume: bool = False) -> Result:
         ) from error
 
 
-def keep(result: Result, folder: Path) -> Result:
+def keep(result: "Result", folder: Path) -> "Result":
     """Save a result as `save` does; where the folder cannot be written any more, in another one that a warning names.
 
     Raises:
@@ -92,7 +95,7 @@ def keep(result: Result, folder: Path) -> Result:
     raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{job}")
 
 
-def _saved(result: Result, folder: Path) -> Result:
+def _saved(result: "Result", folder: Path) -> "Result":
     if (outcome := result.outcome) is None:
         raise UserError("only a result of `run` or `load_result` can be saved")
     make_folder(folder.parent)
@@ -116,7 +119,7 @@ def _saved(result: Result, folder: Path) -> Result:
     return result
 
 
-def _draw(result: Result, folder: Path) -> None:
+def _draw(result: "Result", folder: Path) -> None:
     """Write the pictures of a result."""
     from flareclust.experiment.plotting.selection import choice_picture
     from flareclust.experiment.plotting.style import save as save_picture
@@ -130,7 +133,7 @@ def _draw(result: Result, folder: Path) -> None:
         save_picture(choice_picture(known), folder / _CHOICE_PICTURE)
 
 
-def _write_labels(result: Result, folder: Path) -> None:
+def _write_labels(result: "Result", folder: Path) -> None:
     """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there and in the data.
 
     Rows with ids have them in a last column.

@@ -89,4 +89,4 @@ def test_a_champion_whose_run_is_gone_is_a_warning_and_no_failure(registered, cl
     assert new.matched_to is None
     assert f"the clusters cannot be matched to those of version 1 of {name}: " in new.warnings[-1]
     with pytest.raises(UserError, match=r"match_to \(--match-to\)"):
-        tracked_results.reference_of(asked.model_copy(update={"match_to": f"models:/{name}/1"}))
+        tracked_results.reference_of(f"models:/{name}/1", asked.tracking_uri)
