@@ -96,7 +96,7 @@ class FaultyExecutor(ClusteringExecutor):
             meta = {STEP: task_name, ROUND: 0}
             return DXO(DataKind.WEIGHTS, data={"rows": np.ones(3)}, meta=meta).to_shareable()
         if fault == "wrong kind":
-            return DXO(DataKind._METRICS, data={"centroids": np.ones((1, 2))}).to_shareable()
+            return DXO(DataKind.METRICS, data={"centroids": np.ones((1, 2))}).to_shareable()
         if fault == "error code":
             return make_reply(ReturnCode.BAD_TASK_DATA)
         reply = super().execute(task_name, shareable, fl_ctx, abort_signal)

@@ -99,6 +99,7 @@ def _guard_values() -> None:
             raise _FileInMessage(_REFUSAL)
         add(manager, datum)
 
+    add_datum.__wrapped__ = add  # type: ignore[attr-defined]  # the signature is that of NVFlare
     DatumManager.add_datum = add_datum
 
 

@@ -1,3 +1,1 @@
 """Pictures."""
-
-__all__ = ["personal", "selection", "style"]

@@ -68,7 +68,7 @@ def test_the_aggregator_goes_by_the_majority_about_columns():
 def test_unpack_names_what_is_wrong():
     assert unpack(make_reply(ReturnCode.TASK_UNKNOWN))[1] == "failed with NVFlare's return code TASK_UNKNOWN"
     assert "not a DXO" in unpack(make_reply(ReturnCode.OK))[1]
-    assert "_METRICS" in unpack(DXO(DataKind._METRICS, data={"x": 1}).to_shareable())[1]
+    assert "METRICS" in unpack(DXO(DataKind.METRICS, data={"x": 1}).to_shareable())[1]
     assert unpack(DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: "x" * 999}).to_shareable())[1] == "x" * 400
 
 

@@ -77,7 +77,7 @@ def test_a_replayed_task_is_refused_in_a_new_process_too(kit, ask):
     "task",
     [
         Shareable({"weights": [1, 2]}),
-        DXO(DataKind._METRICS, data={"x": 1.0}).to_shareable(),
+        DXO(DataKind.METRICS, data={"x": 1.0}).to_shareable(),
         DXO(DataKind.WEIGHTS, data={}, meta={ROUND: 0, "more": 1}).to_shareable(),
         DXO(DataKind.WEIGHTS, data={}, meta={ROUND: 0, REFUSED: "x"}).to_shareable(),
     ],

@@ -257,7 +257,7 @@ def test_trees_of_any_size_can_be_written(tmp_path: Path, c: int) -> None:
 
 def test_importing_is_cheap_and_drawing_leaves_pyplot_alone() -> None:
     code = """
-import sys, numpy as np, flareclust.plotting.features as plots, flareclust.plotting.tree as trees
+import sys, numpy as np, flareclust.experiment.plotting.features as plots, flareclust.experiment.plotting.tree as trees
 print("matplotlib" in sys.modules)
 one = np.zeros(1, dtype=int)
 plots.coverage_picture(["a"], ["s"], np.ones((1, 1)), np.zeros((1, 1)))
