@@ -144,7 +144,7 @@ def _passing_problem(endpoint: str, origin: str, destination: str) -> str | None
     return None
 
 
-def asking_problem(endpoint: str, channel: str, topic: str, destination: str = FQCN.ROOT_SERVER) -> str | None:
+def _asking_problem(endpoint: str, channel: str, topic: str, destination: str = FQCN.ROOT_SERVER) -> str | None:
     """Return why a server does not take a request on this channel, in words that follow the endpoint's name.
 
     The destination is the process that is asked: the server's own, or that of a job.
@@ -195,7 +195,7 @@ def guard_server(fl_ctx: FLContext) -> None:
         if wrong is None and kind == MessageType.RETURN:
             wrong = _returning_problem(name, message.get_header(MessageHeaderKey.ORIGINAL_HEADERS))
         if wrong is None and kind == MessageType.REQ:
-            asked = (asking_problem(name, channel, topic, destination) for channel, topic in requests_of(message))
+            asked = (_asking_problem(name, channel, topic, destination) for channel, topic in requests_of(message))
             wrong = next((one for one in asked if one), None)
         return wrong and f"{ascii(name)[:80]} {wrong}"
 

@@ -4,7 +4,6 @@ __all__ = [
     "batch",
     "cluster_arrays",
     "columns",
-    "groups",
     "outcome",
     "params",
     "registry",

@@ -163,9 +163,13 @@ class Schema:
         known = dict(sizes or {})
         for name, field in self.fields.items():
             _check_form(name, field, message[name], known, limits or {})
-        for name, field in self.fields.items():
-            if message[name].size:
-                _check_values(name, field, message[name], known)
+        extents = {
+            name: extent(message[name])
+            for name, field in self.fields.items()
+            if message[name].size and field.dtype != "bool"
+        }
+        for name, (least, largest) in extents.items():
+            _check_values(name, self.fields[name], message[name], least, largest, known)
         self.compare(message, known)
         return known
 
@@ -203,11 +207,10 @@ def _check_form(name: str, field: Field, value: object, sizes: dict[str, int], l
         raise BadMessage(f"{name}: expected an array that is contiguous by rows")
 
 
-def _check_values(name: str, field: Field, value: Array, sizes: Mapping[str, int]) -> None:
+def _check_values(
+    name: str, field: Field, value: Array, minimum: float, largest: float, sizes: Mapping[str, int]
+) -> None:
     """Check the values of an array that has some, by its least and largest: without a copy."""
-    if field.dtype == "bool":
-        return
-    minimum, largest = extent(value)
     if math.isnan(minimum):
         raise BadMessage(f"{name}: holds NaN or infinite values")
     if largest > LARGEST or minimum < -LARGEST:

@@ -16,7 +16,7 @@ from nvflare.private.admin_defs import Message
 from nvflare.private.fed.client.admin import RequestProcessor
 
 from flareclust.platform import file_guard
-from flareclust.platform.peers import ANSWERED, SafeProcessor, asking_problem
+from flareclust.platform.peers import ANSWERED, SafeProcessor, _asking_problem
 from tests.nvflare_messages import Answer, Row, found, written
 
 #: What ours do with a message, in the table's column `ours`.
@@ -107,7 +107,7 @@ def test_a_type_that_the_table_refuses_is_refused():
 @pytest.mark.parametrize(("row", "channel", "topic"), asked_at_server(), ids=lambda value: str(value)[:60])
 def test_a_server_drops_the_requests_that_the_table_says(row, channel, topic):
     to = "server" if "server" in row.at.split(", ") else "server.job"
-    dropped = [asking_problem(name, channel, topic, to) is not None for name in ("site-1", new_admin_client_name())]
+    dropped = [_asking_problem(name, channel, topic, to) is not None for name in ("site-1", new_admin_client_name())]
     dropping = ("dropped at the server", "dropped by server and site", "answered for streams only")
     if row.ours in (*dropping, "answered in foreign jobs only"):
         assert dropped == [True, True]

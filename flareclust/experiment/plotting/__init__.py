@@ -1,1 +1,3 @@
 """Pictures."""
+
+__all__ = ["selection", "style"]

@@ -26,9 +26,9 @@ from flareclust.platform.peers import (
     ANSWERED,
     SafeProcessor,
     _answering_problem,
+    _asking_problem,
     _passing_problem,
     _returning_problem,
-    asking_problem,
     job_problem,
 )
 
@@ -81,8 +81,8 @@ def test_a_server_drops_what_one_kit_sends_to_another_or_in_the_name_of_another(
 )
 def test_a_server_takes_no_commands_of_its_own_from_members(channel, topic):
     for member in ("south", f"south.{JOB}", "_admin_1"):
-        assert f"asked for {topic!r} on {channel!r}" == asking_problem(member, channel, topic)
-    assert asking_problem(f"server.{JOB}", channel, topic) is None
+        assert f"asked for {topic!r} on {channel!r}" == _asking_problem(member, channel, topic)
+    assert _asking_problem(f"server.{JOB}", channel, topic) is None
 
 
 @pytest.mark.parametrize(
@@ -93,16 +93,16 @@ def test_a_server_takes_no_commands_of_its_own_from_members(channel, topic):
     ],
 )
 def test_a_server_takes_what_jobs_and_sessions_ask(channel, topic):
-    assert asking_problem("south", channel, topic) is None
+    assert _asking_problem("south", channel, topic) is None
 
 
 @pytest.mark.parametrize("topic", ["fed.event", "status", "ObjectStreamer.Request"])
 def test_auxiliary_requests_are_for_jobs_and_streams_only(topic):
     user, stream = new_admin_client_name(), topic.startswith("ObjectStreamer")
     for member, destination in (("south", "server"), (user, "server"), (user, f"server.{JOB}")):
-        problem = asking_problem(member, "aux_communication", topic, destination)
+        problem = _asking_problem(member, "aux_communication", topic, destination)
         assert problem == (None if stream else f"asked for {topic!r} on 'aux_communication'")
-    assert asking_problem(f"south.{JOB}", "aux_communication", topic, f"server.{JOB}") is None
+    assert _asking_problem(f"south.{JOB}", "aux_communication", topic, f"server.{JOB}") is None
 
 
 def test_a_member_returns_messages_of_its_own_processes_only():
