@@ -92,6 +92,12 @@ def test_rows_of_later_sites_and_users_are_in_the_columns_units(tmp_path):
     assert (tmp_path / "out" / "picture.png").exists()
 
 
+def test_a_late_site_of_kfed_clusters_its_rows_scaled(tmp_path):
+    """Its labels come of clusters of its own; unscaled, the wide column alone makes them."""
+    result = flareclust.run("kfed", SITES, k=3, scale="standard", out=tmp_path / "out")
+    np.testing.assert_array_equal(place(tmp_path / "out", SITES["b"], "late"), result.site_labels["b"])
+
+
 def test_a_range_of_k_is_scaled_as_well():
     assert flareclust.run("lloyd", SITES, k="2..5", scale="standard", criterion="silhouette").k == 3
 
