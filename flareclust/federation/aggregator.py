@@ -17,7 +17,8 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.server import ServerJob
-from flareclust.protocol.params import Parametrized, Params
+from flareclust.protocol.parametrized import Parametrized
+from flareclust.protocol.params import Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import plain

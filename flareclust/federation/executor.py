@@ -13,7 +13,8 @@ from flareclust.federation.nvflare_executor import HELD, ExecutorShell
 from flareclust.preparation.rows import arrays_for_late_rows
 from flareclust.preparation.settings import ClusteringParams, ColumnsParams, ScaledParams
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol.params import Parametrized, Params
+from flareclust.protocol.parametrized import Parametrized
+from flareclust.protocol.params import Params
 from flareclust.protocol.registry import name_of
 from flareclust.protocol.rows import OtherRows, SiteRows
 from flareclust.protocol.stages import Stage

@@ -25,7 +25,7 @@ from flareclust.privacy.job_folder import TRACEBACK_FILE, keep_traceback, run_di
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
-from flareclust.protocol.params import Parametrized
+from flareclust.protocol.parametrized import Parametrized
 from flareclust.protocol.rows import OtherRows
 from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP, Answer, StepName, Task
 from flareclust.sites.account import session_of

@@ -5,6 +5,7 @@ __all__ = [
     "cluster_arrays",
     "columns",
     "outcome",
+    "parametrized",
     "params",
     "registry",
     "replies",

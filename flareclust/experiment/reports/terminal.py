@@ -22,7 +22,7 @@ from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, s
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.results.result import Result
 from flareclust.federation import OnRound
-from flareclust.federation.site import Listed, phases_of, stages_of, steps_to_end
+from flareclust.federation.site import phases_of, stages_of, steps_to_end
 from flareclust.preparation import result as partial
 from flareclust.protocol.outcome import Outcome, numbers_of_sites
 from flareclust.protocol.params import side_of
@@ -215,32 +215,23 @@ def print_parameters(algorithm: Algorithm) -> None:
 
 def stage_rows(algorithm: Algorithm) -> dict[str, list[dict[str, object]]]:
     """Return the phases and stages that jobs of an algorithm can have, as mappings."""
-    phases, stages = _listed(algorithm)
-    return {
-        "phases": [one._asdict() for one in phases],
-        "stages": [{"name": one.name, "does": one.does} for one in stages],
-    }
-
-
-def _listed(algorithm: Algorithm) -> tuple[list[Listed], list[Listed]]:
     executor = algorithm.build(1)[0]
-    return phases_of(type(executor)), stages_of(executor)
+    listed = {"phases": phases_of(type(executor)), "stages": stages_of(executor)}
+    return {kind: [one._asdict() for one in found] for kind, found in listed.items()}
 
 
 def print_stages(algorithm: Algorithm) -> None:
     """Print the phases and stages that jobs of an algorithm can have, in their order."""
-    console, (phases, stages) = Console(), _listed(algorithm)
-    console.print(f"Phases of a job of {algorithm.name}, from first to last:\n", highlight=False)
-    rows = [(one.name, ", ".join(one.steps), one.does) for one in phases]
-    console.print(table_of(Column("phase", no_wrap=True), "steps", "what it does", rows=rows))
-    console.print(
-        "\nStages of a reply at a site. Each can change the task and the rows, from first to last, before the step is computed; "
-        "and the reply after it, from last to first:\n",
-        highlight=False,
-        soft_wrap=True,
+    console, executor = Console(highlight=False), algorithm.build(1)[0]
+    console.print(f"Phases of a job of {algorithm.name}, from first to last:\n")
+    phases = [(one.name, ", ".join(one.steps), one.does) for one in phases_of(type(executor))]
+    console.print(table_of(Column("phase", no_wrap=True), "steps", "what it does", rows=phases))
+    words = (
+        "Stages of a reply at a site, from first to last before the step is computed, and from last to first after it:"
     )
-    rows_of_stages = [(one.name, one.does) for one in stages]
-    console.print(table_of(Column("stage", no_wrap=True), "what it does", rows=rows_of_stages))
+    console.print(f"\n{words}\n", soft_wrap=True)
+    stages = [(one.name, one.does) for one in stages_of(executor)]
+    console.print(table_of(Column("stage", no_wrap=True), "what it does", rows=stages))
 
 
 def _describe_replies(algorithm: Algorithm) -> str:

@@ -18,7 +18,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.nvflare_jobs import K, write_all
 from flareclust.platform.job import build_job, export_job
 from flareclust.platform.kit import allow_classes
-from flareclust.protocol.params import Parametrized
+from flareclust.protocol.parametrized import Parametrized
 from flareclust.protocol.registry import BUILT_IN, get
 from flareclust.sites.class_list import of_server, of_sites
 
