@@ -71,6 +71,7 @@ class KFedExecutor(ClusteringExecutor):
 
     steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
+    beside_centroids: ClassVar[tuple[str, ...]] = ("anchors",)
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "anchors", "tau", "tau_site")
 
     def local(self, task: Task, rows: SiteRows) -> Message:

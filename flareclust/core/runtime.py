@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from numba import njit
 from threadpoolctl import OpenBLASController, get_cached_controller
 
 from flareclust._foundation.interrupts import SharedChange
@@ -15,6 +14,8 @@ _R = TypeVar("_R")
 
 def kernel(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
     """Return what compiles a function with numba; `options` are further ones of `numba.njit`."""
+
+    from numba import njit  # not where BLAS alone is used
 
     def compiled(function: Callable[..., _R]) -> Callable[..., _R]:
         try:

@@ -40,6 +40,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     #: The arrays of a finished result that `labels` needs, beside those that prepare rows.
     placed_by: ClassVar[tuple[str, ...]] = ("centroids",)
 
+    #: The arrays of a task that are as many points as its `centroids`.
+    beside_centroids: ClassVar[tuple[str, ...]] = ()
+
     #: Whether all that is computed from a site's rows is totals in jobs with secure sums, each of them over all rows.
     totals_only: ClassVar[bool] = False
 

@@ -17,7 +17,7 @@ from flareclust.core import assessment
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
-from flareclust.federation.site import PHASES, job_lines
+from flareclust.federation.site import PHASES, job_lines, steps_of_member
 from flareclust.preparation.categories import exact_modes
 from flareclust.preparation.scale import Measured
 from flareclust.preparation.scaling import LENGTH_ONE, OPEN_GAPS
@@ -36,7 +36,6 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import MOST_COLUMNS, Schema
 from flareclust.protocol.stages import Phase
 from flareclust.protocol.state import State
-from flareclust.protocol.steps import with_counts
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class ServerJob:
         }
         self._before = {name: self._phases[line.phase] for name, line in lines.items() if line.phase in self._phases}
         member = aggregator.member
-        of_member = {} if member is None else with_counts(member.executor.steps)
+        of_member = {} if member is None else steps_of_member(member.executor)
         self.steps = {**of_member, **{name: line.step for name, line in lines.items()}}
         if aggregator.asks is not None:
             self.steps = {name: self.steps[name] for name in aggregator.asks}

@@ -146,7 +146,11 @@ def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> 
             rows,
             GroupingStage(session, private, used_per_id),
         ]
-    views = [*stages_for(params), *executor.views(), CentroidStage(params.k, required=private)]
+    views = [
+        *stages_for(params),
+        *executor.views(),
+        CentroidStage(params.k, executor.beside_centroids, required=private),
+    ]
     return gate, views
 
 
@@ -204,9 +208,15 @@ def line_of(executor: "ClusteringExecutor", step: str) -> _Line:
     lines, member = job_lines(type(executor)), executor.member
     if step in lines:
         return lines[step]
-    if member is not None and step in member.steps:
-        return _Line(member.steps[step], None, of_member=True)
+    if member is not None and step in (own := steps_of_member(type(member))):
+        return _Line(own[step], None, of_member=True)
     raise BadMessage(f"was asked for the step {step!r}, which {type(executor).__name__} does not have")
+
+
+def steps_of_member(member: "type[ClusteringExecutor]") -> dict[str, Step]:
+    """Return the steps of an algorithm that jobs of another one ask for, in rows of its own: no sums of all rows."""
+    left_out = {name for name, step in member.steps.items() if step.jobs == "secure" or name in StepName.SCORING}
+    return {name: step for name, step in member.steps.items() if name not in left_out}
 
 
 def sender_of(executor: "ClusteringExecutor", step: str, name: str | None) -> str | None:

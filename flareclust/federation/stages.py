@@ -60,8 +60,8 @@ class RowStage(Stage):
         return self._without_gaps(exchange) if self.drops else exchange
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
-        """Check the rows' file once more."""
-        exchange.rows.check_unchanged()
+        """Check the rows' file once more: the site's own, whatever the algorithm saw of it."""
+        replace(exchange.rows, table=exchange.table).check_unchanged()
         return reply
 
     def _without_gaps(self, exchange: SiteExchange) -> SiteExchange:
@@ -89,10 +89,12 @@ class CentroidStage(Stage):
 
     Attributes:
         most: so many centroids a solution may have.
+        beside: names of arrays that have as many centroids as `centroids`.
         required: whether a task about final clusters must have them.
     """
 
     most: int
+    beside: tuple[str, ...] = ()
     required: bool = False
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
@@ -103,6 +105,9 @@ class CentroidStage(Stage):
             check_centroids(arrays["candidates"], d, len(arrays["candidate"]))
         if "centroids" in arrays or (self.required and exchange.task.step in (StepName.ASSESS, StepName.PLACE)):
             check_centroids(arrays.get("centroids"), d, self.most, unknown=bool(exchange.rows.distance))
+        for name in self.beside:
+            if name in arrays:
+                check_centroids(arrays[name], d, len(arrays["centroids"]))
         return exchange
 
 

@@ -17,11 +17,10 @@ from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.profiles import profiling_steps
 from flareclust.federation.server import ServerJob
-from flareclust.federation.site import steps_to_end
+from flareclust.federation.site import steps_of_member, steps_to_end
 from flareclust.platform.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
-from flareclust.protocol.steps import with_counts
 from flareclust.protocol.task import StepName
 from flareclust.sites.job_settings import braced
 
@@ -102,7 +101,7 @@ def build_job(
 def _steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
     """Return what a job asks the sites for, beside the placing of late rows: the names of its NVFlare tasks."""
     own = steps_to_end(type(executor))
-    own |= with_counts(executor.member.steps) if executor.member is not None else {}
+    own |= steps_of_member(type(executor.member)) if executor.member is not None else {}
     if not secure:
         return [*(name for name, step in own.items() if step.jobs != "secure"), StepName.ASSESS]
     masked_only = [name for name, step in own.items() if step.jobs == "secure"]

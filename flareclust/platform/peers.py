@@ -212,10 +212,10 @@ def guard_site(fl_ctx: FLContext) -> None:
     processors = ClientRequestProcessors.request_processors
     if not isinstance(engine, ClientEngine) or not processors:
         raise TypeError(f"{type(engine).__name__} with {len(processors)} processors of requests")
-    if all(isinstance(processor, SafeProcessor) for processor in processors):
+    if all(isinstance(processor, _SafeProcessor) for processor in processors):
         return
     _answer_server_only(engine.get_cell(), engine.get_cell().get_fqcn(), auxiliary=_STREAMS)
-    processors[:] = [SafeProcessor(processor) for processor in processors]
+    processors[:] = [_SafeProcessor(processor) for processor in processors]
 
 
 @_saying_why_not
@@ -243,7 +243,7 @@ def _answer_server_only(cell: Any, site: str, auxiliary: Collection[str] | None 
     cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=dropping(problem))
 
 
-class SafeProcessor(RequestProcessor):
+class _SafeProcessor(RequestProcessor):
     """One of NVFlare's processors of requests, for those of its requests that a site answers."""
 
     def __init__(self, processor: RequestProcessor) -> None:

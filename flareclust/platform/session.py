@@ -157,10 +157,10 @@ def guard_downloads() -> None:
         return
     pull, download = FileTransferModule.pull_binary_file, Session.download_job_result
 
-    def pull_binary_file(module: FileTransferModule, args: list[str], ctx: Any) -> Any:
+    def pull_binary_file(self: FileTransferModule, args: list[str], ctx: Any) -> Any:
         if len(args) > _FILE and not _is_inside(args[_FILE]):
             raise _PathOutside(f"the server named a file outside of the download: {ascii(args[_FILE])[:80]}")
-        return pull(module, args, ctx)
+        return pull(self, args, ctx)
 
     def download_job_result(session: Session, job_id: str, destination: str | None = None) -> str:
         location = Path(download(session, job_id))  # without a destination NVFlare moves nothing
@@ -188,8 +188,8 @@ def _is_result(location: Path, downloads: str, job_id: str) -> bool:
     return name is not None and not location.is_symlink() and location.parent.resolve() == Path(downloads).resolve()
 
 
-def _transfer_folder(module: FileTransferModule, tx_id: str, folder_name: str) -> str:
+def _transfer_folder(self: FileTransferModule, tx_id: str, folder_name: str) -> str:
     """Return the folder of a transfer, as NVFlare names it."""
     if not isinstance(tx_id, str) or not _TRANSFER.fullmatch(tx_id) or not _is_inside(folder_name):
         raise _PathOutside(f"the server named a transfer in an unknown form: {ascii(tx_id)[:80]}")
-    return f"{module.download_dir}/{folder_name}__{tx_id}"
+    return f"{self.download_dir}/{folder_name}__{tx_id}"

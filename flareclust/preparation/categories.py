@@ -8,6 +8,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import FloatArray
 from flareclust.core import categories as category_columns
+from flareclust.preparation.columns import SCALING
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.stages import SiteExchange, Stage
 
@@ -31,7 +32,8 @@ class Modes(Stage):
         rows, arrays = exchange.rows, exchange.task.arrays
         columns, d = [column for group in self.groups for column in group], rows.table.shape[1]
         ones = np.ones(d)
-        if "deviation" in arrays:
+        if sent := {name: arrays[name] for name in SCALING.fields if name in arrays}:
+            SCALING.check(sent, {"d": d})
             if arrays["mean"][columns].any():
                 raise BadMessage("mean: expected 0 for the columns of categories, whose values are 0 and 1")
             ones = 1.0 / arrays["deviation"]

@@ -18,12 +18,17 @@ from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.scaling import KnownSpread
 from flareclust.preparation.alignment import HIDDEN, places, unpacked
 from flareclust.protocol.columns import FILL, Columns
+from flareclust.protocol.schema import Schema, real
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
 OUTWEIGHS = 100
 
 #: Sites divide their rows by no smaller standard deviation.
 LEAST_DEVIATION = 1e-100
+
+#: What scales rows. The minimum keeps every quotient of finite values finite: an overflow error would show a server that chooses
+#: the scale how large the largest value is.
+SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
 
 #: Up to so many sites, a sentence says what each two of them share.
 _SITES_IN_PAIRS = 5

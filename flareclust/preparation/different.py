@@ -45,7 +45,7 @@ from flareclust.protocol.task import GROUPS, StepName, Task, rounded_spread
 if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor
 
-#: What scales rows, as `flareclust.preparation.rows.SCALING`, of all columns of the federation; and what fills their gaps.
+#: What scales rows, as `flareclust.preparation.columns.SCALING`, of all columns of the federation; and what fills their gaps.
 _SCALING, _FILLING = Schema(mean="D", deviation=real("D", minimum=LEAST_DEVIATION)), Schema(fill="D")
 
 #: What every task carries of the columns.

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.preparation.categories import Modes
-from flareclust.preparation.columns import LEAST_DEVIATION
+from flareclust.preparation.columns import SCALING
 from flareclust.preparation.different import CARRIED, OwnColumns
 from flareclust.preparation.scaling import filled
 from flareclust.preparation.settings import (
@@ -30,12 +30,8 @@ from flareclust.preparation.settings import (
 )
 from flareclust.protocol.columns import FILL
 from flareclust.protocol.params import Params
-from flareclust.protocol.schema import Schema, real
+from flareclust.protocol.schema import Schema
 from flareclust.protocol.stages import SiteExchange, Stage
-
-#: What scales rows. The minimum keeps every quotient of finite values finite: an overflow error would show a server that chooses
-#: the scale how large the largest value is.
-SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
 
 #: What fills gaps.
 _FILLING = Schema(fill="d")

@@ -46,8 +46,10 @@ def unpacked(kind: type[Any], arrays: Message, prefix: str = "") -> Any:
         name, hint = prefix + field_, hints[field_]
         if f"{name}." in arrays:
             named = str(arrays[f"{name}."])
-            inner = next(one for one in (hint, *get_args(hint)) if getattr(one, "__name__", "") == named)
-            values[field_] = unpacked(inner, arrays, f"{name}.")
+            kinds = [one for one in (hint, *get_args(hint)) if getattr(one, "__name__", "") == named]
+            if not kinds:
+                raise ValueError(f"{name} is of a class that the state does not have")
+            values[field_] = unpacked(kinds[0], arrays, f"{name}.")
         elif name in arrays:
             values[field_] = _plain(arrays[name], hint)
     return kind(**values)

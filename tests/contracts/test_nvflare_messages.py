@@ -16,7 +16,7 @@ from nvflare.private.admin_defs import Message
 from nvflare.private.fed.client.admin import RequestProcessor
 
 from flareclust.platform import file_guard
-from flareclust.platform.peers import ANSWERED, SafeProcessor, _asking_problem
+from flareclust.platform.peers import ANSWERED, _asking_problem, _SafeProcessor
 from tests.nvflare_messages import Answer, Row, found, written
 
 #: What ours do with a message, in the table's column `ours`.
@@ -94,7 +94,7 @@ def test_a_site_asks_nvflare_for_what_it_answers_only(row):
         def process(self, req, app_ctx):
             return "asked"
 
-    answer = SafeProcessor(Processor()).process(Message(row.name, ""), None)
+    answer = _SafeProcessor(Processor()).process(Message(row.name, ""), None)
     assert (answer == "asked") == (row.ours == "answered to the server only")
 
 

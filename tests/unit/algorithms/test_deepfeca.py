@@ -23,7 +23,7 @@ from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.sizes import reply_sizes
-from flareclust.protocol.task import Task
+from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import exchanges
 from tests.computed import computed, merged
 
@@ -323,3 +323,13 @@ def test_a_network_with_dropout_is_repeatable(sites):
 
 def test_centroids_at_the_origin_stay():
     np.testing.assert_allclose(of_length_one(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("step", [*StepName.SCORING, "score_counts"])
+def test_sums_of_all_rows_of_the_algorithm_for_the_centroids_are_not_asked_for(step):
+    """A choice of k is not among its settings, and the server chooses the network that makes its rows."""
+    executor = DeepFeCAExecutor(3, 0, centroids="pooled", image="none", network="mlp")
+    task = Task(step, 0, {"candidates": np.zeros((3, 64)), "candidate": np.array([3])}, "a")
+    with pytest.raises(BadMessage, match=f"was asked for the step '{step}', which DeepFeCAExecutor does not have"):
+        executor.answer(task, np.random.default_rng(0).normal(size=(30, 4)), never_abort)
+    assert step not in ServerJob(get("deepfeca").build(3, 0, {"centroids": "pooled"})[1]).steps

@@ -14,11 +14,12 @@ from sklearn.cluster import KMeans
 import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
-from flareclust.aggregators.lloyd import LloydAggregator, lloyd_merge
+from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.data.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.federation.refinement import lloyd_merge
 from flareclust.protocol import batch as batches
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import BadMessage, Refusal, UserError
+from flareclust._foundation.typing import never_abort
 from flareclust.data.partition import partition
 from flareclust.data.tables import Table
 from flareclust.engines import late_sites as late
@@ -170,3 +171,21 @@ def test_s1_with_five_local_clusters(shared_data: Path, spec, minimum, maximum):
         assert len(found.centroids) == 15
         l2.append(metrics.l2_distance(found.centroids, true) / 1e4)
     assert minimum <= np.mean(l2) <= maximum
+
+
+@pytest.mark.parametrize(
+    ("anchors", "error"),
+    [
+        (np.zeros((9, 3)), "was sent 9 centroids where the job has at most 3"),
+        (np.zeros((3, 2)), "3 columns where the federation has 2"),
+        (np.full((3, 3), np.nan), "NaN"),
+        (np.zeros((3, 3), np.int64), "float64"),
+    ],
+)
+def test_anchors_are_checked_as_the_centroids_are(anchors, error):
+    """They number labels: with more of them rows would get clusters that the result does not have."""
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    own = {"tau": np.zeros(0, np.int64), "tau_site": np.zeros(0, np.int64)}
+    task = Task(StepName.ASSESS, 1, {"centroids": rows[:3] + 0.1, "anchors": anchors, **own}, "late")
+    with pytest.raises((BadMessage, Refusal), match=error):
+        KFedExecutor(3).answer(task, rows, never_abort)

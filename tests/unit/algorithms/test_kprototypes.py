@@ -266,3 +266,13 @@ def test_a_repeated_row_of_numbers_stays_whatever_a_job_calls_it():
     shifted = Task("update", 1, {"centroids": np.zeros((1, 2)), "mean": rows[0] - 1, "deviation": np.ones(2)}, "site-1")
     with pytest.raises(BadMessage, match="expected 0 for the columns of categories"):
         step_reply(executor, shifted, Table(rows), context)
+
+
+@pytest.mark.parametrize(
+    "sent", [{"deviation": np.ones(2)}, {"mean": np.zeros(1), "deviation": np.ones(2)}, {"mean": np.array(["a", "b"])}]
+)
+def test_a_scale_is_checked_before_it_is_used(sent):
+    executor = KPrototypesExecutor(2, categories=[[0, 1]])
+    task = Task(UPDATE, 1, {"centroids": np.eye(2), **sent}, "a")
+    with pytest.raises(BadMessage):
+        executor.answer(task, np.tile(np.eye(2), (10, 1)), never_abort)

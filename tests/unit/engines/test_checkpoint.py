@@ -204,6 +204,16 @@ def test_an_incomplete_file_is_a_damaged_one(tmp_path, change):
         read(path, ABOUT, SERVER)
 
 
+def test_a_state_of_an_unknown_class_is_a_damaged_one(tmp_path):
+    path = stored(tmp_path)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    (name,) = [name for name in arrays if name.endswith("refinement.")]
+    np.savez(path, **{**arrays, name: np.array("Unknown")})
+    with pytest.raises(UserError, match="damaged"):
+        read(path, ABOUT, SERVER)
+
+
 def test_arrays_with_objects_are_not_read(tmp_path):
     np.savez(tmp_path / CHECKPOINT, about=np.array([{}], dtype=object))
     with pytest.raises(UserError, match="damaged"):

@@ -24,11 +24,11 @@ from flareclust.platform.admission import ServerValidator, SiteDeployer
 from flareclust.platform.launcher import SiteProcessLauncher
 from flareclust.platform.peers import (
     ANSWERED,
-    SafeProcessor,
     _answering_problem,
     _asking_problem,
     _passing_problem,
     _returning_problem,
+    _SafeProcessor,
     job_problem,
 )
 
@@ -190,7 +190,7 @@ def test_a_started_site_answers_only_what_jobs_need(component, processors, caplo
     assert len(cell.filters) == 1
     reported = {}
     for processor in processors:
-        assert isinstance(processor, SafeProcessor)
+        assert isinstance(processor, _SafeProcessor)
         reported |= {
             topic: processor.process(AdminMessage(topic, "cat rows.csv"), None).body for topic in processor.get_topics()
         }

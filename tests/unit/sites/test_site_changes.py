@@ -9,6 +9,8 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.core.chunks import is_mapped
 from flareclust.executors.lloyd import LloydExecutor
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.task import StepName, Task
 from tests.unit.sites.site_cases import X, site
 
@@ -44,7 +46,8 @@ def test_a_site_refuses_where_its_file_changes_under_a_job(local, path, how):
     assert "npy" not in str(refused.value)
 
 
-def test_nothing_leaves_a_site_whose_file_changes_while_it_computes(local):
+@pytest.mark.parametrize("session", [None, SiteSession(Policy(min_count=2), "a job")], ids=["no policy", "policy"])
+def test_nothing_leaves_a_site_whose_file_changes_while_it_computes(local, session):
     np.save(local / "rows.npy", MANY)
     table = site(local, path="rows.npy", memory=1000).table()
 
@@ -54,7 +57,7 @@ def test_nothing_leaves_a_site_whose_file_changes_while_it_computes(local):
             return super().local(*args)
 
     with pytest.raises(Refusal, match="its file changed while the job ran"):
-        Slow(k=2, min_count=2).answer(Task(StepName.CLUSTER, 0, {}, "site-1"), table, never_abort)
+        Slow(k=2, min_count=2).answer(Task(StepName.CLUSTER, 0, {}, "site-1"), table, never_abort, session)
 
 
 def test_a_file_that_was_read_into_memory_may_change(local):
