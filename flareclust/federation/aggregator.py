@@ -82,7 +82,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         self, round_: Round[Any], replies: Mapping[str, Message], rng: np.random.Generator
     ) -> Round[Any]:
         """Merge the replies to a step of the member, as `merge` does."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has a member and does not say how its replies are merged")
 
     def check_secure(self) -> None:
         """Raise UserError where a setting needs the sums of single sites, which secure sums hide; nothing unless overridden."""

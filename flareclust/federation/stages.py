@@ -53,7 +53,7 @@ class RowStage(Stage):
             )
         if exchange.table.repeats > 1 and self.open_gaps:  # floors of cells would be of copies
             raise Refusal("has rows with weights (a column of type weight), which do not go with missing=partial")
-        exchange.rows.check_unchanged()
+        exchange.rows.check_unchanged(exchange.table)
         _check_rows(exchange.table.X, private=self.private, gaps=self.gaps)
         if self.private:
             exchange = replace(exchange, rows=replace(exchange.rows, private=True))
@@ -61,7 +61,7 @@ class RowStage(Stage):
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
         """Check the rows' file once more: the site's own, whatever the algorithm saw of it."""
-        replace(exchange.rows, table=exchange.table).check_unchanged()
+        exchange.rows.check_unchanged(exchange.table)
         return reply
 
     def _without_gaps(self, exchange: SiteExchange) -> SiteExchange:

@@ -165,10 +165,10 @@ class SiteRows:
     def one_by_one(self) -> None:
         """Say that what follows depends on the name of the site, so that many sites are not computed at once."""
 
-    def check_unchanged(self) -> None:
-        """Raise Refusal where the file of the rows has changed since it was opened."""
-        if self.table.stamp is not None:
-            self.table.check_unchanged()
+    def check_unchanged(self, table: Table) -> None:
+        """Raise Refusal where the file of the site's own table has changed since it was opened."""
+        if table.stamp is not None:
+            table.check_unchanged()
 
     # ---- what may be computed of them ----
 

@@ -78,7 +78,7 @@ class PartRows(SiteRows):
         """Return the number of columns."""
         return self.parts.d
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self, table: object) -> None:
         """Raise Refusal where a file has changed since its part was read."""
         self.own.check_unchanged()
 
