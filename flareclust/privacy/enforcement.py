@@ -18,7 +18,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.registry import executors
-from flareclust.protocol.schema import SECONDS, Field
+from flareclust.protocol.schema import SECONDS, Field, seconds_of
 from flareclust.protocol.sizes import policy_sizes
 from flareclust.protocol.task import StepName
 
@@ -52,14 +52,7 @@ _MOST_PROFILING = 5
 
 @dataclass(frozen=True)
 class Request:
-    """A task that was let in.
-
-    Attributes:
-        step: what the site is asked to do.
-        round: its number.
-        sizes: what a reply must respect: K, the number of centroids sent; c and t of the scores.
-        masked: whether the sites' keys came with it, so that the answer is masked sums.
-    """
+    """A task that was let in; `sizes` are those of `policy_sizes`, and masked sums the answer where the sites' keys came with it."""
 
     step: str
     round: int
@@ -69,29 +62,14 @@ class Request:
 
 @dataclass(frozen=True)
 class PolicyEnforcer:
-    """Holds one job to a site's policy.
-
-    Attributes:
-        policy: the site's.
-        asked: what the job has asked so far.
-        known: the executors of algorithms by name, whose steps say what they send.
-    """
+    """Holds one job to a site's policy, by what it has asked so far; `known` are executors by name, whose steps say what they send."""
 
     policy: Policy
     asked: RequestLog = field(default_factory=RequestLog)
     known: "Mapping[str, type[ClusteringExecutor]]" = field(default_factory=executors)
 
     def check_request(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Request:
-        """Return what the job asks for, written down as asked.
-
-        Args:
-            step: of the task.
-            round_: of the task, as it came.
-            arrays: that came with it.
-
-        Raises:
-            Refusal: it may not be asked.
-        """
+        """Return what the job asks for, written down as asked; Refusal where it may not be."""
         if not any(step in sender.job_steps() for sender in self.known.values()):
             if step in StepName.OF_CLASSES and self.policy.dp is None:
                 raise against_classes(f"was asked for the step {step} of federated averaging (fedavg, ifca)")
@@ -118,15 +96,9 @@ class PolicyEnforcer:
             raise _against(f"was asked for the step {step} of round {round_} too late")
 
     def check_reply(self, question: Request, arrays: Mapping[str, Any], made_under: object) -> Message:
-        """Return copies of the arrays of a reply that may leave.
+        """Return copies of the arrays of a reply, with its time; Refusal where they may not leave.
 
-        Args:
-            question: what they answer.
-            arrays: the reply.
-            made_under: what its executor stated: its algorithm and the policy it kept to, see `SiteSession.statement`.
-
-        Raises:
-            Refusal: they may not leave.
+        `made_under` is what its executor stated: its algorithm and the policy it kept to, see `SiteSession.statement`.
         """
         algorithm, private = self._stated(made_under)
         if self.policy.dp is not None and not private:
@@ -145,22 +117,22 @@ class PolicyEnforcer:
             raise _against(f"does not let out {', '.join(sorted(kept))}", "arrays")
         if not all(type(value) is np.ndarray for value in arrays.values()):
             raise _against("lets out plain arrays only")
+        seconds = {SECONDS: np.array(seconds_of(arrays.get(SECONDS)))}
         if question.masked:
-            return _masked(message) | {SECONDS: _seconds(arrays.get(SECONDS))}
+            return _masked(message) | seconds
         _check_form(question, algorithm, sender, message, private)
-        if (
-            secure and question.step in StepName.SCORING and not (step.summed or sender.private)
-        ):  # sums that do not add up over sites
+        # sums that do not add up over sites
+        if secure and question.step in StepName.SCORING and not (step.summed or sender.private):
             what = f"lets out sums masked only, and those that this algorithm asks for in the step {question.step} cannot be masked"
             raise _against(what, "secure_sums")
-        if step.jobs == "secure" or (secure and (step.summed or _sums_of_columns(question, message))):
+        sums_of_columns = secure and question.step == StepName.DESCRIBE and message["mean"].size > 0
+        if step.jobs == "secure" or (secure and step.summed) or sums_of_columns:
             raise _against("lets out sums masked only; submit with secure_sums", "secure_sums")
         for name, form in fields.items():
             self._check_size(question.step, name, form, message[name])
             if form.rows and not private:
                 self._check_rows(name, message[name])
-        seconds = _seconds(arrays.get(SECONDS))
-        return {name: np.array(message[name], order="C") for name in fields} | {SECONDS: seconds}
+        return {name: np.array(message[name], order="C") for name in fields} | seconds
 
     def _stated(self, made_under: object) -> tuple[str, bool]:
         if not isinstance(made_under, str):
@@ -232,11 +204,6 @@ def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:
             raise _against(f"takes at most {maximum} centroids in a message", "max_centroids")
 
 
-def _sums_of_columns(question: Request, message: Message) -> bool:
-    """Return whether a reply is a description with sums of the columns."""
-    return question.step == StepName.DESCRIBE and message["mean"].size > 0
-
-
 def _masked(message: Message) -> Message:
     """Return masked sums, in which nobody can see what they are of; the executor has kept to the policy before."""
     try:
@@ -244,11 +211,6 @@ def _masked(message: Message) -> Message:
     except BadMessage:
         raise _against("kept back a reply that was to be masked sums, and is not") from None
     return {name: np.array(value, order="C") for name, value in message.items()}
-
-
-def _seconds(value: object) -> Array:
-    good = type(value) is np.ndarray and value.dtype == np.float64 and value.shape == () and 0 <= value < 1e9
-    return np.array(value) if good else np.array(0.0)
 
 
 def _against(what: str, setting: str = "") -> Refusal:

@@ -18,9 +18,7 @@ class Batch(Mapping[str, Message]):
 
     Attributes:
         names: of the sites (m,), sorted.
-        fields: by name, the entries of all sites, one after the other (c, ...).
-        totals: by name, one value of each site (m,).
-        starts: where each site's entries begin, and where the last one's end (m + 1,).
+        fields, totals, starts: as in `Part`.
     """
 
     def __init__(self, names: Sequence[str], fields: Message, totals: Message, starts: IntArray) -> None:
@@ -71,7 +69,8 @@ class Part(NamedTuple):
 
     Attributes:
         places: numbers of the sites (m,), rising.
-        fields, totals: as in `Batch`.
+        fields: by name, the entries of all sites, one after the other (c, ...).
+        totals: by name, one value of each site (m,).
         sizes: entries of each site (m,).
         seconds: the longest time that one of them computed.
     """
@@ -137,16 +136,20 @@ def merged(parts: Sequence[Part]) -> Part:
     """
     if len(parts) == 1:
         return parts[0]
-    places = np.concatenate([part.places for part in parts])
-    sizes, seconds = np.concatenate([part.sizes for part in parts]), max(part.seconds for part in parts)
-    fields = {name: np.concatenate([part.fields.pop(name) for part in parts]) for name in list(parts[0].fields)}
-    totals = {name: np.concatenate([part.totals.pop(name) for part in parts]) for name in list(parts[0].totals)}
-    if (np.diff(places) > 0).all():
-        return Part(places, fields, totals, sizes, seconds)
-    order = np.argsort(places, kind="stable")
-    entries = entries_of(order, np.concatenate([[0], np.cumsum(sizes)]))
-    fields = {name: value[entries] for name, value in fields.items()}
-    return Part(places[order], fields, {name: value[order] for name, value in totals.items()}, sizes[order], seconds)
+    part = Part(
+        np.concatenate([part.places for part in parts]),
+        {name: np.concatenate([part.fields.pop(name) for part in parts]) for name in list(parts[0].fields)},
+        {name: np.concatenate([part.totals.pop(name) for part in parts]) for name in list(parts[0].totals)},
+        np.concatenate([part.sizes for part in parts]),
+        max(part.seconds for part in parts),
+    )
+    if (np.diff(part.places) > 0).all():
+        return part
+    order = np.argsort(part.places, kind="stable")
+    entries = entries_of(order, part.starts)
+    fields = {name: value[entries] for name, value in part.fields.items()}
+    totals = {name: value[order] for name, value in part.totals.items()}
+    return Part(part.places[order], fields, totals, part.sizes[order], part.seconds)
 
 
 def joined(names: Sequence[str], parts: Sequence[Part]) -> Batch:

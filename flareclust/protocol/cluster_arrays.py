@@ -57,11 +57,7 @@ def renumbered_arrays(arrays: Mapping[str, Array], order: Sequence[int]) -> Mess
     """Return the arrays of a result whose cluster r is what was cluster `order[r]`.
 
     An axis can be longer than there are clusters, as that of `history` is where fewer were found than asked for; what is
-    behind them stays.
-
-    Args:
-        arrays: of a result with k clusters.
-        order: the numbers 0 to k - 1 in another order.
+    behind them stays. `order` has the numbers 0 to k - 1.
     """
     places, numbers = np.asarray(order, dtype=np.int64), inverse(order)
     found = dict(arrays)

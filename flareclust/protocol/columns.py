@@ -82,33 +82,26 @@ class Columns:
 
     def mask(self, site: str) -> BoolArray:
         """Return which of the columns a site has (D,)."""
-        mask: BoolArray = self.masks[self.sites.index(site)]
-        return mask
+        return self.masks[self.sites.index(site)]  # type: ignore[no-any-return]
 
     def sent(self) -> Message:
         """Return what every task carries: `mean`, `deviation` and `fill` (D,), as far as they are known, and `columns` (D,), the codes."""
-        values = {"mean": self.mean, "deviation": self.deviation, FILL: self.fill}
-        sent: Message = {"columns": self.codes} if self.different else {}
-        return sent | {name: value for name, value in values.items() if value is not None}
+        codes = self.codes if self.different else None
+        values = {"columns": codes, "mean": self.mean, "deviation": self.deviation, FILL: self.fill}
+        return {name: value for name, value in values.items() if value is not None}
 
     def kept(self) -> Message:
         """Return what a result says of the columns beside that."""
-        gamma: Message = {} if self.gamma is None else {"gamma": np.array(self.gamma)}
         if not self.different:
-            return gamma
+            return {} if self.gamma is None else {"gamma": np.array(self.gamma)}
+        names = {"column_names": np.array(self.names), "column_sites": np.array(self.sites)}
         union = {} if self.union is None else {"columns_in_all": np.array(self.union)}
-        return {
-            "column_names": np.array(self.names),
-            "column_sites": np.array(self.sites),
-            "column_masks": self.masks,
-            **union,
-        }
+        return {**names, "column_masks": self.masks, **union}
 
     def centers(self, means: FloatArray) -> FloatArray:
-        """Return the centers (k, d) of clusters whose rows have these means: the means, or their directions.
+        """Return the centers (k, d) of clusters whose rows have these means.
 
-        Means of rows of length 1 are shorter the more the rows differ; their directions are the centroids of spherical k-means
-        (Dhillon and Modha 2001, section 3).
+        With directions, those of the means: the centroids of spherical k-means (Dhillon and Modha 2001, section 3).
         """
         return of_length_one(means) if self.directions else means
 
@@ -116,15 +109,13 @@ class Columns:
         """Return centroids (k, D) in the units of the columns as those of prepared rows."""
         if self.mean is None or self.deviation is None or not self.scales:
             return centroids
-        found: FloatArray = (centroids - self.mean) / self.deviation
-        return found
+        return np.asarray((centroids - self.mean) / self.deviation)
 
     def unscaled(self, centroids: FloatArray) -> FloatArray:
         """Return centroids (..., D) of prepared rows in the units of the columns."""
         if self.mean is None or self.deviation is None or not self.scales:
             return centroids
-        found: FloatArray = centroids * self.deviation + self.mean
-        return found
+        return np.asarray(centroids * self.deviation + self.mean)
 
 
 #: The same columns, as they are.

@@ -97,11 +97,7 @@ def numbers_of_sites(record: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def names_of_sites(outcome: Outcome, step: str) -> list[str]:
-    """Return the sites that took part in the first exchange of a step; none where there was no such exchange.
-
-    Raises:
-        UserError: their names were not kept.
-    """
+    """Return the sites in the first exchange of a step, none where there was none; UserError where names were not kept."""
     left_out: set[str] = set()
     for record in outcome.rounds:
         sites = record["sites"]
@@ -126,16 +122,13 @@ def devices(arrays: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
-    """Write the three files; result.json comes last and in one step, so its presence means that all is there.
+    """Write the three files, without labels, for these belong to the sites.
 
-    Args:
-        outcome: what to write; the labels stay out, for they belong to the sites.
-        folder: existing folder.
-        about: what the job was: algorithm, k, seed, params, version. Where it names a field of the outcome, such as
-            metrics with more in them, it counts.
+    `about` is what the job was: algorithm, k, seed, params, version; it counts where it names a field of the outcome. result.json
+    comes last and in one step, so its presence means that all is there.
     """
     np.savez(folder / ARRAYS, allow_pickle=False, **outcome.arrays)
-    _write_rounds(outcome.rounds, folder)
+    (folder / ROUNDS).write_text("".join(map(_line, outcome.rounds)))
     summary = {
         "centroids_found": len(outcome.centroids),
         "rounds": outcome.n_rounds,
@@ -152,23 +145,19 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
         file.write(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
-def _write_rounds(records: list[dict[str, object]], folder: Path) -> None:
-    """Write rounds.jsonl: one JSON object per exchange."""
-    (folder / ROUNDS).write_text("".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
+def _line(record: Mapping[str, object]) -> str:
+    """Return the line of rounds.jsonl for an exchange."""
+    return json.dumps(record, allow_nan=False) + "\n"
 
 
 def append_round(record: Mapping[str, object], folder: Path) -> None:
     """Add one exchange to rounds.jsonl while the job runs, so that its progress can be followed."""
     with (folder / ROUNDS).open("a") as file:
-        file.write(json.dumps(record, allow_nan=False) + "\n")
+        file.write(_line(record))
 
 
 def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
-    """Read what `write` wrote; return the outcome (without labels) and the summary.
-
-    Raises:
-        JobFailed: the folder holds no complete result.
-    """
+    """Return the outcome (without labels) and the summary that `write` wrote; JobFailed where the folder holds no complete result."""
     try:
         summary = json.loads((folder / SUMMARY).read_text())
         with zipfile.ZipFile(folder / ARRAYS), np.load(folder / ARRAYS, allow_pickle=False) as file:

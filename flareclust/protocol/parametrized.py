@@ -56,15 +56,12 @@ def _constructor(cls: type[Parametrized]) -> Callable[..., None]:
     def construct(self: Parametrized, k: int, seed: int = 0, **settings: Any) -> None:
         super(cls, self).__init__(k, seed, **settings)  # type: ignore[call-arg]
 
-    fields = {name: cls.params_class().model_fields[name] for name in GENERAL} | cls.params_class().own(cls.side)
-    empty, kind = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [
-        inspect.Parameter(
-            name, kind, default=empty if field.is_required() else field.default, annotation=field.annotation
-        )
-        for name, field in fields.items()
-    ]
-    own = inspect.Parameter("self", kind)
+    params = cls.params_class()
+    fields = {name: params.model_fields[name] for name in GENERAL} | params.own(cls.side)
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    for name, field in fields.items():
+        default = inspect.Parameter.empty if field.is_required() else field.default
+        parameters.append(parameters[0].replace(name=name, default=default, annotation=field.annotation))
     construct.__name__, construct.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
-    construct.__signature__ = inspect.Signature([own, *parameters], return_annotation=None)  # type: ignore[attr-defined]
+    construct.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
     return construct

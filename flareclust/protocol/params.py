@@ -5,6 +5,7 @@ An algorithm's executor and aggregator declare the same class, `params: FeCAPara
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
@@ -67,29 +68,6 @@ class Params(Settings):
                 raise UserError(f"{algorithm} has no parameter {name!r}{hint}; it has {', '.join(own) or 'none'}")
 
 
-def site(default: Any, description: str, **limits: Any) -> Any:
-    """Declare a parameter that sites read; arguments are those of `both`."""
-    return _declared("site", default, description, **limits)
-
-
-def server(default: Any, description: str, **limits: Any) -> Any:
-    """Declare a parameter that the server reads; arguments are those of `both`."""
-    return _declared("server", default, description, **limits)
-
-
-def both(default: Any, description: str, **limits: Any) -> Any:
-    """Declare a parameter that both sides read.
-
-    Args:
-        default: its value unless it is given.
-        description: a line for tables.
-        imports: whether the value may be the import path of a user's own class.
-        in_parts: the values that it may have at a site whose rows lie in parts on a cluster; None for any.
-        limits: those of `pydantic.Field`.
-    """
-    return _declared("both", default, description, **limits)
-
-
 def _declared(
     side: _Side,
     default: Any,
@@ -99,8 +77,24 @@ def _declared(
     in_parts: tuple[Any, ...] | None = None,
     **limits: Any,
 ) -> Any:
+    """Declare a parameter.
+
+    Args:
+        side: who reads it.
+        default: its value unless it is given.
+        description: a line for tables.
+        imports: whether the value may be the import path of a user's own class.
+        in_parts: the values that it may have at a site whose rows lie in parts on a cluster; None for any.
+        limits: those of `pydantic.Field`.
+    """
     extra: dict[str, Any] = {"side": side, "imports": imports, "in_parts": in_parts}
     return Field(default, description=description, json_schema_extra=extra, **limits)
+
+
+#: Declare a parameter that sites read, the server, or both; the further arguments are those of `_declared`.
+site = partial(_declared, "site")
+server = partial(_declared, "server")
+both = partial(_declared, "both")
 
 
 def side_of(field: FieldInfo) -> _Side:

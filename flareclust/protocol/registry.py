@@ -106,23 +106,14 @@ class Algorithm:
         return {name: field.default for name, field in self.params_class().own().items()}
 
     def check(self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None) -> Params:
-        """Return the parameters with these values.
-
-        Raises:
-            UserError: a parameter is unknown (with the nearest known one), has a value that it cannot have, or does not go
-                with another one.
-        """
+        """Return the parameters with these values; UserError for an unknown one, or a value that it, or another one, rules out."""
         self.check_names(params or {})
         return self.params_class()(k=k, seed=seed, **(params or {}))
 
     def build(
         self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None
     ) -> "tuple[ClusteringExecutor, ClusteringAggregator]":
-        """Return both sides, each with the parameters that it reads.
-
-        Raises:
-            UserError: as `check`.
-        """
+        """Return both sides, each with the parameters that it reads; UserError as `check`."""
         own = self.check(k, seed, params).own
         executor, aggregator = (
             side(k=k, seed=seed, **{name: value for name, value in (params or {}).items() if name in own(side.side)})
@@ -143,12 +134,20 @@ def _import(path: str) -> Any:
         raise UserError(f"{path} needs the package {error.name!r}, which is not installed") from error
 
 
+def _sides(name: str) -> tuple[str, str]:
+    """Return the import paths of both sides of a built-in algorithm, from `module.Name` of their files and classes."""
+    return f"flareclust.executors.{name}Executor", f"flareclust.aggregators.{name}Aggregator"
+
+
+_OF_DIFFERENT_COLUMNS = frozenset(
+    {"partial-features", "recovers-partial", "recovers-iid", "small-sites", "translation", "uneven-k"}
+)
+
 BUILT_IN = (
     Algorithm(
         "portfolio",
         "Portfolio: one upload, several merges, the one with the smallest inertia",
-        "flareclust.executors.portfolio.PortfolioExecutor",
-        "flareclust.aggregators.portfolio.PortfolioAggregator",
+        *_sides("portfolio.Portfolio"),
         frozenset({"never-worse", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "flareclust; members after Xu et al. 2024, Dennis et al. 2021, Garst and Reinders 2024",
         when="first choice; about 20 exchanges, or two with polish=0",
@@ -156,8 +155,7 @@ BUILT_IN = (
     Algorithm(
         "feca",
         "FeCA: one-shot aggregation of refined centroids with radii",
-        "flareclust.executors.feca.FeCAExecutor",
-        "flareclust.aggregators.feca.FeCAAggregator",
+        *_sides("feca.FeCA"),
         frozenset({"one-shot", "recovers-iid", "translation"}),
         "Xu et al. 2024, Jigsaw Game: Federated Clustering, Algorithms 1-5",
         when="one message per site; each site has rows of most clusters",
@@ -165,8 +163,7 @@ BUILT_IN = (
     Algorithm(
         "kfed",
         "k-FED: one-shot clustering where each site sees few clusters",
-        "flareclust.executors.kfed.KFedExecutor",
-        "flareclust.aggregators.kfed.KFedAggregator",
+        *_sides("kfed.KFed"),
         frozenset({"one-shot", "recovers-non-iid", "uneven-k", "small-sites"}),
         "Dennis et al. 2021, Heterogeneity for the Win, Algorithms 1-2",
         when="one message per site; each site has rows of few clusters, well apart",
@@ -174,8 +171,7 @@ BUILT_IN = (
     Algorithm(
         "fkm",
         "FKM: federated k-means in rounds, with clusters that sites may lack",
-        "flareclust.executors.fkm.FKMExecutor",
-        "flareclust.aggregators.fkm.FKMAggregator",
+        *_sides("fkm.FKM"),
         frozenset({"iterative", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Garst and Reinders 2024, Federated K-Means Clustering, Algorithm 1",
         when="several rounds; sites may lack clusters",
@@ -183,8 +179,7 @@ BUILT_IN = (
     Algorithm(
         "lloyd",
         "Distributed Lloyd: sums and counts per cluster, as on the pooled rows",
-        "flareclust.executors.lloyd.LloydExecutor",
-        "flareclust.aggregators.lloyd.LloydAggregator",
+        *_sides("lloyd.Lloyd"),
         frozenset({"iterative", "equals-central", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Lloyd 1982; in rounds as in Dennis et al. 2021, section 4.2",
         when="many rounds; the result of Lloyd's algorithm on the pooled rows",
@@ -193,8 +188,7 @@ BUILT_IN = (
     Algorithm(
         "kprototypes",
         "k-prototypes: numbers and categories, in rounds; k-modes where all columns are categories",
-        "flareclust.executors.kprototypes.KPrototypesExecutor",
-        "flareclust.aggregators.kprototypes.KPrototypesAggregator",
+        *_sides("kprototypes.KPrototypes"),
         frozenset({"iterative", "equals-central", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Huang 1997; Huang 1998, sections 3 and 4",
         when="tables with categories",
@@ -202,8 +196,7 @@ BUILT_IN = (
     Algorithm(
         "dkmpp",
         "Distributed k-means++: seeds of all sites, clustered at the server",
-        "flareclust.executors.dkmpp.DKMPPExecutor",
-        "flareclust.aggregators.dkmpp.DKMPPAggregator",
+        *_sides("dkmpp.DKMPP"),
         frozenset({"one-shot", "recovers-iid", "small-sites", "translation"}),
         "Armacki and Kar, Toward Understanding the Improved Robustness to Initialization, Algorithm 2",
         when="one small message per site; a start for an iterative algorithm",
@@ -211,8 +204,7 @@ BUILT_IN = (
     Algorithm(
         "pooled",
         "Pooled centroids: k-means on all sites' centroids, weighted by their rows",
-        "flareclust.executors.pooled.PooledExecutor",
-        "flareclust.aggregators.pooled.PooledAggregator",
+        *_sides("pooled.Pooled"),
         frozenset({"one-shot", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "the plain baseline of one-shot methods",
         when="one message per site; any mix of clusters",
@@ -221,8 +213,7 @@ BUILT_IN = (
     Algorithm(
         "mavg",
         "Match averaging: sites' centroids matched to the first site's and averaged",
-        "flareclust.executors.mavg.MAvgExecutor",
-        "flareclust.aggregators.mavg.MAvgAggregator",
+        *_sides("mavg.MAvg"),
         frozenset({"one-shot", "recovers-iid", "translation"}),
         "baseline of Xu et al. 2024, section 6",
         when="baseline",
@@ -231,8 +222,7 @@ BUILT_IN = (
     Algorithm(
         "ffcm",
         "Federated fuzzy c-means, averaged (v1) or clustered again (v2)",
-        "flareclust.executors.ffcm.FFCMExecutor",
-        "flareclust.aggregators.ffcm.FFCMAggregator",
+        *_sides("ffcm.FFCM"),
         frozenset({"iterative", "recovers-iid", "recovers-non-iid", "translation"}),
         "Stallmann and Wilbik 2022, Towards Federated Clustering; baseline of Xu et al. 2024",
         when="graded memberships, overlapping clusters",
@@ -240,8 +230,7 @@ BUILT_IN = (
     Algorithm(
         "minibatch",
         "Mini-batch k-means as NVFlare's own recipe does it",
-        "flareclust.executors.minibatch.MiniBatchExecutor",
-        "flareclust.aggregators.minibatch.MiniBatchAggregator",
+        *_sides("minibatch.MiniBatch"),
         frozenset({"iterative", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "nvflare.app_opt.sklearn, KMeansAssembler",
         when="baseline: NVFlare's own recipe",
@@ -249,36 +238,23 @@ BUILT_IN = (
     Algorithm(
         "masked",
         "Masked: federated k-means where sites have different columns",
-        "flareclust.executors.masked.MaskedExecutor",
-        "flareclust.aggregators.masked.MaskedAggregator",
-        frozenset({"partial-features", "recovers-partial", "recovers-iid", "small-sites", "translation", "uneven-k"}),
+        *_sides("masked.Masked"),
+        _OF_DIFFERENT_COLUMNS,
         "Maritan and Schenato, Distributed Clustering in Partially Overlapping Feature Spaces, Algorithm 1",
         when="sites with different columns, a few rounds",
     ),
     Algorithm(
         "proxy",
         "Proxy: one-shot merging of synthetic clusters where sites have different columns",
-        "flareclust.executors.proxy.ProxyExecutor",
-        "flareclust.aggregators.proxy.ProxyAggregator",
-        frozenset(
-            {
-                "one-shot",
-                "partial-features",
-                "recovers-partial",
-                "recovers-iid",
-                "small-sites",
-                "translation",
-                "uneven-k",
-            }
-        ),
+        *_sides("proxy.Proxy"),
+        _OF_DIFFERENT_COLUMNS | {"one-shot"},
         "Maritan and Schenato, Distributed Clustering in Partially Overlapping Feature Spaces, Algorithm 2",
         when="sites with different columns, one message per site",
     ),
     Algorithm(
         "fkm-common",
         "FKM on the columns that all sites have: a baseline for masked and proxy",
-        "flareclust.executors.fkm.FKMCommonExecutor",
-        "flareclust.aggregators.fkm.FKMCommonAggregator",
+        *_sides("fkm.FKMCommon"),
         frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Garst and Reinders 2024, Algorithm 1, on common columns",
         when="baseline for `masked` and `proxy`",
@@ -286,8 +262,7 @@ BUILT_IN = (
     Algorithm(
         "fkm-imputed",
         "FKM with means in place of the columns that a site lacks: a baseline for masked and proxy",
-        "flareclust.executors.fkm.FKMImputedExecutor",
-        "flareclust.aggregators.fkm.FKMImputedAggregator",
+        *_sides("fkm.FKMImputed"),
         frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Garst and Reinders 2024, Algorithm 1, after imputation of means",
         when="baseline for `masked` and `proxy`",
@@ -295,8 +270,7 @@ BUILT_IN = (
     Algorithm(
         "dp-lloyd",
         "DP Lloyd: few rounds of noisy sums and counts, differentially private at every site",
-        "flareclust.executors.dp_lloyd.DPLloydExecutor",
-        "flareclust.aggregators.dp_lloyd.DPLloydAggregator",
+        *_sides("dp_lloyd.DPLloyd"),
         frozenset({"differentially-private"}),
         "Blum et al. 2005, section 5; start after Su et al. 2016, section 4",
         when="differential privacy, a few rounds, also with many columns; needs the extra dp",
@@ -304,8 +278,7 @@ BUILT_IN = (
     Algorithm(
         "dp-oneshot",
         "DP one-shot: one message of noisy counts on a grid, or of noisy centroids",
-        "flareclust.executors.dp_oneshot.DPOneShotExecutor",
-        "flareclust.aggregators.dp_oneshot.DPOneShotAggregator",
+        *_sides("dp_oneshot.DPOneShot"),
         frozenset({"differentially-private", "one-shot"}),
         "grid after Su et al. 2016, section 4; centroids after Blum et al. 2005, section 5",
         when="differential privacy, one message per site, few columns; needs the extra dp",
@@ -313,8 +286,7 @@ BUILT_IN = (
     Algorithm(
         "deepfeca",
         "DeepFeCA: a network learned from clusters of its embeddings, for images",
-        "flareclust.executors.deepfeca.DeepFeCAExecutor",
-        "flareclust.aggregators.deepfeca.DeepFeCAAggregator",
+        *_sides("deepfeca.DeepFeCA"),
         frozenset({"embeds"}),
         "Xu et al. 2024, Jigsaw Game: Federated Clustering, Algorithm 6; training after Caron et al. 2020",
         when="images; needs the extra deep",
@@ -348,7 +320,7 @@ _BUILT_IN_BY_NAME = {algorithm.name: algorithm for algorithm in BUILT_IN}
 
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms by name: the built-in ones and those of installed packages."""
-    table = {algorithm.name: algorithm for algorithm in BUILT_IN}
+    table = dict(_BUILT_IN_BY_NAME)
     for entry in entry_points(group="flareclust.algorithms"):
         try:
             added = entry.load()

@@ -10,7 +10,7 @@ from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, IntArray, Message
 from flareclust.core.chunks import pieces
 from flareclust.protocol.batch import Batch, Messages
-from flareclust.protocol.schema import SECONDS, Schema, plain
+from flareclust.protocol.schema import SECONDS, Schema, plain, seconds_of
 
 #: Stands in the place of a site's name for the one reply that the totals of secure sums make.
 ALL = "all sites"
@@ -45,7 +45,7 @@ def accept(
         schema: what was to be sent.
         answers: by site.
         sites: who was asked.
-        sizes: sizes of axis symbols that are the same for all.
+        sizes: of axis symbols, the same for all.
         own_sizes: further sizes by site; where they say d, sites need not agree about it.
         limits: the most entries that axes whose size is not known may have.
 
@@ -77,7 +77,7 @@ def accept(
                 continue
             columns[site] = 0 if "d" in known else found.get("d", 0)
             replies[site] = message
-            slowest = max(slowest, _seconds(seconds))
+            slowest = max(slowest, seconds_of(seconds))
     if len(set(columns.values())) > 1:
         (usual, sharing), *_ = Counter(columns.values()).most_common(1)
         for site, d in columns.items():
@@ -91,12 +91,9 @@ def accept(
 
 
 def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Message, IntArray]:
-    """Return what the sites sent in one exchange: every array with an axis end to end, in the order of the replies.
+    """Return every array with an axis end to end, in the order of the replies, and for each entry the number of its reply (c,).
 
     With `only`, these arrays at least.
-
-    Returns:
-        The arrays by name, of c entries each, and for each entry the number of the reply that it came with (c,).
     """
     if isinstance(replies, Messages):
         batch = replies.batch
@@ -126,11 +123,3 @@ def stacked(replies: Iterable[Message], name: str) -> Array:
 def by_name(replies: Mapping[str, Message]) -> Mapping[str, Message]:
     """Return the replies in the order of the sites' names."""
     return replies if isinstance(replies, Batch) else {site: replies[site] for site in sorted(replies)}
-
-
-def _seconds(value: object) -> float:
-    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != ():
-        return 0.0
-    seconds = float(value)
-    return seconds if 0.0 <= seconds < 1e9 else 0.0

@@ -53,13 +53,10 @@ class SiteContext:
     dp: object = None
 
     def of_repeated(self, repeats: int) -> "SiteContext":
-        """Return what holds for rows duplicated by weights: a cluster needs `repeats` times as many rows for enough of them to differ.
-
-        Three at least, since sums over two rows can be solved for them.
-        """
-        return (
-            replace(self, min_count=max(self.min_count, LEAST_ROWS) * repeats, repeats=repeats) if repeats > 1 else self
-        )
+        """Return what holds for rows duplicated by weights: clusters need `repeats` times as many, and of sums over two one could solve."""
+        if repeats <= 1:
+            return self
+        return replace(self, min_count=max(self.min_count, LEAST_ROWS) * repeats, repeats=repeats)
 
     @property
     def least_rows(self) -> int:
@@ -170,8 +167,6 @@ class SiteRows:
         if table.stamp is not None:
             table.check_unchanged()
 
-    # ---- what may be computed of them ----
-
     def check_enough(self) -> None:
         """Raise Refusal where there are fewer rows than a cluster must have to be sent."""
         check_enough(self, self.context.min_count)
@@ -183,7 +178,7 @@ class SiteRows:
                 f"has fewer rows than min_count={self.context.min_count}, so sums over them would disclose the rows"
             )
 
-    # ---- rows about centroids, and about the site's own clusters ----
+    # ---- completed and trimmed rows ----
 
     def completed(self, centroids: FloatArray) -> "SiteRows":
         """Return the rows without gaps, as they are compared with centroids (k, d)."""
@@ -192,10 +187,7 @@ class SiteRows:
         return self.of(*complete(self.X, centroids, self.context.min_count))
 
     def trimmed(self, centroids: FloatArray) -> "SiteRows":
-        """Return the rows without the share that lies farthest from centroids (k, d).
-
-        So many stay that the site may still report them.
-        """
+        """Return the rows without the share farthest from centroids (k, d); so many stay that the site may still report them."""
         if not self.trim:
             return self
         spare = max(0, len(self) - self.context.min_count)
@@ -203,12 +195,7 @@ class SiteRows:
         return replace(self.of(kept, self.known), trim=0.0)
 
     def settled(self, k: int, n_init: int = _STARTS) -> "SiteRows":
-        """Return the rows completed and trimmed by k clusters of the site's own, before the job has any centroids.
-
-        Args:
-            k: number of clusters.
-            n_init: starts of the clustering by which rows are trimmed.
-        """
+        """Return the rows completed and trimmed by k clusters of the site's own (`n_init` starts), before the job has any centroids."""
         rows, least = self, self.context.min_count
         if self.gaps is not None:
             rows = self.of(
@@ -292,19 +279,20 @@ class SiteRows:
         Raises:
             Refusal: the site has fewer rows than a report must cover.
         """
-        context, rows = self.context, self.completed(centroids).trimmed(centroids)
-        return local.lloyd_update(
-            rows.X, centroids, context.least_rows, context.reported, ones=context.ones, known=rows.known
-        )
+        return self.completed(centroids).trimmed(centroids)._means_about(centroids)
+
+    def _means_about(self, centroids: FloatArray) -> local.Sendable:
+        """Return the means about centroids (k, d) of rows without gaps, all of them."""
+        of = self.context
+        return local.lloyd_update(self.X, centroids, of.least_rows, of.reported, ones=of.ones, known=self.known)
 
     def update(self, centroids: FloatArray) -> Groups:
         """Return what `means` does, and the inertia of the rows behind them.
 
-        Where numbers of rows are rounded to multiples, the inertia is scaled to these, because the exact one would give
-        them away.
+        It is scaled to numbers of rows that are rounded to multiples, because the exact one would give them away.
         """
         context, rows = self.context, self.completed(centroids).trimmed(centroids)
-        found = rows.means(centroids)
+        found = rows._means_about(centroids)
         labels = np.append(found.source, -1)[found.labels]
         sse = member_statistics(rows.X, labels, centroids).sse
         sse[found.source] *= factor(found.counts, context.round_counts, context.min_count)
@@ -331,12 +319,11 @@ class SiteRows:
 
     def _spread_about(self, centroids: FloatArray) -> Message:
         """Return the groups about one solution (k, d); none with fewer rows than a report must cover."""
-        rows, context = self.completed(centroids), self.context
-        least = context.least_rows
+        rows, least = self.completed(centroids), self.context.least_rows
         if len(rows) < least:
             nothing = rows.X[:0]
             return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": nothing, "m2": nothing}
-        found = local.lloyd_update(rows.X, centroids, least, context.reported, ones=context.ones, known=rows.known)
+        found = rows._means_about(centroids)
         m2 = squares_of_each(rows.X, found.labels, found.centroids)
         if least:  # mean and deviations of two rows are these rows
             m2[found.counts < LEAST_ROWS] = 0.0
@@ -355,12 +342,7 @@ class SiteRows:
         return assessed_totals(assessment.assessment_sums(self.completed(centroids).X, centroids)[1], self.context)
 
     def profiled(self, centroids: FloatArray, labels: IntArray) -> Message:
-        """Return rows, means and squared deviations of the table's columns by final cluster, of those that may be described.
-
-        Args:
-            centroids: the final ones (k, d).
-            labels: the final cluster (n,) of each row; -1 for none.
-        """
+        """Return rows, means and squared deviations of the table's columns by final cluster (n,), -1 for none, where describable."""
         kept, counts, means, m2 = profile_sums.moments(self.raw, labels, len(centroids), self.context.min_count)
         return {"cluster": kept, "counts": counts, "centroids": means, "m2": m2}
 

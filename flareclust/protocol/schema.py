@@ -120,11 +120,7 @@ class Schema:
         return {}
 
     def pack(self, message: Mapping[str, Array]) -> Message:
-        """Return `message` with the schema's dtypes and contiguous arrays, in the schema's order, and check it.
-
-        Raises:
-            BadMessage: as `check`.
-        """
+        """Return `message` with the schema's dtypes and contiguous arrays, in the schema's order, and `check` it."""
         packed: Message = {}
         for name, field in self.fields.items():
             if name in message:
@@ -163,13 +159,9 @@ class Schema:
         known = dict(sizes or {})
         for name, field in self.fields.items():
             _check_form(name, field, message[name], known, limits or {})
-        extents = {
-            name: extent(message[name])
-            for name, field in self.fields.items()
-            if message[name].size and field.dtype != "bool"
-        }
-        for name, (least, largest) in extents.items():
-            _check_values(name, self.fields[name], message[name], least, largest, known)
+        for name, field in self.fields.items():
+            if message[name].size and field.dtype != "bool":
+                _check_values(name, field, message[name], known)
         self.compare(message, known)
         return known
 
@@ -185,7 +177,7 @@ def plain(text: object) -> str:
 
 def _some(names: set[str]) -> str:
     """Return three of the names that a message has too many, cut, so that many or long ones make no long text."""
-    first = [plain(name)[:40] for name in nsmallest(3, names, key=lambda name: plain(name)[:40])]
+    first = nsmallest(3, (plain(name)[:40] for name in names))
     more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
     return f"{first}{more}"
 
@@ -207,10 +199,9 @@ def _check_form(name: str, field: Field, value: object, sizes: dict[str, int], l
         raise BadMessage(f"{name}: expected an array that is contiguous by rows")
 
 
-def _check_values(
-    name: str, field: Field, value: Array, minimum: float, largest: float, sizes: Mapping[str, int]
-) -> None:
+def _check_values(name: str, field: Field, value: Array, sizes: Mapping[str, int]) -> None:
     """Check the values of an array that has some, by its least and largest: without a copy."""
+    minimum, largest = extent(value)
     if math.isnan(minimum):
         raise BadMessage(f"{name}: holds NaN or infinite values")
     if largest > LARGEST or minimum < -LARGEST:
@@ -221,6 +212,13 @@ def _check_values(
         raise BadMessage(f"{name}: holds values above {field.maximum:g}, or adds up to more")
     if field.less_than in sizes and largest >= sizes[field.less_than]:
         raise BadMessage(f"{name}: holds values beyond the {sizes[field.less_than]} that were sent")
+
+
+def seconds_of(value: object) -> float:
+    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != ():
+        return 0.0
+    return float(value) if 0.0 <= value < 1e9 else 0.0
 
 
 def nbytes(message: Mapping[str, Array]) -> int:

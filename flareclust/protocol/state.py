@@ -17,10 +17,7 @@ class State:
 
     def arrays(self) -> Message:
         """Return what goes into the result: all fields that are known, but for states of parts of a job that are over."""
-        values = {name: getattr(self, name) for name in _fields_of(type(self))}
-        return {
-            name: np.asarray(value) for name, value in values.items() if not (value is None or _has_fields(type(value)))
-        }
+        return {name: value for name, value in packed(self).items() if "." not in name}
 
 
 #: Nothing is kept.
