@@ -38,10 +38,7 @@ class RequestLog:
         if self._file is None:
             self._seen.append((step, round_))
             return
-        with os.fdopen(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as out:
-            out.write(f"{step} {round_}\n")
-            out.flush()
-            os.fsync(out.fileno())
+        _append(self._file, f"{step} {round_}\n")
 
 
 def run_dir(fl_ctx: Any) -> Path:
@@ -52,6 +49,12 @@ def run_dir(fl_ctx: Any) -> Path:
 def keep_traceback(fl_ctx: Any, error: Exception) -> None:
     """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
     with suppress(OSError):
-        path = run_dir(fl_ctx) / TRACEBACK_FILE
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-            file.write("".join(traceback.format_exception(error)))
+        _append(run_dir(fl_ctx) / TRACEBACK_FILE, "".join(traceback.format_exception(error)))
+
+
+def _append(path: Path, text: str) -> None:
+    """Add a text to a file that only this account can read; it is on the disk when this returns."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

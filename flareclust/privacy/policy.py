@@ -72,8 +72,7 @@ def _ball(settings: Mapping[Any, Any]) -> Ball:
 
 
 def _pair(pair: Any, what: str) -> tuple[float, float]:
-    good = isinstance(pair, list | tuple) and len(pair) == 2 and all(_is_number(value) for value in pair)
-    if not good:
+    if not (isinstance(pair, list | tuple) and len(pair) == 2 and all(_is_number(value) for value in pair)):
         raise UserError(f"{what}: expected a pair of finite numbers [low, high], got {shown(pair)}")
     low, high = float(pair[0]), float(pair[1])
     if low >= high:
@@ -123,7 +122,6 @@ def _plain_bounds(bounds: Bounds) -> Any:
 
 #: More than any table has rows, and no number that takes long to write.
 _MOST = 10**9
-
 
 #: The key of a policy's differential privacy in files.
 DP = "differential_privacy"
@@ -209,22 +207,15 @@ class Policy:
             if check_int(name, getattr(self, name), minimum=1) > _MOST:
                 raise UserError(f"{name} must be at most {_MOST:,}, which is more than any table has rows")
         check_bool("secure_sums", self.secure_sums)
-        minimum, sites = self.secure_min_sites, self.secure_sites
-        object.__setattr__(
-            self, "secure_sites", check_sites_of_sums("secure_min_sites", minimum, "secure_sites", sites)[1]
-        )
+        sums = ("secure_min_sites", self.secure_min_sites, "secure_sites", self.secure_sites)
+        object.__setattr__(self, "secure_sites", check_sites_of_sums(*sums)[1])
         if self.arrays is not None:
-            names = list(self.arrays) if isinstance(self.arrays, list | tuple) else []
-            if not names or not all(isinstance(name, str) and name for name in names):
+            if not (names := _names(self.arrays)):
                 raise UserError(f"arrays must be a list of names, got {self.arrays!r}")
             object.__setattr__(self, "arrays", tuple(names))
 
     def least_rows(self, *, private: bool) -> int:
-        """Return with how many rows a site takes part: fewer than a cluster must have cannot make one.
-
-        Args:
-            private: whether what leaves is differentially private, which needs no floor.
-        """
+        """Return with how many rows a site takes part: enough for a cluster, unless what leaves is differentially private."""
         return self.min_rows if private else max(self.min_rows, self.min_count)
 
     def among(self, sites: Sequence[str]) -> "Policy":
@@ -250,25 +241,17 @@ class Policy:
     @cached_property
     def stated(self) -> dict[str, Any]:
         """Return `to_json` as JSON gives it back."""
-        stated: dict[str, Any] = json.loads(json.dumps(self.to_json()))
-        return stated
+        return json.loads(json.dumps(self.to_json()))  # type: ignore[no-any-return]
 
     def to_json(self) -> dict[str, Any]:
         """Return the mapping that `of` takes; what has its default is there, too, so that a reader sees it."""
-        settings: dict[str, Any] = {
-            field.name: getattr(self, field.name) for field in fields(self) if field.name != "dp"
-        }
-        settings["arrays"] = None if self.arrays is None else list(self.arrays)
-        settings["secure_sites"] = None if self.secure_sites is None else list(self.secure_sites)
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dp"}
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         if self.dp is not None:
-            settings[DP] = {
-                "bounds": _plain_bounds(self.dp.bounds),
-                **{name: getattr(self.dp, name) for name in _NUMBERS},
-            }
-            if self.dp.colluding is not None:
-                settings[DP]["colluding"] = self.dp.colluding
-            if self.dp.unit != PER_ROW:
-                settings[DP]["unit"] = self.dp.unit
+            numbers = {name: getattr(self.dp, name) for name in _NUMBERS}
+            colluding = {} if self.dp.colluding is None else {"colluding": self.dp.colluding}
+            unit = {} if self.dp.unit == PER_ROW else {"unit": self.dp.unit}
+            settings[DP] = {"bounds": _plain_bounds(self.dp.bounds), **numbers, **colluding, **unit}
         return settings
 
 
@@ -315,18 +298,13 @@ def summary(policy: Policy) -> dict[str, str]:
         "one job": f"at most {policy.max_rounds} exchanges",
         "arrays": "those of registered algorithms" if policy.arrays is None else ", ".join(policy.arrays),
         "sums": "masked only" if policy.secure_sums else "as they are",
-        "masked sums": _summed(policy),
+        "masked sums": f"of at least {policy.secure_min_sites} sites"
+        + ("" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"),
         "differential privacy": "none"
         if dp is None
         else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}"
         + ("" if dp.colluding is None else f"; at least {dp.colluding} sites may collude"),
     }
-
-
-def _summed(policy: Policy) -> str:
-    """Return how many sites masked sums cover, and which."""
-    among = "" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"
-    return f"of at least {policy.secure_min_sites} sites{among}"
 
 
 def unknown_arrays(policy: Policy) -> list[str]:
@@ -339,34 +317,33 @@ def unknown_arrays(policy: Policy) -> list[str]:
 
 
 def check_sites_of_sums(number: str, minimum: object, names: str, sites: object) -> tuple[int, tuple[str, ...] | None]:
-    """Return the least number of sites of a masked sum, and the names of those that may be among them, if they can be.
-
-    Args:
-        number: what the setting with the number is called.
-        minimum: the number.
-        names: what the setting with the names is called.
-        sites: the names, None for any.
+    """Return the least number of sites of a masked sum, and the names of those that may be among them, None for any.
 
     Raises:
-        UserError: they cannot be.
+        UserError: they cannot be; `number` and `names` are what the two settings are called.
     """
     found = check_int(number, minimum, minimum=LEAST_SITES)
     if sites is None:
         return found, None
-    named = list(sites) if isinstance(sites, list | tuple) else []
-    if not named or not all(isinstance(name, str) and name for name in named) or len(set(named)) < len(named):
+    named = _names(sites)
+    if not named or len(set(named)) < len(named):
         raise UserError(f"{names} must be a list of different names of sites, got {sites!r}")
     if len(named) < found:
         raise UserError(f"{names} has {len(named)} names where {number} asks for {found} sites")
     return found, tuple(named)
 
 
+def _names(value: object) -> list[str]:
+    """Return the names in a list; none where it is no list of texts that are not empty."""
+    names = list(value) if isinstance(value, list | tuple) else []
+    return names if all(isinstance(name, str) and name for name in names) else []
+
+
 def _private(settings: Any) -> DifferentialPrivacy:
     if not isinstance(settings, Mapping):
         raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(settings).__name__}")
     needed = ("bounds", *_NUMBERS)
-    known = (*needed, "colluding", "unit")
-    _check_keys(settings, known, f"{DP} has")
+    _check_keys(settings, (*needed, "colluding", "unit"), f"{DP} has")
     if missing := [key for key in needed if settings.get(key) is None]:
         advice = "; bounds are never computed from the rows" if "bounds" in missing else ""
         raise UserError(f"{DP} needs {', '.join(missing)}{advice}")

@@ -1,13 +1,14 @@
 """One job at a site with a policy: the policy, the rows that the job sees, and the site's account of privacy."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped, pieces
 from flareclust.core.microaggregation import CHUNK, microaggregate
 from flareclust.data.memory import RowStore
@@ -26,13 +27,7 @@ QUESTION = "flareclust_question"
 
 @dataclass
 class SiteSession:
-    """One job at a site with a policy.
-
-    Attributes:
-        policy: what may leave.
-        job: the job's name at this site; what it spends is written down under it.
-        ledger: where spendings are written down; None without differential privacy.
-    """
+    """One job at a site with a policy, by its name there; in the ledger is what it spends, None without differential privacy."""
 
     policy: Policy
     job: str
@@ -50,10 +45,7 @@ class SiteSession:
             Refusal: no group of rows can be made.
         """
         if self._aggregated is None or self._aggregated[0].X is not table.X:
-            store = RowStore(CHUNK if is_mapped(table.X) else None, table.scratch)
-            for rows in microaggregate(table.X, self.policy.min_count):
-                store.add(rows)
-            X = store.rows()
+            X = _stored(table, microaggregate(table.X, self.policy.min_count))
             if not len(X):
                 raise Refusal(
                     f"has no group of at least {self.policy.min_count} rows that are alike and yet differ, so nothing it may "
@@ -70,24 +62,23 @@ class SiteSession:
         made = self._bounded
         if made is None or made[0].X is not table.X or made[1] != most:
             used = np.ones(len(table), dtype=np.bool_) if table.ids is None else table.ids.first(most)
-            found = table if used.all() else replace(table, X=_chosen(table, used), ids=None, stamp=None)
+            chosen = (np.ascontiguousarray(table.X[part][used[part]]) for part in pieces(*table.X.shape))
+            found = table if used.all() else replace(table, X=_stored(table, chosen), ids=None, stamp=None)
             made = self._bounded = table, most, found
         return made[2]
 
     def statement(self, algorithm: str | None, *, private: bool) -> str:
-        """Return what an executor states beside its reply, for the site's own filter: its algorithm, and the policy it kept to.
+        """Return what an executor states beside its reply, for the site's own filter: its name in the registry, and the policy it kept to.
 
-        Args:
-            algorithm: the executor's name in the registry; None where it is not registered.
-            private: whether the executor's messages are differentially private; they are where the policy asks for it.
+        Messages of an executor that is `private` are differentially private where the policy asks for it.
         """
         stated = {"policy": self.policy.stated, "private": private and self.policy.dp is not None}
         return json.dumps({"algorithm": algorithm, **stated})
 
 
-def _chosen(table: Table, used: BoolArray) -> FloatArray:
-    """Return some rows (m, d) of a table, in memory or on disk as the table is."""
+def _stored(table: Table, parts: Iterable[FloatArray]) -> FloatArray:
+    """Return rows (m, d) that come in parts, in memory or on disk as the table is."""
     store = RowStore(CHUNK if is_mapped(table.X) else None, table.scratch)
-    for part in pieces(*table.X.shape):
-        store.add(np.ascontiguousarray(table.X[part][used[part]]))
+    for part in parts:
+        store.add(part)
     return store.rows()

@@ -18,7 +18,7 @@ class PolicyStage(Stage):
     Attributes:
         session: the job at this site.
         kind: name of the executor's class, for refusals.
-        private: whether all that the executor sends is differentially private.
+        private: whether all that it sends is differentially private.
         sends_rows: whether the job asks for rows as seeds.
     """
 
@@ -53,13 +53,8 @@ class PolicyStage(Stage):
 class GroupingStage(Stage):
     """Puts groups of similar rows in the place of rows, and multiples in the place of numbers of rows.
 
-    An algorithm whose messages are differentially private sees the rows, of each id that it protects a bounded number, and its
-    numbers stay.
-
-    Attributes:
-        session: the job at this site.
-        private: whether all that the executor sends is differentially private.
-        most: rows of an id that the algorithm may see; None where no ids are protected.
+    An algorithm whose messages are differentially private (`private`) sees the rows, of each id that it protects `most` of them,
+    None where no ids are protected, and its numbers stay.
     """
 
     session: SiteSession

@@ -78,16 +78,19 @@ def accept(
             columns[site] = 0 if "d" in known else found.get("d", 0)
             replies[site] = message
             slowest = max(slowest, seconds_of(seconds))
-    if len(set(columns.values())) > 1:
-        (usual, sharing), *_ = Counter(columns.values()).most_common(1)
-        for site, d in columns.items():
-            if d != usual:
-                del replies[site]
-                problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
-    for site, problem in schema.at_odds(replies).items():
-        del replies[site]
-        problems[site] = problem
-    return replies, problems, slowest
+    odd = unusual_widths(columns)
+    replies = {site: reply for site, reply in replies.items() if site not in odd}
+    odd |= schema.at_odds(replies)
+    return {site: reply for site, reply in replies.items() if site not in odd}, problems | odd, slowest
+
+
+def unusual_widths(columns: Mapping[str, int]) -> dict[str, str]:
+    """Return the problem of each site whose number of columns is not that of most sites."""
+    if not columns:
+        return {}
+    [(usual, sharing)] = Counter(columns.values()).most_common(1)
+    others = f"columns where {sharing} other sites have {usual}"
+    return {site: f"has {d} {others}" for site, d in columns.items() if d != usual}
 
 
 def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Message, IntArray]:

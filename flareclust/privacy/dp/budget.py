@@ -27,13 +27,10 @@ from flareclust.privacy.session import SiteSession
 
 @dataclass(frozen=True)
 class DPSession:
-    """A site's terms for one job.
+    """A site's terms for one job: the policy's limits, and the ledger with the job's name in it.
 
     Attributes:
         box: bounds of the columns, by the site's policy and never from its rows.
-        dp: the policy's limits.
-        job: the name that spendings are written down under.
-        ledger: where they are written down.
         rho: the most that the job may spend in all.
         named: how many sites the policy names as those of masked sums; None where it names none.
         shared: the sites whose masked sums hold one noise together; None where the site adds all of it.
@@ -51,12 +48,7 @@ class DPSession:
 
     @classmethod
     def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
-        """Return the terms of a site's policy for its rows.
-
-        Args:
-            site: the policy, with differential privacy, and the ledger.
-            table: the rows; only the number and the names of their columns count.
-            name: the site's.
+        """Return the terms of a site's policy for its rows, of which only the number and the names of their columns count.
 
         Raises:
             Refusal: the bounds do not fit the columns, the policy's limits make no sense, or OpenDP is missing.
@@ -67,8 +59,7 @@ class DPSession:
         mechanism.check_installed()
         box = bounds_of(dp.bounds, table.columns, table.X.shape[1], table.hidden)
         named = None if site.policy.secure_sites is None else len(site.policy.secure_sites)
-        rho = _rho("the site's policy", dp.epsilon, dp.delta)
-        return cls(box, dp, site.job, site.ledger, rho, named, columns=table.columns)
+        return cls(box, dp, site.job, site.ledger, _rho_of(dp, dp.epsilon), named, columns=table.columns)
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
@@ -85,21 +76,14 @@ class DPSession:
                 f"epsilon={epsilon:g} at delta={delta:g}; ask for epsilon={maximum:g} or less{other}"
             )
         spent = self.ledger.spent()
-        if (
-            rho - spent.jobs.get(self.job, 0.0)
-            > (_rho("the site's policy", self.dp.budget, self.dp.delta) - spent.total) * _ROUNDING
-        ):
-            raise Refusal(self._beyond_budget(epsilon_of(spent.total, self.dp.delta) if spent.total else 0.0))
+        if rho - spent.jobs.get(self.job, 0.0) > (_rho_of(self.dp, self.dp.budget) - spent.total) * _ROUNDING:
+            raise Refusal(self._beyond_budget(spent.total))
         return replace(self, rho=rho)
 
     def gaussian(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
-        """Return integers with Gaussian noise that makes them rho-zCDP; what they cost is in the ledger before it is drawn.
+        """Return integers (int64) with the noise of `mechanism.gaussian`; what they cost is in the ledger before it is drawn.
 
-        Args:
-            values: sums over rows, any shape, int64.
-            sensitivity: most that one row more or less changes all of them together, in L2 norm.
-            rho: what they may cost.
-            what: a description for readers of the ledger.
+        `what` is a description for readers of the ledger.
 
         Raises:
             Refusal: the job, or all jobs together, would spend more than the site grants.
@@ -108,14 +92,10 @@ class DPSession:
         return mechanism.gaussian(values, sensitivity, rho)
 
     def sharing(self, sites: int, colluding: int | None) -> "DPSession":
-        """Return the terms for a sum that leaves masked, added to those of other sites.
-
-        Args:
-            sites: of the sum; 0 for none, where the site adds all of the noise.
-            colluding: how many of them may tell the server their shares, by the job; None for a third.
+        """Return the terms for a sum that leaves masked, of so many sites; 0 for none, where the site adds all of the noise.
 
         Raises:
-            Refusal: the site's policy asks for more, or names no sites.
+            Refusal: as `SharedNoise.of`.
         """
         if not sites:
             return self
@@ -134,25 +114,22 @@ class DPSession:
         return mechanism.share(values, scale)
 
     def _spend(self, what: str, rho: float) -> None:
-        total = _rho("the site's policy", self.dp.budget, self.dp.delta)
         try:
-            self.ledger.spend(self.job, what, rho, self.rho, total)
+            self.ledger.spend(self.job, what, rho, self.rho, _rho_of(self.dp, self.dp.budget))
         except Overspent as over:
-            raise Refusal(self._words(over)) from None
+            words = self._beyond_job if over.of_job else self._beyond_budget
+            raise Refusal(words(over.spent)) from None
 
-    def _words(self, over: Overspent) -> str:
-        spent = epsilon_of(over.spent, self.dp.delta)
-        if over.of_job:
-            maximum = epsilon_of(self.rho, self.dp.delta)
-            return (
-                f"has spent epsilon={spent:.4g} of at most {maximum:.4g} on this job (delta={self.dp.delta:g}), and answers "
-                "nothing more in it; start a new job, with fewer rounds or a smaller epsilon"
-            )
-        return self._beyond_budget(spent)
+    def _beyond_job(self, spent: float) -> str:
+        delta = self.dp.delta
+        return (
+            f"has spent epsilon={epsilon_of(spent, delta):.4g} of at most {epsilon_of(self.rho, delta):.4g} on this job "
+            f"(delta={delta:g}), and answers nothing more in it; start a new job, with fewer rounds or a smaller epsilon"
+        )
 
     def _beyond_budget(self, spent: float) -> str:
         return (
-            f"has spent epsilon={spent:.4g} of its budget of {self.dp.budget:g} for all jobs (delta={self.dp.delta:g}), too "
+            f"has spent epsilon={epsilon_of(spent, self.dp.delta):.4g} of its budget of {self.dp.budget:g} for all jobs (delta={self.dp.delta:g}), too "
             "much for this one; ask for a smaller epsilon, or ask the site's operator whether the budget may grow"
         )
 
@@ -162,6 +139,8 @@ _ROUNDING = 1 + 1e-9
 
 #: So many columns are named that have no bounds.
 _MOST_NAMED = 5
+
+_NO_BOX = "has bounds that are not low < high, or too far apart; correct them in the site's policy"
 
 #: What a site without terms answers to a job that needs them.
 NO_TERMS = (
@@ -201,16 +180,13 @@ def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int, hidden: f
     with np.errstate(over="ignore"):
         diagonal = ((high - low) ** 2).sum()
     if not (np.isfinite(pairs).all() and (low < high).all() and np.isfinite(diagonal)):
-        raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
+        raise Refusal(_NO_BOX)
     return Box(low, high)
 
 
 def misfitting(box: Box, table: Table) -> list[str]:
-    """Return which of a site's columns seem to be in another unit than its bounds, a sentence each; for the site's own eyes.
-
-    Nothing is said beside a ball, which bounds whole rows.
-    """
-    if math.isfinite(box.radius):
+    """Return which of a site's columns seem to be in another unit than its bounds, a sentence each; for the site's own eyes."""
+    if math.isfinite(box.radius):  # a ball bounds whole rows
         return []
     return misfits(table.X, box.low, box.high, alignment.names_of(table), "bounds")
 
@@ -235,7 +211,7 @@ def _around(ball: Ball, columns: tuple[str, ...] | None, d: int) -> Box:
     middle = np.broadcast_to(middle, (d,))
     low, high = middle - ball.norm, middle + ball.norm
     if not (low < high).all():  # the radius is below the last digit of the center
-        raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
+        raise Refusal(_NO_BOX)
     return Box(low, high, ball.norm)
 
 
@@ -244,6 +220,11 @@ def _rho(who: str, epsilon: float, delta: float) -> float:
         return rho_of(epsilon, delta)
     except UserError as error:
         raise Refusal(f"cannot use the limits of {who}: {error}") from None
+
+
+def _rho_of(dp: DifferentialPrivacy, epsilon: float) -> float:
+    """Return the rho of an epsilon at a policy's delta."""
+    return _rho("the site's policy", epsilon, dp.delta)
 
 
 def _down(value: float) -> float:

@@ -83,12 +83,7 @@ class _User(NamedTuple):
 
 
 class Overspent(Exception):
-    """A spending was refused, and nothing was written.
-
-    Attributes:
-        of_job: whether the job's own limit was in the way, else that of all jobs together.
-        spent: rho spent so far under that limit.
-    """
+    """A spending was refused, and nothing was written: rho spent so far under the limit of the job, or of all jobs together."""
 
     def __init__(self, of_job: bool, spent: float) -> None:
         super().__init__("beyond the limit of the job" if of_job else "beyond the limit of all jobs")
@@ -109,8 +104,7 @@ class Ledger:
         self, path: str | Path | None, patience: float = _PATIENCE, *, site: str = "", must_exist: bool = False
     ) -> None:
         self.path = None if path is None else Path(path)
-        self.patience = patience
-        self.site, self.must_exist = site, must_exist
+        self.patience, self.site, self.must_exist = patience, site, must_exist
         self._lock = threading.Lock()
         self._memory: sqlite3.Connection | None = None
         if self.path is None:
@@ -125,12 +119,8 @@ class Ledger:
     def spend(self, job: str, what: str, rho: float, job_limit: float, total_limit: float) -> None:
         """Write down that a job spends rho, unless that is more than a limit; it is on the disk when this returns.
 
-        Args:
-            job: who spends.
-            what: a description for readers of the ledger; no data.
-            rho: of zero-concentrated differential privacy, above 0.
-            job_limit: the most that the job may have spent afterwards.
-            total_limit: the most that all jobs together may have spent afterwards.
+        `what` is a description for readers of the ledger, without data; the limits are of what the job, and all jobs together, may
+        have spent afterwards.
 
         Raises:
             Overspent: a limit would be passed.
@@ -151,11 +141,7 @@ class Ledger:
                 self._commit(connection)
 
     def spent(self) -> _Spent:
-        """Return what was spent so far; nothing where there is no file yet.
-
-        Raises:
-            Refusal: as for `spend`.
-        """
+        """Return what was spent so far; nothing where there is no file yet. Refusal as for `spend`."""
         if self.path is not None and not self.must_exist and not self.path.exists():
             return _Spent({}, 0.0)
         with self._open(make=False) as connection:

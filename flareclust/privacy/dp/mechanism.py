@@ -29,8 +29,9 @@ from flareclust._foundation.typing import IntArray
 _LEAST_SCALE = 0.5
 
 
-#: Sums beyond it could leave the range of 64 bits once the noise is added.
+#: Sums or noise of a scale beyond these could leave the range of 64 bits once the noise is added.
 _LARGEST_SUM = 2**61
+_LARGEST_SCALE = _LARGEST_SUM / 16
 
 
 def check_installed() -> None:
@@ -39,12 +40,7 @@ def check_installed() -> None:
 
 
 def sigma(sensitivity: float, rho: float) -> float:
-    """Return the standard deviation of the noise: (sensitivity^2 / (2 rho))^0.5, as a hint to what to expect.
-
-    Args:
-        sensitivity: most that a row changes all entries together, in L2 norm.
-        rho: of zero-concentrated differential privacy.
-    """
+    """Return the standard deviation of the noise of `gaussian`: (sensitivity^2 / (2 rho))^0.5, as a hint to what to expect."""
     return _positive("sensitivity", sensitivity) / math.sqrt(2 * _positive("rho", rho))
 
 
@@ -61,9 +57,7 @@ def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
         Refusal: OpenDP is missing.
     """
     _check_sums(values)
-    measurement = _measurement(_positive("sensitivity", sensitivity), _positive("rho", rho))
-    noisy = measurement(values.ravel().tolist())
-    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+    return _noisy(values, _measurement(_positive("sensitivity", sensitivity), _positive("rho", rho)))
 
 
 def share(values: IntArray, scale: float) -> IntArray:
@@ -74,16 +68,20 @@ def share(values: IntArray, scale: float) -> IntArray:
         Refusal: OpenDP is missing.
     """
     _check_sums(values)
-    if not scale < _LARGEST_SUM / 16:
+    if not scale < _LARGEST_SCALE:
         raise UserError(f"a scale of {scale:g} is too large for noise in 64 bits")
-    noisy = _of_scale(scale)(values.ravel().tolist())
-    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+    return _noisy(values, _of_scale(scale))
 
 
 @lru_cache(maxsize=64)
 def _of_scale(scale: float) -> Any:
+    """Return OpenDP's measurement with noise of a scale."""
     dp = _opendp()
     return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale)
+
+
+def _noisy(values: IntArray, measurement: Any) -> IntArray:
+    return np.array(measurement(values.ravel().tolist()), dtype=np.int64).reshape(values.shape)
 
 
 def _check_sums(values: IntArray) -> None:
@@ -96,13 +94,11 @@ def _check_sums(values: IntArray) -> None:
 @lru_cache(maxsize=64)
 def _measurement(sensitivity: float, rho: float) -> Any:
     """Return OpenDP's measurement with the least noise that it confirms to be rho-zCDP at this sensitivity."""
-    dp = _opendp()
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
     scale = sigma(sensitivity, rho)
-    if not scale < _LARGEST_SUM / 16:
+    if not scale < _LARGEST_SCALE:
         raise UserError(f"rho={rho:g} is too small for noise in 64 bits")
     for _ in range(8):  # OpenDP rounds its bound up, so that the least scale is a few last digits larger
-        measurement = dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale)
+        measurement = _of_scale(scale)
         if measurement.check(d_in=sensitivity, d_out=rho):
             return measurement
         scale *= 1 + 1e-15
@@ -141,7 +137,7 @@ class SharedNoise:
 
     @classmethod
     def of(cls, sites: int, colluding: int | None, required: int | None, named: int | None) -> "SharedNoise":
-        """Return what a job asks for, a third of the sites unless it says a number.
+        """Return what a job asks for.
 
         Args:
             sites: of the sum.
@@ -178,13 +174,7 @@ class SharedNoise:
         return self.sites - self.colluding
 
     def scale(self, sensitivity: float, rho: float, entries: int) -> float:
-        """Return the scale of a site's share, so that the shares of the honest sites make a release rho-zCDP.
-
-        Args:
-            sensitivity: most that one row more or less changes all entries together, in L2 norm.
-            rho: of zero-concentrated differential privacy.
-            entries: how many numbers get noise.
-        """
+        """Return the scale of a site's share, so that the shares of the honest sites make a release of so many entries rho-zCDP."""
         scale = max(sensitivity / math.sqrt(2 * rho * self.honest) * (1 + 1e-12), _LEAST_SCALE)
         while _rho_of_sum(scale, self.honest, sensitivity, entries) > rho:
             scale *= 1.01

@@ -28,8 +28,7 @@ class NoisyState(State):
         all_rows: noisy number of all rows.
         summed_sites: how many sites sent it.
         box: what all sites' bounds span together.
-        counts: noisy numbers of rows behind each centroid (k,).
-        signal_to_noise: of each of them (k,), the radius of the cluster over the distance by which noise moves the centroid.
+        counts, signal_to_noise: see `flareclust.protocol.cluster_arrays`.
     """
 
     all_rows: float = 0.0
@@ -58,11 +57,10 @@ def epsilon_for(params: PrivateParams, factor: float) -> float:
 def poor_signal(
     params: PrivateParams, round_: Round[NoisyState], *, noises: int | None = None, shares_noise: bool = False
 ) -> list[str]:
-    """Return a warning with what would help where noise is large beside the clusters, by their noisy numbers of rows.
+    """Return a warning with what would help where noise is large beside the clusters of the last round, by their noisy numbers of rows.
 
     Args:
-        params: the job's settings.
-        round_: the last one; its diagnostics have the radius of a cluster over the distance by which noise moves its centroid.
+        params, round_: of the job.
         noises: how many noises the sums hold; None for one of each site.
         shares_noise: whether sites share one noise in jobs with secure sums.
     """

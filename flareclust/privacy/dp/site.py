@@ -7,7 +7,7 @@ anyone with the seed could subtract it again.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
@@ -59,12 +59,7 @@ def check_cells(params: _P) -> _P:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a job may spend at a site, and the noise that it gets for it.
-
-    Attributes:
-        params: the job's settings.
-        terms: of the site.
-    """
+    """What a job may spend at a site, by the job's settings and the site's terms, and the noise that it gets for it."""
 
     params: PrivateParams
     terms: DPSession
@@ -112,13 +107,9 @@ class Noise:
         return self.terms.box
 
     def add(self, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
-        """Return numbers with noise that costs a share of what the job may spend.
+        """Return sums over rows with noise that costs a share of the job's rho; `what` is for readers of the ledger.
 
-        Args:
-            sums: over the rows.
-            sensitivity: most that a row changes them; an id changes them so many times as much as it has rows.
-            share: of the job's rho.
-            what: a description for readers of the ledger.
+        `sensitivity` is the most that a row changes them; an id changes them so many times as much as it has rows.
         """
         return self.terms.gaussian(sums, self.of_unit(sensitivity), self.rho(share), what + self._protected)
 
@@ -151,12 +142,16 @@ def update_share(k: int, d: int, cells: int | None, rounds: int) -> float:
     return (1 - ASSESSMENT_SHARE - start_share(k, d, cells)) / rounds
 
 
+def _has_form(value: Array | None, shape: tuple[int, ...]) -> TypeGuard[FloatArray]:
+    """Return whether a server sent float64 of this shape."""
+    return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
+
+
 def sent_box(arrays: Message, d: int) -> Box:
     """Return the box that the server sent; raise BadMessage unless it is one of d columns."""
-    sent: Message = {name: arrays[name] for name in ("low", "high", "radius") if name in arrays}
-    shapes = {"low": (d,), "high": (d,), "radius": ()}
-    formed = all(value.dtype == np.float64 and value.shape == shapes[name] for name, value in sent.items())
-    if not (formed and {"low", "high"} <= sent.keys()):
+    shapes: dict[str, tuple[int, ...]] = {"low": (d,), "high": (d,), "radius": ()}
+    sent = {name: arrays[name] for name in shapes if name in arrays}
+    if not ({"low", "high"} <= sent.keys() and all(_has_form(value, shapes[name]) for name, value in sent.items())):
         raise BadMessage(f"was sent bounds that are not those of {d} columns")
     box = Box.of(sent)
     if not box.usable:
@@ -175,16 +170,14 @@ def sent_share(arrays: Message) -> float:
     Whatever a server asks, the ledger ends the job where it has spent all of its rho.
     """
     share = arrays.get(SHARE)
-    formed = isinstance(share, np.ndarray) and share.dtype == np.float64 and share.shape == ()
-    if formed and share is not None and LEAST_SHARE <= share <= 1:
+    if _has_form(share, ()) and LEAST_SHARE <= share <= 1:
         return float(share)
     raise BadMessage(f"was sent a share of the budget that is not between {LEAST_SHARE:g} and 1")
 
 
 def positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
     """Return numbers above 0 that can be squared; raise BadMessage unless the server sent such."""
-    formed = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
-    if formed and value is not None and ((value > dp_sums.LEAST_RADIUS) & (value < dp_sums.LARGEST_RADIUS)).all():
+    if _has_form(value, shape) and ((value > dp_sums.LEAST_RADIUS) & (value < dp_sums.LARGEST_RADIUS)).all():
         return value
     raise BadMessage(
         f"was sent {name} that are not numbers between {dp_sums.LEAST_RADIUS:g} and {dp_sums.LARGEST_RADIUS:g}, as many as are needed"

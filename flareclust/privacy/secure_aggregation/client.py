@@ -44,10 +44,8 @@ class SiteSums:
     def is_at(self, startup: Path, job_id: str, folder: Path) -> None:
         """Take identity, job and folder of a process at a real site.
 
-        Args:
-            startup: the folder of its kit; where it has a certificate, keys are signed with it, and others' checked.
-            job_id: of the job; keys are signed for it.
-            folder: of the job at this site, where it is noted that the key was given.
+        Where its kit's folder `startup` has a certificate, keys are signed with it for this job, and others' checked. In the job's
+        folder it is noted that the key was given.
         """
         self._identity, self._job_id, self._folder = Identity.of(startup), job_id, folder
 
@@ -128,10 +126,7 @@ class Keys(Phase):
 def _reported_groups(step: Step, arrays: Message) -> BoolArray | None:
     """Return which groups (K,) a site reports masked: all where numbers of rows are asked for, else those that the task names.
 
-    None where no total decides.
-
-    Raises:
-        BadMessage: the task does not say it for each group, or has no groups.
+    None where no total decides; BadMessage where the task does not say it for each group, or has no groups.
     """
     if not (step.counted or step.schema is COUNTED):
         return None
@@ -154,10 +149,7 @@ def _reported_groups(step: Step, arrays: Message) -> BoolArray | None:
 class MaskingStage(Stage):
     """Takes the sites' keys out of the task, and masks the reply with them.
 
-    Attributes:
-        sums: what the site remembers of the job's secure sums.
-        policy: the site's, if it has one.
-        alike: settings of the job that must be the same at all sites for their masks to cancel.
+    `alike` are settings of the job that must be the same at all sites for their masks to cancel.
     """
 
     sums: SiteSums

@@ -143,10 +143,9 @@ def _unpacked(numbers: object) -> object:
     if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int64 or numbers.ndim != 1:
         raise BadMessage("expected JSON text, eight bytes to a number")
     try:
-        found: object = json.loads(numbers.astype("<i8").tobytes())
+        return json.loads(numbers.astype("<i8").tobytes())
     except (ValueError, RecursionError):
         raise BadMessage("expected JSON text, eight bytes to a number") from None
-    return found
 
 
 class SiteMasks:
@@ -170,14 +169,9 @@ class SiteMasks:
         return SignedKey(key) if self._identity is None else self._identity.signed(self.site, self._job, key)
 
     def hide(self, words: Words, step: str, round_: int, asked: Message, table: KeyTable) -> Words:
-        """Return the numbers (4, w) under the masks that this site shares with the others.
+        """Return fixed-point numbers (4, w) under the masks that this site shares with the others in the table.
 
-        Args:
-            words: in fixed point.
-            step: of the task.
-            round_: of the task.
-            asked: the arrays that the server sent with the task, without the keys.
-            table: whose numbers are added up.
+        `asked` are the arrays that the server sent with the task, without the keys.
 
         Raises:
             Refusal: the sum would disclose a site's own numbers: it is of fewer than three sites, of others than the sums

@@ -1,6 +1,5 @@
 """Secure sums at the server: everybody's keys, and the totals of what sites sent under masks."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from flareclust._foundation.errors import BadMessage, JobFailed
@@ -8,16 +7,13 @@ from flareclust._foundation.typing import Message
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, KeyTable, key_of, total
 from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout
+from flareclust.protocol.replies import unusual_widths
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.sizes import total_sizes
 
 
 class ServerSums:
-    """The sites whose numbers are added up, from their keys on.
-
-    Args:
-        replies: the keys and numbers of columns by site.
-    """
+    """The sites whose numbers are added up, from their replies with keys and numbers of columns on."""
 
     def __init__(self, replies: Mapping[str, Message]) -> None:
         self.columns = int(next(iter(replies.values()))["columns"])
@@ -30,11 +26,7 @@ class ServerSums:
         return list(self.table.keys)
 
     def begin(self, active: Sequence[str]) -> None:
-        """Fix the sites of all sums of the job, before the first one.
-
-        Raises:
-            JobFailed: they are fewer than three, or more than totals have room for.
-        """
+        """Fix the sites of all sums of the job, before the first one; JobFailed where they are too few or too many."""
         if self.begun:
             return
         self.table = self.table.only(active)
@@ -58,11 +50,7 @@ class ServerSums:
         return {"b": WORDS, "w": self._layout(schema, arrays).width}
 
     def total(self, schema: Schema, arrays: Message, replies: Mapping[str, Message]) -> Message:
-        """Return the one reply that the masked replies of all sites make.
-
-        Raises:
-            JobFailed: they do not add up to one.
-        """
+        """Return the one reply that the masked replies of all sites make; JobFailed where they do not add up to one."""
         numbers = total([reply["masked"] for reply in replies.values()])
         try:
             return self._layout(schema, arrays).reply(numbers)
@@ -90,10 +78,7 @@ def unusable(replies: Mapping[str, Message]) -> dict[str, str]:
 def of_other_width(replies: Mapping[str, Message], wanted: int | None) -> dict[str, str]:
     """Return the problem of each site whose number of columns differs from the wanted one, or from that of most sites."""
     columns = {site: int(reply["columns"]) for site, reply in replies.items()}
-    (usual, sharing), *_ = Counter(columns.values()).most_common(1)
-    if wanted is not None:
-        expected = f"where the federation has {wanted}"
-        return {site: f"has rows of {d} columns {expected}" for site, d in columns.items() if d != wanted}
-    return {
-        site: f"has {d} columns where {sharing} other sites have {usual}" for site, d in columns.items() if d != usual
-    }
+    if wanted is None:
+        return unusual_widths(columns)
+    expected = f"where the federation has {wanted}"
+    return {site: f"has rows of {d} columns {expected}" for site, d in columns.items() if d != wanted}

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
 from flareclust.protocol.schema import MOST_ROWS, Schema
@@ -28,8 +28,6 @@ LARGEST_SENT = 1e12
 
 #: Whatever the others send, the total stays in range if every addend stays below this.
 _MOST = RANGE / (_ADDENDS * MOST_SITES)
-
-
 _LARGEST_SUM = np.nextafter(_MOST, 0)
 
 
@@ -80,21 +78,22 @@ class Layout:
         """
         totals, at = {}, 0
         for name, shape in self._shapes.items():
-            totals[name] = list(numbers[at : at + prod(shape)])
+            own = numbers[at : at + prod(shape)]
+            totals[name] = [_whole(number) for number in own] if self._counts(name) else list(own)
             at += prod(shape)
-        for name, total in totals.items():
-            if self.schema.fields[name].dtype == "int64":
-                totals[name] = [_whole(number) for number in total]
         if self.grouped:
-            return self._checked(self._groups(totals))
-        kinds = {name: self.schema.fields[name].dtype for name in totals}
-        found = {
-            name: np.array(totals[name], dtype=np.int64)
-            if kinds[name] == "int64"
-            else fixed_point.as_floats(totals[name])
-            for name in totals
-        }
-        return self._checked({name: value.reshape(self._shapes[name]) for name, value in found.items()})
+            reply = self._groups(totals)
+        else:
+            reply = {name: self._array(name, total).reshape(self._shapes[name]) for name, total in totals.items()}
+        self.schema.check(reply, {"K": self.sizes.get("K", 0)} if self.grouped else self.sizes)
+        return reply
+
+    def _counts(self, name: str) -> bool:
+        return self.schema.fields[name].dtype == "int64"
+
+    def _array(self, name: str, total: list[int]) -> Array:
+        """Return whole numbers, or multiples of 2^-128, in the type that the schema has for them."""
+        return np.array(total, dtype=np.int64) if self._counts(name) else fixed_point.as_floats(total)
 
     def _addends(self, name: str, reply: Message) -> list[FloatArray]:
         """Return arrays whose sum is exactly what a site adds to the totals called `name`."""
@@ -114,11 +113,9 @@ class Layout:
                 reply[SPREAD],
                 *(part for square in squares for part in fixed_point.product(square, cells)),
             ]
-        return [self._placed(part, reply, name) for part in parts]
-
-    def _placed(self, part: FloatArray, reply: Message, name: str) -> FloatArray:
-        placed = np.zeros(self._shapes[name])
-        np.add.at(placed, reply[GROUP], part)
+        placed = [np.zeros(self._shapes[name]) for _ in parts]
+        for place, part in zip(placed, parts, strict=True):
+            np.add.at(place, reply[GROUP], part)
         return placed
 
     def _groups(self, totals: Mapping[str, list[int]]) -> Message:
@@ -128,36 +125,24 @@ class Layout:
         numbers = rows if by_cell else [n for n in rows for _ in range(d)]
         present = [r for r in range(self._shapes[ROWS][0]) if (any(rows[r * d : (r + 1) * d]) if by_cell else rows[r])]
         cells = [r * d + j for r in present for j in range(d)]
+        sums, one = totals.get(MEAN, []), 1 << FRACTION
         message: Message = {GROUP: np.array(present, dtype=np.int64)}
-        if by_cell:
-            message[ROWS] = np.array([rows[i] for i in cells], dtype=np.int64).reshape(len(present), d)
-        else:
-            message[ROWS] = np.array([rows[r] for r in present], dtype=np.int64)
-        if MEAN in totals:
-            sums = totals[MEAN]
-            means = [sums[i] / (numbers[i] << FRACTION) if numbers[i] else 0.0 for i in cells]
-            message[MEAN] = np.array(means, dtype=np.float64).reshape(len(present), d)
-        if SPREAD in totals:
-            squares, one = totals[SPREAD], 1 << FRACTION
-            spread = [
-                max(squares[i] * numbers[i] * one - sums[i] ** 2, 0) / (numbers[i] * one * one) if numbers[i] else 0.0
-                for i in cells
-            ]
-            message[SPREAD] = np.array(spread, dtype=np.float64).reshape(len(present), d)
-        for name in totals:
-            if name in message:
-                continue
-            shape: tuple[int, ...] = (len(present),) if self._shapes[name] else ()
-            own = [totals[name][r] for r in present] if shape else totals[name]
-            if self.schema.fields[name].dtype == "int64":
-                message[name] = np.array(own, dtype=np.int64).reshape(shape)
+        for name, own in totals.items():
+            shape = self._shapes[name]
+            if name == MEAN:
+                means = [own[i] / (numbers[i] << FRACTION) if numbers[i] else 0.0 for i in cells]
+                found: Array = np.array(means, dtype=np.float64)
+            elif name == SPREAD:
+                spread = [
+                    max(own[i] * numbers[i] * one - sums[i] ** 2, 0) / (numbers[i] * one * one) if numbers[i] else 0.0
+                    for i in cells
+                ]
+                found = np.array(spread, dtype=np.float64)
             else:
-                message[name] = fixed_point.as_floats(own).reshape(shape)
+                places = {0: [0], 1: present, 2: cells}[len(shape)]
+                found = self._array(name, [own[i] for i in places])
+            message[name] = found.reshape((len(present), *shape[1:]) if shape else ())
         return {name: message[name] for name in self.schema.fields}
-
-    def _checked(self, reply: Message) -> Message:
-        self.schema.check(reply, {"K": self.sizes.get("K", 0)} if self.grouped else self.sizes)
-        return reply
 
 
 def sizes_in(schema: Schema, reply: Message) -> dict[str, int]:
