@@ -18,15 +18,12 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.registry import executors
-from flareclust.protocol.schema import SECONDS, Field, seconds_of
+from flareclust.protocol.schema import SECONDS, Field, plain, seconds_of
 from flareclust.protocol.sizes import policy_sizes
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor
-
-#: The longest text of a refusal that leaves.
-_LONGEST_REASON = 400
 
 #: The array with the edges of bins, which has a row for each column and not for each centroid; executors bound its size.
 _EDGES = "edges"
@@ -191,9 +188,7 @@ def _check_form(
 
 def reason(text: object) -> str:
     """Return the reason of a refusal as it may leave: a text, and a short one."""
-    return (
-        "".join(c if c.isprintable() else " " for c in text[:_LONGEST_REASON]) if isinstance(text, str) else "refused"
-    )
+    return plain(text, " ") if isinstance(text, str) else "refused"
 
 
 def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:

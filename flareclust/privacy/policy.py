@@ -127,7 +127,7 @@ _MOST = 10**9
 DP = "differential_privacy"
 
 #: Whose presence differential privacy protects: that of a row, or that of an id with all of its rows.
-UNITS = (PER_ROW, PER_ID) = ("row", "id")
+UNITS = (_PER_ROW, PER_ID) = ("row", "id")
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class DifferentialPrivacy:
     delta: float
     budget: float
     colluding: int | None = None
-    unit: str = PER_ROW
+    unit: str = _PER_ROW
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -250,7 +250,7 @@ class Policy:
         if self.dp is not None:
             numbers = {name: getattr(self.dp, name) for name in _NUMBERS}
             colluding = {} if self.dp.colluding is None else {"colluding": self.dp.colluding}
-            unit = {} if self.dp.unit == PER_ROW else {"unit": self.dp.unit}
+            unit = {} if self.dp.unit == _PER_ROW else {"unit": self.dp.unit}
             settings[DP] = {"bounds": _plain_bounds(self.dp.bounds), **numbers, **colluding, **unit}
         return settings
 

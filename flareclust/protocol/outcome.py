@@ -36,7 +36,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
 ARRAYS, SUMMARY, ROUNDS = "result.npz", "result.json", "rounds.jsonl"
 
 #: Arrays of a result of algorithms that choose a device: names of the sites, and whether each computed on a GPU.
-DEVICE_SITE, DEVICE_GPU = "device_site", "device_gpu"
+_DEVICE_SITE, _DEVICE_GPU = "device_site", "device_gpu"
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ def names_of_sites(outcome: Outcome, step: str) -> list[str]:
 
 def devices(arrays: Mapping[str, Any]) -> dict[str, str] | None:
     """Return what each site computed on, cpu or cuda, by name; None where a result does not say."""
-    if DEVICE_SITE not in arrays or DEVICE_GPU not in arrays:
+    if _DEVICE_SITE not in arrays or _DEVICE_GPU not in arrays:
         return None
-    pairs = zip(arrays[DEVICE_SITE].tolist(), arrays[DEVICE_GPU].tolist(), strict=True)
+    pairs = zip(arrays[_DEVICE_SITE].tolist(), arrays[_DEVICE_GPU].tolist(), strict=True)
     return {str(site): "cuda" if on_gpu else "cpu" for site, on_gpu in pairs}
 
 
@@ -166,10 +166,8 @@ def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
         _check_kinds(summary, rounds, arrays)
         outcome = Outcome(
             arrays=arrays,
-            metrics=summary["metrics"],
             rounds=rounds,
-            sites=summary["sites"],
-            refused=summary["refused"],
+            **{name: summary[name] for name in ("metrics", "sites", "refused")},
             bytes_up=summary["bytes"]["up"],
             bytes_down=summary["bytes"]["down"],
             seconds_local=summary["seconds"]["local_max"],

@@ -64,11 +64,10 @@ class Algorithm:
         """Return why the clusters of a result are not described, in words; empty where they are.
 
         A profile is of the clusters that a site may describe, an update of other rows: their difference would be a row or two.
-        Differentially private results have one of what they have released, whatever the settings.
         """
         if not self.federated:
             return f"{self.name} is not federated and describes no clusters"
-        if "differentially-private" in self.promises:
+        if "differentially-private" in self.promises:  # described by what was released
             return ""
         if self.partial:
             return f"{self.name} is for sites with different columns, and profiles need the same ones"

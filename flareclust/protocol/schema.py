@@ -139,15 +139,14 @@ class Schema:
         sizes: Mapping[str, int] | None = None,
         limits: Mapping[str, int] | None = None,
     ) -> dict[str, int]:
-        """Check keys, dtypes, axes, finiteness and bounds: the form of all arrays before the first value of any.
+        """Check keys, dtypes, axes, finiteness and bounds, and return the size of every axis symbol.
+
+        The form of all arrays is checked before the first value of any.
 
         Args:
             message: the arrays as they came.
-            sizes: sizes of axis symbols that are already known, e.g. {"d": 2}.
+            sizes: of axis symbols that are already known, e.g. {"d": 2}.
             limits: the most entries that the others may have, e.g. {"k": 15}.
-
-        Returns:
-            The size of every axis symbol.
 
         Raises:
             BadMessage: in words that name the array, what was expected and what came, and hold no data value.
@@ -169,10 +168,10 @@ class Schema:
         """Raise BadMessage where arrays of the right form are inconsistent with one another; nothing unless overridden."""
 
 
-def plain(text: object) -> str:
-    """Return a text that others sent as one short line, in which a terminal finds nothing to obey."""
+def plain(text: object, instead: str = "?") -> str:
+    """Return a text that others sent as one short line, in which a terminal finds nothing to obey: `instead` stands in its place."""
     cut = text[:_LONGEST_TEXT] if isinstance(text, str) else f"(a {type(text).__name__} instead of a text)"
-    return "".join(letter if letter.isprintable() else "?" for letter in cut)
+    return "".join(letter if letter.isprintable() else instead for letter in cut)
 
 
 def _some(names: set[str]) -> str:

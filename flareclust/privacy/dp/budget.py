@@ -62,11 +62,7 @@ class DPSession:
         return cls(box, dp, site.job, site.ledger, _rho_of(dp, dp.epsilon), named, columns=table.columns)
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
-        """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
-
-        Raises:
-            Refusal: the site grants a job less, or has not as much left; nothing is spent then.
-        """
+        """Return the terms for a job that may spend (epsilon, delta); Refusal where the site grants less, or has not as much left."""
         rho = _rho("the job", epsilon, delta)
         if rho > self.rho:
             maximum = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.rho, delta))
@@ -102,10 +98,9 @@ class DPSession:
         return replace(self, shared=SharedNoise.of(sites, colluding, self.dp.colluding, self.named))
 
     def summed(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
-        """Return integers with this site's share of the noise that makes their total over sites rho-zCDP.
+        """Return integers with this site's share of the noise that makes their total over sites rho-zCDP; `gaussian` unless masked.
 
-        All of it goes into the ledger: so much is spent toward the server if as many sites tell it their shares as may. Where
-        the sum does not leave masked, this is `gaussian`.
+        All of it goes into the ledger: so much is spent toward the server if as many sites tell it their shares as may.
         """
         if self.shared is None:
             return self.gaussian(values, sensitivity, rho, what)
@@ -150,11 +145,7 @@ NO_TERMS = (
 
 
 def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int, hidden: frozenset[str] = frozenset()) -> Box:
-    """Return the bounds of a table's columns.
-
-    Raises:
-        Refusal: there are bounds for other columns, in words that name none of those that are `hidden`.
-    """
+    """Return the bounds of a table's columns; Refusal where there are others, in words that name none that is `hidden`."""
     if isinstance(bounds, Ball):
         return _around(bounds, columns, d)
     if isinstance(bounds, Mapping):

@@ -130,7 +130,7 @@ class Ledger:
             raise ValueError(f"rho must be a finite number above 0, got {rho!r}")
         with self._open(make=not self.must_exist) as connection:
             self._begin(connection)
-            with _or_rolled_back(connection):
+            with connection:  # rolls back where something is raised
                 before = _read(connection)
                 of_job = before.jobs.get(job, 0.0)
                 if math.fsum([of_job, rho]) > job_limit:
@@ -246,24 +246,12 @@ def _make(path: Path) -> None:
 def _set_up(connection: sqlite3.Connection) -> None:
     """Make the tables of a new ledger, and give it a name of its own."""
     connection.execute("BEGIN IMMEDIATE")
-    with _or_rolled_back(connection):
+    with connection:  # commits, or rolls back where something is raised
         for table in _TABLES:
             connection.execute(table)
         connection.execute("INSERT INTO ledger VALUES (?)", (uuid.uuid4().hex,))
         connection.execute(f"PRAGMA application_id = {_MARK}")
         connection.execute(f"PRAGMA user_version = {_FORM}")
-        connection.execute("COMMIT")
-
-
-@contextmanager
-def _or_rolled_back(connection: sqlite3.Connection) -> Iterator[None]:
-    """Take back what was written within where something is raised."""
-    try:
-        yield
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _now() -> str:

@@ -45,12 +45,9 @@ def sigma(sensitivity: float, rho: float) -> float:
 
 
 def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
-    """Return `values` (any shape) with noise that makes their release rho-zCDP, as OpenDP confirms.
+    """Return integers below `_LARGEST_SUM` (any shape) with noise that makes their release rho-zCDP, as OpenDP confirms.
 
-    Args:
-        values: integers below `_LARGEST_SUM`.
-        sensitivity: most that one row more or less changes all entries together, in L2 norm.
-        rho: of zero-concentrated differential privacy.
+    `sensitivity` is the most that one row more or less changes all entries together, in L2 norm.
 
     Raises:
         UserError: the numbers are none of these.
@@ -125,12 +122,7 @@ def _positive(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """The sites of a masked sum, and how many of them may collude with the server: the noise of the remaining sites alone must suffice.
-
-    Attributes:
-        sites: how many add up their numbers.
-        colluding: so many may tell the server their shares.
-    """
+    """How many sites add up their numbers, and how many of them may tell the server their shares: the noise of the others must suffice."""
 
     sites: int
     colluding: int

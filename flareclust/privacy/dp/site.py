@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 ASSESSMENT_SHARE, GRID_START, MOMENTS_START, AXES_START = 0.05, 0.5, 0.2, 0.25
 
 #: The array in which the server says what share of a job's rho an update costs, and the least that it can be.
-SHARE, LEAST_SHARE = "share", 1e-5
+SHARE, _LEAST_SHARE = "share", 1e-5
 
 
 class BoxSchema(Schema):
@@ -170,9 +170,9 @@ def sent_share(arrays: Message) -> float:
     Whatever a server asks, the ledger ends the job where it has spent all of its rho.
     """
     share = arrays.get(SHARE)
-    if _has_form(share, ()) and LEAST_SHARE <= share <= 1:
+    if _has_form(share, ()) and _LEAST_SHARE <= share <= 1:
         return float(share)
-    raise BadMessage(f"was sent a share of the budget that is not between {LEAST_SHARE:g} and 1")
+    raise BadMessage(f"was sent a share of the budget that is not between {_LEAST_SHARE:g} and 1")
 
 
 def positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:

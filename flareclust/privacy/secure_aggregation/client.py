@@ -64,9 +64,7 @@ class SiteSums:
         return reply
 
     def _note(self) -> None:
-        """Note in the job's folder that the key was given: with a second one, of a process that was started anew, the server
-        could ask for sums over other sites in the same job.
-        """
+        """Note that the key was given: with a second one, of a process started anew, a job could have sums over other sites."""
         if self._folder is None:
             return
         try:
@@ -81,8 +79,7 @@ class SiteSums:
     def check_asked(self, site: str, arrays: Message) -> None:
         """Raise Refusal where a site has no key for masked sums, or is asked about values beyond a public bound, and for all sums after these.
 
-        Sums about such values leave the range of fixed point, by an amount that depends on how many rows there are. A
-        server that tries one after the other would find that number.
+        Sums about such values leave the range of fixed point by an amount from which a server could find the number of rows.
         """
         if site not in self._masks:
             raise Refusal(
@@ -160,9 +157,8 @@ class MaskingStage(Stage):
         """Split the task into arrays and keys.
 
         Raises:
-            Refusal: sums are to leave without a mask, or to be added up with those of too few or of other sites, or
-                about values beyond `LARGEST_SENT`; or the step is not one of jobs with secure sums.
-            BadMessage: the keys are none, or came with a step that is no sum, or the site has no key.
+            Refusal: sums are to leave without a mask, or may not be added up so; or the step is not one of jobs with secure sums.
+            BadMessage: the keys are none, or came with a step that is no sum.
         """
         task, step, sums = exchange.task, exchange.step, self.sums
         secure = sums.secure(task.site)

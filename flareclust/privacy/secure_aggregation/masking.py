@@ -83,11 +83,7 @@ class KeyTable:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> "KeyTable | None":
-        """Return the table that came with a task, None where there is none.
-
-        Raises:
-            BadMessage: it is not a table of different keys of different sites, in the order of their names.
-        """
+        """Return the table that came with a task, None where there is none; BadMessage unless keys and sorted sites differ."""
         if KEYS_ARRAY not in arrays:
             return None
         rows = _unpacked(arrays[KEYS_ARRAY])
@@ -95,8 +91,7 @@ class KeyTable:
             isinstance(row, list) and row and isinstance(row[0], str) for row in rows
         ):
             raise BadMessage(f"{KEYS_ARRAY}: expected a list of sites with their keys")
-        sites = [row[0] for row in rows]
-        keys = [_signed_key(row[1:]) for row in rows]
+        sites, keys = [row[0] for row in rows], [_signed_key(row[1:]) for row in rows]
         if sites != sorted(set(sites)):
             raise BadMessage(f"{KEYS_ARRAY}: expected the names of different sites, sorted")
         if len({key.key for key in keys}) < len(keys):
@@ -174,8 +169,7 @@ class SiteMasks:
         `asked` are the arrays that the server sent with the task, without the keys.
 
         Raises:
-            Refusal: the sum would disclose a site's own numbers: it is of fewer than three sites, of others than the sums
-                before, or asked for a second time.
+            Refusal: the sum is of fewer than three sites, of others than the sums before, or asked for a second time.
             BadMessage: the table does not hold this site's key, or one that is none, or that its site has not signed.
         """
         self._agree(table)

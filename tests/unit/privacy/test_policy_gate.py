@@ -15,12 +15,12 @@ from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy import session
-from flareclust.privacy.enforcement import _LONGEST_REASON, PolicyEnforcer, Request
+from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.job_folder import RequestLog
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy, unknown_arrays
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import executors, get
-from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.schema import _LONGEST_TEXT, SECONDS
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.promised import overlapping_sites
@@ -132,7 +132,7 @@ def test_models_of_classes_are_refused_with_the_setting_that_is_against_them_and
     words = f"was asked for the step {step} of federated averaging .*means of them.*leave the site out.*: min_count"
     with pytest.raises(Refusal, match=words) as caught:
         PolicyEnforcer(Policy()).check_request(step, 0, {})
-    assert len(str(caught.value)) < _LONGEST_REASON
+    assert len(str(caught.value)) < _LONGEST_TEXT
 
 
 def test_the_exchanges_of_ordinary_jobs_are_let_in():
