@@ -18,7 +18,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.registry import executors
-from flareclust.protocol.schema import SECONDS, Field, plain, seconds_of
+from flareclust.protocol.schema import SECONDS, Field, plain
 from flareclust.protocol.sizes import policy_sizes
 from flareclust.protocol.task import StepName
 
@@ -114,7 +114,7 @@ class PolicyEnforcer:
             raise _against(f"does not let out {', '.join(sorted(kept))}", "arrays")
         if not all(type(value) is np.ndarray for value in arrays.values()):
             raise _against("lets out plain arrays only")
-        seconds = {SECONDS: np.array(seconds_of(arrays.get(SECONDS)))}
+        seconds = {SECONDS: _seconds(arrays.get(SECONDS))}
         if question.masked:
             return _masked(message) | seconds
         _check_form(question, algorithm, sender, message, private)
@@ -206,6 +206,11 @@ def _masked(message: Message) -> Message:
     except BadMessage:
         raise _against("kept back a reply that was to be masked sums, and is not") from None
     return {name: np.array(value, order="C") for name, value in message.items()}
+
+
+def _seconds(value: object) -> Array:
+    good = type(value) is np.ndarray and value.dtype == np.float64 and value.shape == () and 0 <= value < 1e9
+    return np.array(value) if good else np.array(0.0)
 
 
 def _against(what: str, setting: str = "") -> Refusal:

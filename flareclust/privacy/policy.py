@@ -226,11 +226,7 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Policy":
-        """Return the policy that a mapping with keys of a file states.
-
-        Raises:
-            UserError: a key is unknown, with the nearest known one, or a value is none that it can have.
-        """
+        """Return the policy that a mapping with keys of a file states; UserError for unknown keys and impossible values."""
         if not isinstance(settings, Mapping):
             raise UserError(f"a policy is a mapping of settings, got {type(settings).__name__}")
         known = [DP if field.name == "dp" else field.name for field in fields(cls)]
@@ -259,11 +255,7 @@ _NUMBERS = ("epsilon", "delta", "budget")
 
 
 def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
-    """Return the policy in a YAML or JSON file, or in a mapping.
-
-    Raises:
-        UserError: the file cannot be read, `Policy.of` refuses what it says, or it names arrays that no algorithm sends.
-    """
+    """Return the policy in a YAML or JSON file, or in a mapping; UserError as `Policy.of`, or for arrays that no algorithm sends."""
     if not isinstance(source, str | Path):
         return _with_known_arrays(source)
     try:
@@ -319,8 +311,7 @@ def unknown_arrays(policy: Policy) -> list[str]:
 def check_sites_of_sums(number: str, minimum: object, names: str, sites: object) -> tuple[int, tuple[str, ...] | None]:
     """Return the least number of sites of a masked sum, and the names of those that may be among them, None for any.
 
-    Raises:
-        UserError: they cannot be; `number` and `names` are what the two settings are called.
+    UserError, with what the two settings are called (`number`, `names`), where they cannot be.
     """
     found = check_int(number, minimum, minimum=LEAST_SITES)
     if sites is None:

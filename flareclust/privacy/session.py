@@ -39,10 +39,7 @@ class SiteSession:
         """Return the table that algorithms without differential privacy see in the place of the site's rows.
 
         Groups have at least the policy's `min_count` rows, whatever the job's is, so that all jobs see the same groups.
-        Made once for each table; on disk where the rows are.
-
-        Raises:
-            Refusal: no group of rows can be made.
+        Made once for each table; on disk where the rows are. Refusal where no group can be made.
         """
         if self._aggregated is None or self._aggregated[0].X is not table.X:
             X = _stored(table, microaggregate(table.X, self.policy.min_count))

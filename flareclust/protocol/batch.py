@@ -107,11 +107,7 @@ def part_of(schema: Schema, places: Sequence[int], messages: Sequence[Message], 
 
 
 def check_part(schema: Schema, part: Part, sizes: Mapping[str, int], limits: Mapping[str, int]) -> None:
-    """Check the replies of several sites at once, as `accept` does with one at a time.
-
-    Raises:
-        BadMessage: a reply does not fit.
-    """
+    """Check the replies of several sites at once, as `accept` does with one at a time; BadMessage where one does not fit."""
     ragged = {name: field for name, field in schema.fields.items() if field.axes}
     symbols = {field.axes[0] for field in ragged.values()}
     if set(ragged) != set(part.fields) or set(schema.fields) - set(ragged) != set(part.totals) or len(symbols) != 1:

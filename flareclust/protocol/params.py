@@ -47,8 +47,7 @@ class Params(Settings):
         tail = [*cls.last, *(name for name in _AGREED if name in cls.model_fields)]
         names = [name for name in cls.model_fields if name not in (*GENERAL, *tail)] + tail
         fields = {name: cls.model_fields[name] for name in names}
-        in_order = sorted(fields.items(), key=lambda item: _SIDES.index(side_of(item[1])))
-        in_order.sort(key=lambda item: item[0] in _AGREED)
+        in_order = sorted(fields.items(), key=lambda item: (item[0] in _AGREED, _SIDES.index(side_of(item[1]))))
         return {name: field for name, field in in_order if side is None or side_of(field) in (side, "both")}
 
     @classmethod

@@ -10,7 +10,7 @@ from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, IntArray, Message
 from flareclust.core.chunks import pieces
 from flareclust.protocol.batch import Batch, Messages
-from flareclust.protocol.schema import SECONDS, Schema, plain, seconds_of
+from flareclust.protocol.schema import SECONDS, Schema, plain
 
 #: Stands in the place of a site's name for the one reply that the totals of secure sums make.
 ALL = "all sites"
@@ -42,9 +42,7 @@ def accept(
     """Check the answers of one exchange.
 
     Args:
-        schema: what was to be sent.
-        answers: by site.
-        sites: who was asked.
+        schema, answers, sites: what was to be sent, what came, and who was asked.
         sizes: of axis symbols, the same for all.
         own_sizes: further sizes by site; where they say d, sites need not agree about it.
         limits: the most entries that axes whose size is not known may have.
@@ -77,20 +75,17 @@ def accept(
                 continue
             columns[site] = 0 if "d" in known else found.get("d", 0)
             replies[site] = message
-            slowest = max(slowest, seconds_of(seconds))
-    odd = unusual_widths(columns)
-    replies = {site: reply for site, reply in replies.items() if site not in odd}
-    odd |= schema.at_odds(replies)
-    return {site: reply for site, reply in replies.items() if site not in odd}, problems | odd, slowest
-
-
-def unusual_widths(columns: Mapping[str, int]) -> dict[str, str]:
-    """Return the problem of each site whose number of columns is not that of most sites."""
-    if not columns:
-        return {}
-    [(usual, sharing)] = Counter(columns.values()).most_common(1)
-    others = f"columns where {sharing} other sites have {usual}"
-    return {site: f"has {d} {others}" for site, d in columns.items() if d != usual}
+            slowest = max(slowest, _seconds(seconds))
+    if len(set(columns.values())) > 1:
+        [(usual, sharing)] = Counter(columns.values()).most_common(1)
+        for site, d in columns.items():
+            if d != usual:
+                del replies[site]
+                problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
+    for site, problem in schema.at_odds(replies).items():
+        del replies[site]
+        problems[site] = problem
+    return replies, problems, slowest
 
 
 def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Message, IntArray]:
@@ -126,3 +121,10 @@ def stacked(replies: Iterable[Message], name: str) -> Array:
 def by_name(replies: Mapping[str, Message]) -> Mapping[str, Message]:
     """Return the replies in the order of the sites' names."""
     return replies if isinstance(replies, Batch) else {site: replies[site] for site in sorted(replies)}
+
+
+def _seconds(value: object) -> float:
+    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != ():
+        return 0.0
+    return float(value) if 0.0 <= value < 1e9 else 0.0

@@ -274,11 +274,7 @@ class SiteRows:
         return np.where(scaling.without_direction(self.X), -1, labels) if self.directions else labels
 
     def means(self, centroids: FloatArray) -> local.Sendable:
-        """Return the means of the rows nearest to each of centroids (k, d), as far as they may be sent.
-
-        Raises:
-            Refusal: the site has fewer rows than a report must cover.
-        """
+        """Return the means of the rows nearest to each of centroids (k, d), as far as they may be sent; Refusal with too few rows."""
         return self.completed(centroids).trimmed(centroids)._means_about(centroids)
 
     def _means_about(self, centroids: FloatArray) -> local.Sendable:

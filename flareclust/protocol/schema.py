@@ -158,9 +158,13 @@ class Schema:
         known = dict(sizes or {})
         for name, field in self.fields.items():
             _check_form(name, field, message[name], known, limits or {})
-        for name, field in self.fields.items():
-            if message[name].size and field.dtype != "bool":
-                _check_values(name, field, message[name], known)
+        extents = {
+            name: extent(message[name])
+            for name, field in self.fields.items()
+            if message[name].size and field.dtype != "bool"
+        }
+        for name, (least, largest) in extents.items():
+            _check_values(name, self.fields[name], message[name], least, largest, known)
         self.compare(message, known)
         return known
 
@@ -198,9 +202,10 @@ def _check_form(name: str, field: Field, value: object, sizes: dict[str, int], l
         raise BadMessage(f"{name}: expected an array that is contiguous by rows")
 
 
-def _check_values(name: str, field: Field, value: Array, sizes: Mapping[str, int]) -> None:
+def _check_values(
+    name: str, field: Field, value: Array, minimum: float, largest: float, sizes: Mapping[str, int]
+) -> None:
     """Check the values of an array that has some, by its least and largest: without a copy."""
-    minimum, largest = extent(value)
     if math.isnan(minimum):
         raise BadMessage(f"{name}: holds NaN or infinite values")
     if largest > LARGEST or minimum < -LARGEST:
@@ -211,13 +216,6 @@ def _check_values(name: str, field: Field, value: Array, sizes: Mapping[str, int
         raise BadMessage(f"{name}: holds values above {field.maximum:g}, or adds up to more")
     if field.less_than in sizes and largest >= sizes[field.less_than]:
         raise BadMessage(f"{name}: holds values beyond the {sizes[field.less_than]} that were sent")
-
-
-def seconds_of(value: object) -> float:
-    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
-    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != ():
-        return 0.0
-    return float(value) if 0.0 <= value < 1e9 else 0.0
 
 
 def nbytes(message: Mapping[str, Array]) -> int:

@@ -50,8 +50,7 @@ class DPSession:
     def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
         """Return the terms of a site's policy for its rows, of which only the number and the names of their columns count.
 
-        Raises:
-            Refusal: the bounds do not fit the columns, the policy's limits make no sense, or OpenDP is missing.
+        Refusal where the bounds do not fit the columns, the policy's limits make no sense, or OpenDP is missing.
         """
         dp = site.policy.dp
         if dp is None or site.ledger is None:
@@ -79,20 +78,13 @@ class DPSession:
     def gaussian(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
         """Return integers (int64) with the noise of `mechanism.gaussian`; what they cost is in the ledger before it is drawn.
 
-        `what` is a description for readers of the ledger.
-
-        Raises:
-            Refusal: the job, or all jobs together, would spend more than the site grants.
+        `what` is for readers of the ledger. Refusal where the job, or all jobs together, would spend more than the site grants.
         """
         self._spend(what, rho)
         return mechanism.gaussian(values, sensitivity, rho)
 
     def sharing(self, sites: int, colluding: int | None) -> "DPSession":
-        """Return the terms for a sum that leaves masked, of so many sites; 0 for none, where the site adds all of the noise.
-
-        Raises:
-            Refusal: as `SharedNoise.of`.
-        """
+        """Return the terms for a masked sum of so many sites, 0 where the site adds all of the noise; Refusal as `SharedNoise.of`."""
         if not sites:
             return self
         return replace(self, shared=SharedNoise.of(sites, colluding, self.dp.colluding, self.named))

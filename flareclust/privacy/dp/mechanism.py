@@ -58,12 +58,7 @@ def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
 
 
 def share(values: IntArray, scale: float) -> IntArray:
-    """Return `values` (any shape) with discrete Gaussian noise of a scale: a share of a noise, which protects nothing by itself.
-
-    Raises:
-        UserError: the values are no integers below `_LARGEST_SUM`, or the scale is too large.
-        Refusal: OpenDP is missing.
-    """
+    """Return `values` as for `gaussian` with discrete Gaussian noise of a scale: a share of a noise, which protects nothing by itself."""
     _check_sums(values)
     if not scale < _LARGEST_SCALE:
         raise UserError(f"a scale of {scale:g} is too large for noise in 64 bits")
@@ -146,8 +141,8 @@ class SharedNoise:
                 "adds a share of a noise only where its policy names the sites of the sum, since a server could list sites of its "
                 "own; its operator names them (flareclust site policy --secure-sites), or submit without secure_sums"
             )
-        asked = usual(sites) if colluding is None else colluding
-        minimum = usual(named) if required is None else required
+        asked = _usual(sites) if colluding is None else colluding
+        minimum = _usual(named) if required is None else required
         if asked < minimum:
             raise Refusal(
                 f"adds its share of a noise that holds with {minimum} colluding sites of {max(sites, named)}, and the job counts on "
@@ -173,14 +168,14 @@ class SharedNoise:
         return scale
 
 
-def usual(sites: int) -> int:
+def _usual(sites: int) -> int:
     """Return the default number of sites of a sum that may collude: a third."""
     return sites // 3
 
 
 def deviation_of_total(sigma: float, sites: int, colluding: int | None) -> float:
     """Return the standard deviation of a total's noise, from that of one holder of all rows: what colluding sites add is more."""
-    honest = sites - (usual(sites) if colluding is None else min(colluding, sites - 1))
+    honest = sites - (_usual(sites) if colluding is None else min(colluding, sites - 1))
     return sigma * math.sqrt(sites / honest)
 
 

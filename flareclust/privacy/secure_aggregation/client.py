@@ -108,12 +108,9 @@ class Keys(Phase):
     trusted = True
 
     def key(self, task: Task, rows: SiteRows) -> Message:
-        """Return a new public key; raise Refusal where rows have values that do not fit, or a key was given before.
-
-        Sums under differential privacy are bounded whatever the rows are, and to refuse large values would disclose that there is
-        one.
-        """
+        """Return a new public key; raise Refusal where rows have values that do not fit, or a key was given before."""
         X = rows.table.X
+        # Sums under differential privacy are bounded anyway, and to refuse large values would disclose that there is one.
         if not rows.private:
             rows.check_sums()
             check_range(X, cells=len(rows) * X.shape[1])
@@ -154,12 +151,7 @@ class MaskingStage(Stage):
     alike: Message = field(default_factory=dict)
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Split the task into arrays and keys.
-
-        Raises:
-            Refusal: sums are to leave without a mask, or may not be added up so; or the step is not one of jobs with secure sums.
-            BadMessage: the keys are none, or came with a step that is no sum.
-        """
+        """Split the task into arrays and keys; Refusal where sums may not leave so, BadMessage where keys are none or belong to no sum."""
         task, step, sums = exchange.task, exchange.step, self.sums
         secure = sums.secure(task.site)
         if secure and step.jobs == "plain":

@@ -62,11 +62,7 @@ class Identity:
 
     @classmethod
     def of(cls, startup: Path) -> "Identity | None":
-        """Return what the folder `startup` of a site's kit holds; None where it is none, as in NVFlare's simulator.
-
-        Raises:
-            Refusal: it has a certificate, but not all that belongs to it.
-        """
+        """Return what the folder `startup` of a site's kit holds, None where it is none; Refusal where the kit is incomplete."""
         if not (startup / "client.crt").exists():
             return None
         try:
@@ -84,11 +80,7 @@ class Identity:
         return cls(private, certificate, root, no_sites)
 
     def signed(self, site: str, job: str, key: bytes) -> SignedKey:
-        """Return a public key with the site's signature, for one job and from now on.
-
-        Raises:
-            Refusal: the site's own certificate, or the root certificate, is outside its dates.
-        """
+        """Return a public key with the site's signature, for one job and from now on; Refusal where a certificate is outside its dates."""
         now = self.now()
         for name, certificate in (
             ("client.crt", x509.load_pem_x509_certificate(self.certificate.encode())),

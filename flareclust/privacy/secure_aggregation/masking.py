@@ -79,7 +79,7 @@ class KeyTable:
 
     def sent(self) -> Message:
         """Return the array that goes to the sites."""
-        return {KEYS_ARRAY: packed([[site, *_parts(key)] for site, key in self.keys.items()])}
+        return {KEYS_ARRAY: _packed([[site, *_parts(key)] for site, key in self.keys.items()])}
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> "KeyTable | None":
@@ -101,7 +101,7 @@ class KeyTable:
 
 def key_reply(key: SignedKey) -> IntArray:
     """Return a site's key as numbers (b,)."""
-    return packed(_parts(key))
+    return _packed(_parts(key))
 
 
 def key_of(numbers: IntArray) -> SignedKey:
@@ -127,14 +127,14 @@ def _signed_key(parts: object) -> SignedKey:
     return found
 
 
-def packed(value: object) -> IntArray:
+def _packed(value: object) -> IntArray:
     """Return a value as JSON text, eight bytes to a number."""
     text = json.dumps(value).encode()  # plain ASCII
     return np.frombuffer(text + b" " * (-len(text) % 8), dtype="<i8").astype(np.int64)
 
 
 def _unpacked(numbers: object) -> object:
-    """Return the value in what `packed` returned, or raise BadMessage."""
+    """Return the value in what `_packed` returned, or raise BadMessage."""
     if not isinstance(numbers, np.ndarray) or numbers.dtype != np.int64 or numbers.ndim != 1:
         raise BadMessage("expected JSON text, eight bytes to a number")
     try:

@@ -1,5 +1,6 @@
 """Secure sums at the server: everybody's keys, and the totals of what sites sent under masks."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from flareclust._foundation.errors import BadMessage, JobFailed
@@ -7,7 +8,6 @@ from flareclust._foundation.typing import Message
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, KeyTable, key_of, total
 from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout
-from flareclust.protocol.replies import unusual_widths
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.sizes import total_sizes
 
@@ -78,7 +78,9 @@ def unusable(replies: Mapping[str, Message]) -> dict[str, str]:
 def of_other_width(replies: Mapping[str, Message], wanted: int | None) -> dict[str, str]:
     """Return the problem of each site whose number of columns differs from the wanted one, or from that of most sites."""
     columns = {site: int(reply["columns"]) for site, reply in replies.items()}
-    if wanted is None:
-        return unusual_widths(columns)
-    expected = f"where the federation has {wanted}"
-    return {site: f"has rows of {d} columns {expected}" for site, d in columns.items() if d != wanted}
+    if wanted is not None:
+        expected = f"where the federation has {wanted}"
+        return {site: f"has rows of {d} columns {expected}" for site, d in columns.items() if d != wanted}
+    [(usual, sharing)] = Counter(columns.values()).most_common(1)
+    others = f"columns where {sharing} other sites have {usual}"
+    return {site: f"has {d} {others}" for site, d in columns.items() if d != usual}

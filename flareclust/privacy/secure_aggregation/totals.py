@@ -73,8 +73,7 @@ class Layout:
     def reply(self, numbers: Sequence[int]) -> Message:
         """Return what one site with all the rows would send, from the totals (w,) in multiples of 2^-128.
 
-        Raises:
-            BadMessage: these are no totals: masks did not cancel, or a site sent something that is not from rows.
+        BadMessage where these are no totals: masks did not cancel, or a site sent something that is not from rows.
         """
         totals, at = {}, 0
         for name, shape in self._shapes.items():
@@ -92,7 +91,7 @@ class Layout:
         return self.schema.fields[name].dtype == "int64"
 
     def _array(self, name: str, total: list[int]) -> Array:
-        """Return whole numbers, or multiples of 2^-128, in the type that the schema has for them."""
+        """Return integers, or multiples of 2^-128, in the type that the schema has for them."""
         return np.array(total, dtype=np.int64) if self._counts(name) else fixed_point.as_floats(total)
 
     def _addends(self, name: str, reply: Message) -> list[FloatArray]:
@@ -155,9 +154,8 @@ def sizes_in(schema: Schema, reply: Message) -> dict[str, int]:
 def check_range(data: FloatArray, cells: int | None = None) -> None:
     """Raise Refusal where sums of squares of these rows (n, d) would not fit, or would lose digits.
 
-    `cells` is how many values there are, where the rows are only the extremes of more of them.
-
-    Said before a site gives its key, for afterwards it would end the job.
+    `cells` is how many values there are, where the rows are only the extremes of more. Said before a site gives its key, for
+    afterwards it would end the job.
     """
     largest = float(max(-np.fmin.reduce(data, axis=None), np.fmax.reduce(data, axis=None)))  # whatever is missing
     if largest > LARGEST_SENT or (4 * LARGEST_SENT) ** 2 * (cells or data.size) >= _MOST:

@@ -16,7 +16,7 @@ from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
-from flareclust.privacy.dp.mechanism import usual
+from flareclust.privacy.dp.mechanism import _usual
 from flareclust.privacy.dp.site import AXES_START, MOMENTS_START
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.rows import SiteContext
@@ -115,7 +115,7 @@ def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     def sent(rows: FloatArray) -> FloatArray:
         return attacked.of(computed(attacked.executor, task, rows, rng, context=context))
 
-    others = attacked.sites - usual(attacked.sites) - 1  # they tell nobody; what they have in all is known here
+    others = attacked.sites - _usual(attacked.sites) - 1  # they tell nobody; what they have in all is known here
     return sent(rows) + sum(sent(rows[:1]) for _ in range(others)) if attacked.sites else sent(rows)
 
 

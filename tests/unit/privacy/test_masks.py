@@ -17,8 +17,8 @@ from flareclust.privacy.secure_aggregation.masking import (
     KEYS_ARRAY,
     KeyTable,
     SiteMasks,
+    _packed,
     key_of,
-    packed,
     stream,
     total,
 )
@@ -158,7 +158,7 @@ def test_keys_that_are_not_those_of_different_sites_are_refused() -> None:
     ]
     for value, reported in cases:
         with pytest.raises(BadMessage, match=reported):
-            KeyTable.of({KEYS_ARRAY: packed(value)})
+            KeyTable.of({KEYS_ARRAY: _packed(value)})
     for broken in (np.zeros(3), np.array([-1, 5]), np.zeros((2, 2), np.int64)):
         with pytest.raises(BadMessage, match="expected JSON text"):
             KeyTable.of({KEYS_ARRAY: broken})
