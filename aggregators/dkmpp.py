@@ -32,19 +32,13 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class _DKMPPState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        counts: the rows behind each centroid (k,).
-        received_centroids, received_counts, received_site: the seeds (c, d), their rows and users (c,).
-        received_group: which of the k centroids each went into (c,).
-    """
-
-    counts: IntArray | None = None
-    received_centroids: FloatArray | None = None
-    received_counts: IntArray | None = None
-    received_group: IntArray | None = None
-    received_site: IntArray | None = None
+    counts: IntArray | None = None  # the rows behind each centroid (k,)
+    received_centroids: FloatArray | None = None  # the seeds (c, d)
+    received_counts: IntArray | None = None  # their rows (c,)
+    received_group: IntArray | None = None  # which of the k centroids each went into (c,)
+    received_site: IntArray | None = None  # their users (c,)
 
 
 class DKMPPAggregator(ClusteringAggregator):

@@ -42,19 +42,12 @@ from flareclust.protocol.schema import MOST_COLUMNS as MOST
 
 @dataclass(frozen=True, eq=False)
 class _DPLloydState(dp_server.NoisyState):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        mean: the noisy mean of all rows (d,), towards which centroids are shrunk; none after a start from a grid.
-        first_radii: while cells along the main axes are counted, the radii of the first update (k,).
-        main_axes: of a start from cells along them (p, d).
-        history: the centroids of the start and after every update (rounds + 1, k, d).
-    """
-
-    mean: FloatArray | None = None
-    first_radii: FloatArray | None = None
-    main_axes: FloatArray | None = None
-    history: FloatArray | None = None
+    mean: FloatArray | None = None  # noisy, of all rows (d,): centroids shrink towards it; None for a grid
+    first_radii: FloatArray | None = None  # of the first update (k,), while cells along axes are counted
+    main_axes: FloatArray | None = None  # of a start from cells along them (p, d)
+    history: FloatArray | None = None  # of the start and after every update (rounds + 1, k, d)
 
 
 _Round = Round[_DPLloydState]

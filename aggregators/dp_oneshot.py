@@ -36,21 +36,13 @@ from flareclust.protocol.schema import MOST_COLUMNS
 
 @dataclass(frozen=True, eq=False)
 class _DPOneShotState(dp_server.NoisyState):
-    """What the server knows; where sites sent centroids (c, d) also these.
+    """What the server knows; where sites sent centroids (c, d) also these."""
 
-    Attributes:
-        received_centroids: of the sites (c, d).
-        received_rows: their noisy numbers of rows (c,).
-        received_radii: root mean square distances of their rows (c,).
-        received_site: whose they are (c,).
-        received_signal_to_noise: of each (c,).
-    """
-
-    received_centroids: FloatArray | None = None
-    received_rows: FloatArray | None = None
-    received_radii: FloatArray | None = None
-    received_site: IntArray | None = None
-    received_signal_to_noise: FloatArray | None = None
+    received_centroids: FloatArray | None = None  # of the sites (c, d)
+    received_rows: FloatArray | None = None  # their noisy numbers of rows (c,)
+    received_radii: FloatArray | None = None  # root mean square distances of their rows (c,)
+    received_site: IntArray | None = None  # whose they are (c,)
+    received_signal_to_noise: FloatArray | None = None  # of each (c,)
 
 
 _Round = Round[_DPOneShotState]

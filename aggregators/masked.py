@@ -43,38 +43,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class ReceivedState(State):
-    """What a server knows of the clusters (c) that sites with different columns have sent.
+    """What a server knows of the clusters (c) that sites with different columns have sent."""
 
-    Attributes:
-        received_centroids: of the clusters (c, D).
-        received_counts: their rows (c,).
-        received_site: whose they are, as in `Columns.sites` (c,).
-        received_group: the cluster of the result that each belongs to (c,), -1 for none.
-        counts: the rows behind each centroid of the result (k,).
-        warnings: what a user should know, a sentence each.
-    """
-
-    received_centroids: FloatArray | None = None
-    received_counts: IntArray | None = None
-    received_site: IntArray | None = None
-    received_group: IntArray | None = None
-    counts: IntArray | None = None
-    warnings: Array | None = None
+    received_centroids: FloatArray | None = None  # of the clusters (c, D)
+    received_counts: IntArray | None = None  # their rows (c,)
+    received_site: IntArray | None = None  # whose they are, as in `Columns.sites` (c,)
+    received_group: IntArray | None = None  # the cluster of the result that each belongs to (c,), -1: none
+    counts: IntArray | None = None  # the rows behind each centroid of the result (k,)
+    warnings: Array | None = None  # what a user should know, a sentence each
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedState(ReceivedState):
-    """What the server knows, beside what it has received at the start.
+    """What the server knows, beside what it has received at the start."""
 
-    Attributes:
-        history: the centroids of the start and after every round (rounds + 1, k, D).
-        method: by which local clusters were grouped.
-        verdict: what the columns say of it, in words.
-    """
-
-    history: FloatArray | None = None
-    method: str | None = None
-    verdict: str | None = None
+    history: FloatArray | None = None  # the centroids of the start and after every round (rounds + 1, k, D)
+    method: str | None = None  # by which local clusters were grouped
+    verdict: str | None = None  # what the columns say of it, in words
 
 
 class MaskedAggregator(ClusteringAggregator):

@@ -31,18 +31,12 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class MAvgState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        received_centroids, received_site: the centroids (c, d), and the number of the site of each (c,), in the order of names.
-        matched: the centroid of the result that each went into (c,), -1 for none.
-        left_out: with `robust`, the names of the sites that were.
-    """
-
-    received_centroids: FloatArray | None = None
-    received_site: IntArray | None = None
-    matched: IntArray | None = None
-    left_out: Array | None = None
+    received_centroids: FloatArray | None = None  # the centroids (c, d)
+    received_site: IntArray | None = None  # the number of the site of each (c,), in the order of names
+    matched: IntArray | None = None  # the centroid of the result that each went into (c,), -1 for none
+    left_out: Array | None = None  # with `robust`, the names of the sites that were
 
 
 class MAvgAggregator(ClusteringAggregator):

@@ -28,15 +28,10 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class _MiniBatchState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        history: the centroids of the start and after every round (rounds + 1, k, d).
-        seen: how many rows each centroid is the mean of (k,); rows that were drawn several times count as often.
-    """
-
-    history: FloatArray | None = None
-    seen: IntArray | None = None
+    history: FloatArray | None = None  # the centroids of the start and after every round (rounds + 1, k, d)
+    seen: IntArray | None = None  # rows that each centroid is the mean of (k,), each as often as drawn
 
 
 _Round = Round[_MiniBatchState]

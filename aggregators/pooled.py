@@ -30,25 +30,16 @@ SCORED, FEW_SCORED = "scored_sites", 0.5
 
 @dataclass(frozen=True, eq=False)
 class PooledState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        received_centroids, received_counts, received_site: the centroids (c, d), their rows and sites (c,).
-        kept: with `robust`, which of them were believed (c,).
-        left_out: the names of the sites that were not.
-        counts: the rows behind each cluster (k,).
-        choice: of a range of k, what is known of each solution; in the result `choice_k` and so on.
-        chosen_k: the number that was chosen.
-    """
-
-    received_centroids: FloatArray | None = None
-    received_counts: IntArray | None = None
-    received_site: IntArray | None = None
-    kept: BoolArray | None = None
-    left_out: Array | None = None
-    counts: IntArray | None = None
-    choice: criteria.KSelection | None = None
-    chosen_k: int | None = None
+    received_centroids: FloatArray | None = None  # the centroids (c, d)
+    received_counts: IntArray | None = None  # their rows (c,)
+    received_site: IntArray | None = None  # and sites (c,)
+    kept: BoolArray | None = None  # with `robust`, which of them were believed (c,)
+    left_out: Array | None = None  # the names of the sites that were not
+    counts: IntArray | None = None  # the rows behind each cluster (k,)
+    choice: criteria.KSelection | None = None  # of a range of k, in the result `choice_k` and so on
+    chosen_k: int | None = None  # the number that was chosen
 
     def arrays(self) -> Message:
         """Return what goes into the result."""

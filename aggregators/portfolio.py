@@ -48,31 +48,20 @@ _WIDE = 4.0
 
 @dataclass(frozen=True, eq=False)
 class _PortfolioState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        received_centroids, ...: the uploads end to end, and the number of the site of each (c,).
-        kept: with `robust`, which of the descriptions received were believed (c,).
-        left_out: the names of the sites that were not, which have no say in the choice.
-        candidates: the members' solutions (t, d), in the order of `members`.
-        candidate: the member that each belongs to (t,).
-        candidate_inertia: of each solution (c,).
-        polish_start: where refining started (k, d).
-        refinement: where it stands.
-    """
-
-    received_centroids: FloatArray | None = None
+    received_centroids: FloatArray | None = None  # the uploads end to end (c, d)
     received_counts: IntArray | None = None
     received_radii: FloatArray | None = None
     received_sse: FloatArray | None = None
-    received_site: IntArray | None = None
-    kept: BoolArray | None = None
-    left_out: Array | None = None
-    candidates: FloatArray | None = None
-    candidate: IntArray | None = None
-    candidate_inertia: FloatArray | None = None
-    polish_start: FloatArray | None = None
-    refinement: Refinement | None = None
+    received_site: IntArray | None = None  # the number of the site of each (c,)
+    kept: BoolArray | None = None  # with `robust`, which of the descriptions received were believed (c,)
+    left_out: Array | None = None  # the names of the sites that were not, which have no say in the choice
+    candidates: FloatArray | None = None  # the members' solutions (t, d), in the order of `members`
+    candidate: IntArray | None = None  # the member that each belongs to (t,)
+    candidate_inertia: FloatArray | None = None  # of each solution (c,)
+    polish_start: FloatArray | None = None  # where refining started (k, d)
+    refinement: Refinement | None = None  # where it stands
 
 
 _Round = Round[_PortfolioState]

@@ -52,18 +52,13 @@ _DIGITS = 9
 
 @dataclass(frozen=True, eq=False)
 class _ProxyState(ReceivedState):
-    """What the server knows, beside what it has received.
+    """What the server knows, beside what it has received."""
 
-    Attributes:
-        tree_left, tree_right, tree_force, tree_size: of all merges (c - 1,).
-        w: the power of the distance.
-    """
-
-    tree_left: IntArray | None = None
-    tree_right: IntArray | None = None
-    tree_force: FloatArray | None = None
-    tree_size: IntArray | None = None
-    w: float | None = None
+    tree_left: IntArray | None = None  # the clusters joined by each merge (c - 1,),
+    tree_right: IntArray | None = None  # and those that they were joined with
+    tree_force: FloatArray | None = None  # the force of each
+    tree_size: IntArray | None = None  # and the size of what it made
+    w: float | None = None  # the power of the distance
 
 
 class ProxyAggregator(ClusteringAggregator):
@@ -145,19 +140,12 @@ class ProxyAggregator(ClusteringAggregator):
 
 
 class _Merges(NamedTuple):
-    """A tree of merges, and what the clusters were compared by.
+    """A tree of merges, and what the clusters were compared by."""
 
-    Attributes:
-        tree: of all c clusters.
-        w: the power of the distance.
-        overlap: the least that sites whose clusters were compared have in common.
-        left_out: columns by which they were not compared (D,).
-    """
-
-    tree: agglomeration.Tree
-    w: float
-    overlap: exponent.Overlap
-    left_out: BoolArray
+    tree: agglomeration.Tree  # of all c clusters
+    w: float  # the power of the distance
+    overlap: exponent.Overlap  # the least that sites whose clusters were compared have in common
+    left_out: BoolArray  # columns by which they were not compared (D,)
 
 
 def _best_merges(

@@ -55,21 +55,13 @@ _ROUNDING = 1e-6
 
 
 class _PDF(NamedTuple):
-    """The description of one cluster for the server.
+    """The description of one cluster for the server."""
 
-    Attributes:
-        mean: of the distribution (d,).
-        factor: (r, d) with factor.T @ factor the covariance; r = 0 for a cluster that is described by its mean alone.
-        concentration: sum of the parameters of a Dirichlet distribution; 0 for its mean alone, and for a Gaussian.
-        low: where proxy points begin, per column (d,).
-        high: where they end.
-    """
-
-    mean: FloatArray
-    factor: FloatArray
-    concentration: float
-    low: FloatArray
-    high: FloatArray
+    mean: FloatArray  # of the distribution (d,)
+    factor: FloatArray  # (r, d), factor.T @ factor is the covariance; r = 0 for a mean alone
+    concentration: float  # sum of a Dirichlet distribution's parameters; 0 for all others
+    low: FloatArray  # where proxy points begin, per column (d,)
+    high: FloatArray  # where they end
 
 
 class _Description(Schema):
