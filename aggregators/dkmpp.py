@@ -49,7 +49,6 @@ class DKMPPAggregator(ClusteringAggregator):
     """
 
     params: dkmpp.DKMPPParams
-
     executor = dkmpp.DKMPPExecutor
     state = _DKMPPState
 

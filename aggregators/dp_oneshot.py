@@ -56,20 +56,11 @@ class DPOneShotAggregator(ClusteringAggregator):
     state = _DPOneShotState
 
     def rows_needed(self, d: int, sites: int) -> int:
-        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
-
-        Args:
-            d: number of columns.
-            sites: how many take part.
-        """
+        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only."""
         if dp_grid.has_grid(self.params.k, d, self.params.cells):
             cells = self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k
-            return math.ceil(
-                dp_sums.CLEAR
-                * self.params.k
-                * dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)
-                * math.sqrt(cells / self.params.k)
-            )
+            noise = dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)
+            return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(cells / self.params.k))
         return math.ceil(dp_sums.CLEAR * self.params.k * self._noise_of_site(d) * math.sqrt(d)) * sites
 
     def limits(self, round_: _Round) -> dict[str, int]:
@@ -124,10 +115,8 @@ class DPOneShotAggregator(ClusteringAggregator):
             grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
             if not grids:
                 continue
-            noisy, noise = (
-                np.sum(grids, axis=0).reshape(shape),
-                dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, len(grids)),
-            )
+            noisy = np.sum(grids, axis=0).reshape(shape)
+            noise = dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, len(grids))
             occupied = dp_grid.denoised(noisy, noise, self.params.k).ravel()
             points.append(dp_grid.cell_centers(box, shape)[occupied > 0])
             weights.append(occupied[occupied > 0])

@@ -45,7 +45,6 @@ class KFedAggregator(ClusteringAggregator):
     """
 
     params: kfed.KFedParams
-
     executor = kfed.KFedExecutor
     state = KFedState
 

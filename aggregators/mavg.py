@@ -43,7 +43,6 @@ class MAvgAggregator(ClusteringAggregator):
     """The server of match averaging; nothing is drawn."""
 
     params: mavg.MAvgParams
-
     executor = mavg.MAvgExecutor
     state = MAvgState
 
@@ -68,13 +67,9 @@ class MAvgAggregator(ClusteringAggregator):
 
 
 def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
-    """Return the means of the sites' centroids after matching them to the first of those with most centroids.
+    """Return the means (k, d) of the sites' centroids (k_i, d) matched to the first of those with most, k is the largest k_i.
 
-    Args:
-        sent: per site its centroids (k_i, d).
-
-    Returns:
-        The means (k, d), where k is the largest k_i, and for all c centroids together the mean they went into (c,).
+    And for all c centroids together the mean that they went into (c,).
     """
     reference = max(sent, key=len)  # the first of equals
     of = np.concatenate([_matched(reference, centroids) for centroids in sent])
@@ -86,13 +81,7 @@ def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
 
 
 def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: robust.Rule) -> tuple[FloatArray, IntArray]:
-    """Return what `_match_average` does where some sites may lie, and -1 for the centroids of those left out.
-
-    Args:
-        sent: per site its centroids (k_i, d).
-        untrusted: which sites are left out (m,).
-        rule: how matched centroids are joined.
-    """
+    """Return what `_match_average` does where `untrusted` sites (m,) are left out, and -1 for their centroids."""
     trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]
     apart = np.array([[_distance(one, other) for other in trusted] for one in trusted])
     reference = trusted[robust.medoid(trusted, apart)]

@@ -66,14 +66,9 @@ class MiniBatchAggregator(ClusteringAggregator):
 def _running_means(
     before: FloatArray, seen: IntArray, centroids: FloatArray, counts: IntArray, cluster: IntArray
 ) -> tuple[FloatArray, IntArray]:
-    """Return the centroids (k, d) with the means that were sent added to them, and the numbers of rows (k,).
+    """Return the centroids `before` (k, d), means of rows `seen` (k,), with the means that were sent added, and rows (k,).
 
-    Args:
-        before: the centroids so far (k, d), which are means of
-        seen: so many rows (k,).
-        centroids: all means that were sent (c, d), with
-        counts: the numbers of their rows (c,) and
-        cluster: the centroid that each is for (c,).
+    Those are `centroids` (c, d) of `counts` rows (c,), each for the centroid `cluster` (c,).
     """
     sums, total = np.zeros_like(before), seen.copy()
     np.add.at(sums, cluster, counts[:, None] * (centroids - before[cluster]))

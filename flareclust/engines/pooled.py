@@ -78,7 +78,9 @@ def run_pooled(
     if (n := sum(map(len, tables.values()))) < options.k:
         raise UserError(f"k={options.k} is more than the {n} rows of all sites together")
     index = _closed_up(index) if index else _in_order(tables)
-    columns = _union(tables) if algorithm.partial else None
+    columns = None
+    if algorithm.partial:
+        columns = gather({site: alignment.describe(table, sums=False, min_count=1) for site, table in tables.items()})
     if columns is None:
         _check_poolable(tables)
     X = np.empty((n, len(columns.codes) if columns else next(iter(tables.values())).X.shape[1]))
@@ -107,10 +109,6 @@ def run_pooled(
         seconds_merge=seconds,
         labels={site: found[index[site]] for site in tables},
     )
-
-
-def _union(tables: Mapping[str, Table]) -> Columns:
-    return gather({site: alignment.describe(table, sums=False, min_count=1) for site, table in tables.items()})
 
 
 def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:
