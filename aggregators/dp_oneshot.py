@@ -127,8 +127,7 @@ class DPOneShotAggregator(ClusteringAggregator):
 
     def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, FloatArray, _DPOneShotState]:
         """Return the sites' centroids that have more rows than noise (c, d), rows and noise of each (c,), and what is kept."""
-        names = ("centroids", "rows", "radii")
-        received, site = gathered([{name: reply[name] for name in names} for reply in sent])
+        received, site = gathered(sent, ("centroids", "rows", "radii"))
         d = received["centroids"].shape[1]
         noise = self._noise_of_site(d)
         sure = received["rows"] > noise * dp_sums.UNIT / dp_sums.COUNT

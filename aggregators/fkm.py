@@ -76,10 +76,11 @@ class FKMAggregator(ClusteringAggregator):
         numbers, believed = filtered.summary(replies)
 
         shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
+        squared = assign(filtered.points, centroids)[1]  # of equation 1: distances to the nearest centroid
         diagnostics = {
             "received": float(len(means)),
             "centroids": float(len(centroids)),
-            "objective": _objective(filtered.points, filtered.weights, centroids),
+            "objective": float((filtered.weights * squared).sum()),
             **numbers,
         }
         if np.isfinite(shift):
@@ -120,8 +121,3 @@ def _all_sat_out(params: fkm.FKMRounds, round_: _Round) -> _Round:
     diagnostics = {"received": 0.0, "centroids": float(len(centroids))}
     state = replace(round_.state, history=remember(round_.state.history, centroids, params.k))
     return Round({"centroids": centroids}, True, diagnostics, state)
-
-
-def _objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:
-    """Return equation 1: the squared distances of the means (c, d) to their nearest centroid, times their rows (c,)."""
-    return float((sizes * assign(means, centroids)[1]).sum())

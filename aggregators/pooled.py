@@ -25,7 +25,7 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
 
 #: The key of the diagnostics for the share of the sites that scored the solutions, and below which it is a warning.
-SCORED, FEW_SCORED = "scored_sites", 0.5
+_SCORED, _FEW_SCORED = "scored_sites", 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,15 +112,15 @@ class PooledAggregator(ClusteringAggregator):
         diagnostics = {
             "chosen_k": float(len(centroids)),
             "scored_rows": float(sum(scored)),
-            SCORED: len(scored) / len(replies),
+            _SCORED: len(scored) / len(replies),
         }
         state = replace(round_.state, choice=selection, chosen_k=len(centroids))
         return Round({"centroids": centroids}, True, diagnostics, state)
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where few of the sites chose the number of clusters."""
-        share = round_.diagnostics.get(SCORED, 1.0)
-        if share >= FEW_SCORED:
+        share = round_.diagnostics.get(_SCORED, 1.0)
+        if share >= _FEW_SCORED:
             return []
         reason = f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions"
         return [f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites"]

@@ -219,12 +219,9 @@ def _forces_at(tree: agglomeration.Tree, k: int) -> dict[str, float]:
 
     Merges of sets that cannot be compared have no force; they are counted.
     """
-    made, left = np.split(tree.force, [len(tree.force) + 1 - k])
-    numbers = {
-        "received": float(len(tree.force) + 1),
-        "clusters": float(k),
-        "incomparable": float(_incomparable(tree, k)),
-    }
+    received = len(tree.force) + 1
+    made, left = np.split(tree.force, [received - k])
+    numbers = {"received": float(received), "clusters": float(k), "incomparable": float(_incomparable(tree, k))}
     if not np.isnan(made).all():
         numbers["force_merged"] = float(np.nanmin(made))
     if not np.isnan(left).all():

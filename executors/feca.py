@@ -36,13 +36,7 @@ from flareclust.core.disclosure import disclosable_clusters, varies_in_one_featu
 from flareclust.core.lloyd import cluster_statistics, member_statistics
 from flareclust.core.local import dissolve_small, own_kmeans
 from flareclust.federation.executor import ClusteringExecutor
-from flareclust.preparation.settings import (
-    MISSING_CELLS,
-    LocalKMeansParams,
-    MetricParams,
-    Missing,
-    SmallClustersParams,
-)
+from flareclust.preparation.settings import MISSING_CELLS, LocalKMeansParams, MetricParams, Missing, SmallClustersParams
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, real

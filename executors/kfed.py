@@ -47,8 +47,7 @@ class KFedParams(SmallClustersParams):
     """Parameters of k-FED."""
 
     k_local: int | str | dict[str, int] = site(
-        "auto",
-        "k': a number up to k, auto for the square root of k rounded up, or numbers by site name.",
+        "auto", "k': a number up to k, auto for the square root of k rounded up, or numbers by site name."
     )
     labels_by: Literal["induced", "nearest"] = site(
         "induced", "The label of a row: the cluster of its local center (Definition 3.3), or the nearest centroid."
