@@ -45,7 +45,7 @@ class _DeepFeCAState(State):
     classes: int = 0  # of the column for linear evaluation; 0 without one
     device_site: Array | None = None  # names of the sites
     device_gpu: IntArray | None = None  # whether each computes on a GPU
-    # Of the algorithm that finds the centroids, such as FeCA's `radii`: distances before centroids are brought to length 1.
+    # Of the algorithm that finds the centroids; FeCA's `radii` are distances before these are brought to length 1.
     member: FeCAState | KFedState | MAvgState | FFCMState | PooledState | None = None
     last_centroids: FloatArray | None = None  # of the last round (k, e), while features are evaluated
     regression: Regression | None = None  # where the evaluation stands

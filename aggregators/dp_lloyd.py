@@ -70,7 +70,7 @@ class DPLloydAggregator(ClusteringAggregator):
         return {"g": math.prod(int(g) for g in cells), "d": MOST, "t": d * (d + 1) // 2}
 
     def rows_needed(self, d: int, sites: int) -> int:
-        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only."""
+        """Return with how many rows in all noise moves a centroid by half a radius at most."""
         share = (0.45 if dp_grid.has_grid(self.params.k, d, self.params.cells) else 0.5) / self.params.rounds
         noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / dp_sums.UNIT
         return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(d))

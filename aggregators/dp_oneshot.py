@@ -56,7 +56,7 @@ class DPOneShotAggregator(ClusteringAggregator):
     state = _DPOneShotState
 
     def rows_needed(self, d: int, sites: int) -> int:
-        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only."""
+        """Return with how many rows in all noise moves a centroid by half a radius at most."""
         if dp_grid.has_grid(self.params.k, d, self.params.cells):
             cells = self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k
             noise = dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)

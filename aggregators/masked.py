@@ -143,7 +143,7 @@ class MaskedAggregator(ClusteringAggregator):
 
 
 def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return all sites' centroids (c, D), NaN where one lacks the column, their rows (c,) and sites (c,) as in `columns.sites`."""
+    """Return all centroids (c, D), NaN where their site lacks the column, rows (c,) and sites (c,), as in `columns.sites`."""
     centers = np.concatenate([columns.spread(site, reply["centroids"]) for site, reply in replies.items()])
     rows = np.concatenate([reply["counts"] for reply in replies.values()])
     numbers = [columns.sites.index(site) for site in replies]

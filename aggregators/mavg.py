@@ -67,9 +67,9 @@ class MAvgAggregator(ClusteringAggregator):
 
 
 def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
-    """Return the means (k, d) of the sites' centroids (k_i, d) matched to the first of those with most, k is the largest k_i.
+    """Return the means of the sites' centroids (k_i, d) after matching them to the first of those with most centroids.
 
-    And for all c centroids together the mean that they went into (c,).
+    The means are (k, d), where k is the largest k_i. For all c centroids together: the mean that they went into (c,).
     """
     reference = max(sent, key=len)  # the first of equals
     of = np.concatenate([_matched(reference, centroids) for centroids in sent])
@@ -85,10 +85,8 @@ def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: robu
     trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]
     apart = np.array([[_distance(one, other) for other in trusted] for one in trusted])
     reference = trusted[robust.medoid(trusted, apart)]
-    nowhere = (np.full(len(centroids), -1, dtype=np.int64) for centroids in sent)
-    of = np.concatenate(
-        [none if out else _matched(reference, own) for none, own, out in zip(nowhere, sent, untrusted, strict=True)]
-    )
+    parts = zip(sent, untrusted, strict=True)
+    of = np.concatenate([np.full(len(own), -1) if out else _matched(reference, own) for own, out in parts])
     site = np.repeat(np.arange(len(sent)), list(map(len, sent)))
     return robust.site_centers(reference, np.concatenate(sent), np.ones(len(of)), site, of, rule), of
 

@@ -66,9 +66,10 @@ class MiniBatchAggregator(ClusteringAggregator):
 def _running_means(
     before: FloatArray, seen: IntArray, centroids: FloatArray, counts: IntArray, cluster: IntArray
 ) -> tuple[FloatArray, IntArray]:
-    """Return the centroids `before` (k, d), means of rows `seen` (k,), with the means that were sent added, and rows (k,).
+    """Return the centroids (k, d) with the means that were sent added to them, and the numbers of rows (k,).
 
-    Those are `centroids` (c, d) of `counts` rows (c,), each for the centroid `cluster` (c,).
+    `before` (k, d) are means of `seen` rows (k,). What was sent: `centroids` (c, d), their rows `counts` (c,), and which
+    of those `before` each is for, `cluster` (c,).
     """
     sums, total = np.zeros_like(before), seen.copy()
     np.add.at(sums, cluster, counts[:, None] * (centroids - before[cluster]))

@@ -112,8 +112,8 @@ class ProxyAggregator(ClusteringAggregator):
         for text in warnings:
             _log.warning("%s", text)
         counts = np.bincount(group, weights=rows, minlength=k_hat).astype(np.int64)
-        told = np.array(warnings) if warnings else None
-        state = _ProxyState(centers, rows, site, group, counts, told, *tree, w)
+        reported = np.array(warnings) if warnings else None
+        state = _ProxyState(centers, rows, site, group, counts, reported, *tree, w)
         owners = np.array([kfed.site_number(columns.sites[i]) for i in site], dtype=np.int64)
         task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
         return Round(task, done=True, diagnostics=numbers, state=state)
@@ -205,7 +205,7 @@ def attract(points: FloatArray, cluster: IntArray, w: float, phi: str) -> agglom
 
 
 def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArray:
-    """Return the centroids (k, D) of the sets (c,), in 0..k-1, that clusters (c, D) with so many rows (c,) went to: line 12."""
+    """Return the centroids (k, D) of the sets, 0..k-1, that clusters (c, D) of so many rows (c,) went to: line 12."""
     return np.stack([grouping.merge(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
 
 

@@ -163,7 +163,7 @@ def _distances_between(centroids: FloatArray) -> FloatArray:
 
 
 def empirical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return a radius (k,) per centroid (k, d): the smaller of its reach and half the way to its neighbour (Algorithm 4).
+    """Return a radius (k,) per centroid (k, d): the smaller of reach and half the way to its neighbour (Algorithm 4).
 
     The reach (k,) of a cluster is the largest distance of its rows to the centroid.
     """
@@ -172,7 +172,7 @@ def empirical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
 
 
 def _theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return one radius for all centroids (k,): half the smallest distance of those that overlap no other (Algorithm 3)."""
+    """Return one radius for all (k,): half the smallest distance of centroids that overlap no other (Algorithm 3)."""
     k = len(centroids)
     if k == 1:
         return reach.copy()

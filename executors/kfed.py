@@ -29,9 +29,9 @@ from pydantic import ValidationInfo, field_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import check_int
+from flareclust.core import site_clusters
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign
-from flareclust.core.site_clusters import warn_of_unknown_sites
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import SmallClustersParams
 from flareclust.protocol.params import MOST_ROUNDS, server, site
@@ -103,7 +103,7 @@ class KFedExecutor(ClusteringExecutor):
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
-        warn_of_unknown_sites("k_local", self.params.k_local, sites)
+        site_clusters.warn_of_unknown_sites("k_local", self.params.k_local, sites)
 
     def _number_at(self, site: str, rows: SiteRows) -> int:
         setting = self.params.k_local

@@ -68,7 +68,7 @@ class MiniBatchExecutor(ClusteringExecutor):
 def _sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:
     """Return the means of a sample's rows nearest to each of the centroids (k, d), and how many rows each is of.
 
-    `times` (n,) says how often each of the rows (n, d) was drawn; a group of fewer than `min_count` different ones is not sent.
+    `times` (n,) says how often each of the rows (n, d) was drawn; groups below `min_count` different rows are not sent.
     """
     labels, _ = assign(data, centroids)
     size = np.bincount(labels, weights=times, minlength=len(centroids))

@@ -60,9 +60,9 @@ def run_pooled(
 ) -> Outcome:
     """Run a baseline on the pooled rows of all sites; what its `bytes_up` counts are the rows themselves.
 
-    The rows by site are (n_i, d); those of a baseline for different columns (n_i, d_i), known by their names. `index` says where
-    each site's rows are in the data set they were assigned from, which may have more, so that the result does not depend on
-    the split; None for the order of the sites.
+    The rows by site are (n_i, d); those of a baseline for different columns (n_i, d_i), known by their names. `index` says
+    where each site's rows are in the data set they were assigned from, which may have more rows, so that the result does
+    not depend on the split; None for the order of the sites.
 
     Raises:
         UserError: a setting is unknown, the sites' rows do not fit together, or there are fewer than k.
