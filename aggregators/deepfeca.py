@@ -39,30 +39,18 @@ _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
 
 @dataclass(frozen=True, eq=False)
 class _DeepFeCAState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        trained: rounds of training so far.
-        classes: of the column for linear evaluation; 0 without one.
-        device_site: names of the sites.
-        device_gpu: whether each computes on a GPU.
-        member: what is known of the algorithm that finds the centroids, such as FeCA's `radii`: distances before the
-            centroids are brought to length 1.
-        last_centroids: of the last round (k, e), while features are evaluated.
-        regression: where the evaluation stands.
-        linear_coefficients: of the classifier at the end (C, f).
-        linear_accuracy: and the share of the rows held out that are in their class.
-    """
-
-    trained: int = 0
-    classes: int = 0
-    device_site: Array | None = None
-    device_gpu: IntArray | None = None
+    trained: int = 0  # rounds of training so far
+    classes: int = 0  # of the column for linear evaluation; 0 without one
+    device_site: Array | None = None  # names of the sites
+    device_gpu: IntArray | None = None  # whether each computes on a GPU
+    # Of the algorithm that finds the centroids; FeCA's `radii` are distances before these are brought to length 1.
     member: FeCAState | KFedState | MAvgState | FFCMState | PooledState | None = None
-    last_centroids: FloatArray | None = None
-    regression: Regression | None = None
-    linear_coefficients: FloatArray | None = None
-    linear_accuracy: float | None = None
+    last_centroids: FloatArray | None = None  # of the last round (k, e), while features are evaluated
+    regression: Regression | None = None  # where the evaluation stands
+    linear_coefficients: FloatArray | None = None  # of the classifier at the end (C, f)
+    linear_accuracy: float | None = None  # and the share of the rows held out that are in their class
 
     def arrays(self) -> Message:
         """Return what goes into the result, with what the algorithm for the centroids kept."""

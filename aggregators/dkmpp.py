@@ -32,19 +32,13 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class _DKMPPState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        counts: the rows behind each centroid (k,).
-        received_centroids, received_counts, received_site: the seeds (c, d), their rows and users (c,).
-        received_group: which of the k centroids each went into (c,).
-    """
-
-    counts: IntArray | None = None
-    received_centroids: FloatArray | None = None
-    received_counts: IntArray | None = None
-    received_group: IntArray | None = None
-    received_site: IntArray | None = None
+    counts: IntArray | None = None  # the rows behind each centroid (k,)
+    received_centroids: FloatArray | None = None  # the seeds (c, d)
+    received_counts: IntArray | None = None  # their rows (c,)
+    received_group: IntArray | None = None  # which of the k centroids each went into (c,)
+    received_site: IntArray | None = None  # their users (c,)
 
 
 class DKMPPAggregator(ClusteringAggregator):
@@ -55,7 +49,6 @@ class DKMPPAggregator(ClusteringAggregator):
     """
 
     params: dkmpp.DKMPPParams
-
     executor = dkmpp.DKMPPExecutor
     state = _DKMPPState
 
@@ -89,12 +82,8 @@ def separability(points: FloatArray, labels: IntArray) -> float:
     Definition 1 asks for an alpha > 1. Infinite where every point is the mean of its cluster, or where there is one
     cluster only.
 
-    Args:
-        points: (n, d), n >= 1.
-        labels: cluster of each point (n,): every number from 0 to the largest.
-
     Raises:
-        UserError: for input that does not fit the above.
+        UserError: unless there is a point (n, d) or more, and `labels` (n,) are all numbers from 0 to the largest.
     """
     points = as_matrix(points, "points")
     if len(points) == 0:
@@ -139,12 +128,7 @@ def mse_bound(k: int, m: int, r: float, R: float, D: float, variance: float, alp
 
     variance + 2 K (R^2 + D^2) * uncovered_bound^m, with the population's own mean squared distance to its mean.
 
-    Args:
-        k: number of populations, and of centroids.
-        m: number of users.
-        r, R, D: see above.
-        variance: sigma_k^2.
-        alpha: what the server's clusterer needs to be exact.
+    `variance` is sigma_k^2, `alpha` what the server's clusterer needs to be exact.
 
     Raises:
         UserError: unless r >= 2 (alpha + 1) R as well, as the theorem requires, and 0 <= variance <= R^2.

@@ -42,19 +42,12 @@ from flareclust.protocol.schema import MOST_COLUMNS as MOST
 
 @dataclass(frozen=True, eq=False)
 class _DPLloydState(dp_server.NoisyState):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        mean: the noisy mean of all rows (d,), towards which centroids are shrunk; none after a start from a grid.
-        first_radii: while cells along the main axes are counted, the radii of the first update (k,).
-        main_axes: of a start from cells along them (p, d).
-        history: the centroids of the start and after every update (rounds + 1, k, d).
-    """
-
-    mean: FloatArray | None = None
-    first_radii: FloatArray | None = None
-    main_axes: FloatArray | None = None
-    history: FloatArray | None = None
+    mean: FloatArray | None = None  # noisy, of all rows (d,): centroids shrink towards it; None for a grid
+    first_radii: FloatArray | None = None  # of the first update (k,), while cells along axes are counted
+    main_axes: FloatArray | None = None  # of a start from cells along them (p, d)
+    history: FloatArray | None = None  # of the start and after every update (rounds + 1, k, d)
 
 
 _Round = Round[_DPLloydState]
@@ -77,12 +70,7 @@ class DPLloydAggregator(ClusteringAggregator):
         return {"g": math.prod(int(g) for g in cells), "d": MOST, "t": d * (d + 1) // 2}
 
     def rows_needed(self, d: int, sites: int) -> int:
-        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
-
-        Args:
-            d: number of columns.
-            sites: how many take part.
-        """
+        """Return with how many rows in all noise moves a centroid by half a radius at most."""
         share = (0.45 if dp_grid.has_grid(self.params.k, d, self.params.cells) else 0.5) / self.params.rounds
         noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / dp_sums.UNIT
         return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(d))
@@ -110,9 +98,10 @@ class DPLloydAggregator(ClusteringAggregator):
         start, d = self.params.start, len(box.low)
         public = {"rows_needed": float(self.rows_needed(d, len(replies)))}
         asked = Round(task, diagnostics=public, state=_DPLloydState(summed_sites=len(replies), box=Box.of(task)))
-        if start == "grid" or (start == "auto" and dp_grid.has_grid(self.params.k, d, self.params.cells)):
-            if not dp_grid.has_grid(self.params.k, d, self.params.cells):
-                raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
+        gridded = dp_grid.has_grid(self.params.k, d, self.params.cells)
+        if start == "grid" and not gridded:
+            raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
+        if gridded and start in ("grid", "auto"):
             shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
             return replace(asked, task=task | {"shape": np.array(shape)})
         if start == "spread" or (start == "auto" and d > dp_axes.MOST_COLUMNS):
@@ -128,9 +117,8 @@ class DPLloydAggregator(ClusteringAggregator):
         noisy = np.sum(usable, axis=0).reshape(shape)
         noise = self._noise(round_, 1.0, dp_site.GRID_START, len(usable))
         centroids, _ = dp_grid.grid_clusters(noisy, noise, dp_grid.cell_centers(box, shape), self.params.k, rng)
-        started = self._started(
-            round_.state, centroids, dp_steps.half_way(centroids, box), float(noisy.sum()), dp_site.GRID_START
-        )
+        radii = dp_steps.half_way(centroids, box)
+        started = self._started(round_.state, centroids, radii, float(noisy.sum()), dp_site.GRID_START)
         return _reported(started, dp_site.GRID_START, noisy, noise)
 
     def outline(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
@@ -140,9 +128,8 @@ class DPLloydAggregator(ClusteringAggregator):
         noise = self._noise(round_, dp_sums.moment_sensitivity(), dp_site.MOMENTS_START, len(sent)) / dp_sums.UNIT
         found = dp_steps.moments(totals, box, noise)
         centroids, radii = dp_steps.spread_start(found, box, self.params.k, rng)
-        started = self._started(
-            replace(round_.state, mean=found.mean), centroids, radii, found.rows, dp_site.MOMENTS_START
-        )
+        state = replace(round_.state, mean=found.mean)
+        started = self._started(state, centroids, radii, found.rows, dp_site.MOMENTS_START)
         # Without the number of rows, which is hardly ever small beside its noise.
         return _reported(started, dp_site.MOMENTS_START, totals[1:], noise)
 
@@ -156,19 +143,14 @@ class DPLloydAggregator(ClusteringAggregator):
         cells = min(self.params.cells or dp_axes.cells_for(found, of_cells, self.params.k), dp_lloyd.MOST_CELLS)
         if self.params.start == "axes" or dp_axes.is_clear(found, cells, of_cells, self.params.k):
             grid = dp_axes.grid_along(found, box, cells, self.params.k)
-            state = replace(
-                round_.state,
-                mean=grid.middle,
-                first_radii=dp_axes.first_radii(found, box, self.params.k),
-                all_rows=found.rows,
-            )
+            radii = dp_axes.first_radii(found, box, self.params.k)
+            state = replace(round_.state, mean=grid.middle, first_radii=radii, all_rows=found.rows)
             following = Round(grid._asdict() | {"shape": np.array(grid.shape)}, state=state, step=dp_lloyd.AXES)
         else:
             outline = found.moments(box)
             centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rng)
-            following = self._started(
-                replace(round_.state, mean=outline.mean), centroids, radii, outline.rows, dp_site.MOMENTS_START
-            )
+            state = replace(round_.state, mean=outline.mean)
+            following = self._started(state, centroids, radii, outline.rows, dp_site.MOMENTS_START)
         return _reported(following, dp_site.MOMENTS_START, products, noise / dp_axes.SQUARE_UNIT)
 
     def axes(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
@@ -203,10 +185,8 @@ class DPLloydAggregator(ClusteringAggregator):
     def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Move the centroids."""
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
-        sent, state, share = replies.values(), round_.state, round_.task[dp_site.SHARE]
-        total = dp_sums.ClusterSums(
-            *(np.sum([reply[name] for reply in sent], axis=0) for name in dp_sums.ClusterSums._fields)
-        )
+        sent, state, share = list(replies.values()), round_.state, round_.task[dp_site.SHARE]
+        total = dp_sums.ClusterSums(*self._totals(dp_lloyd.UPDATE, sent))
         noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / dp_sums.UNIT
         assert state.history is not None
         done = len(state.history) - 1

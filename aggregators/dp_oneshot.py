@@ -36,21 +36,13 @@ from flareclust.protocol.schema import MOST_COLUMNS
 
 @dataclass(frozen=True, eq=False)
 class _DPOneShotState(dp_server.NoisyState):
-    """What the server knows; where sites sent centroids (c, d) also these.
+    """What the server knows; where sites sent centroids (c, d) also these."""
 
-    Attributes:
-        received_centroids: of the sites (c, d).
-        received_rows: their noisy numbers of rows (c,).
-        received_radii: root mean square distances of their rows (c,).
-        received_site: whose they are (c,).
-        received_signal_to_noise: of each (c,).
-    """
-
-    received_centroids: FloatArray | None = None
-    received_rows: FloatArray | None = None
-    received_radii: FloatArray | None = None
-    received_site: IntArray | None = None
-    received_signal_to_noise: FloatArray | None = None
+    received_centroids: FloatArray | None = None  # of the sites (c, d)
+    received_rows: FloatArray | None = None  # their noisy numbers of rows (c,)
+    received_radii: FloatArray | None = None  # root mean square distances of their rows (c,)
+    received_site: IntArray | None = None  # whose they are (c,)
+    received_signal_to_noise: FloatArray | None = None  # of each (c,)
 
 
 _Round = Round[_DPOneShotState]
@@ -64,20 +56,11 @@ class DPOneShotAggregator(ClusteringAggregator):
     state = _DPOneShotState
 
     def rows_needed(self, d: int, sites: int) -> int:
-        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
-
-        Args:
-            d: number of columns.
-            sites: how many take part.
-        """
+        """Return with how many rows in all noise moves a centroid by half a radius at most."""
         if dp_grid.has_grid(self.params.k, d, self.params.cells):
             cells = self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k
-            return math.ceil(
-                dp_sums.CLEAR
-                * self.params.k
-                * dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)
-                * math.sqrt(cells / self.params.k)
-            )
+            noise = dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, sites)
+            return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(cells / self.params.k))
         return math.ceil(dp_sums.CLEAR * self.params.k * self._noise_of_site(d) * math.sqrt(d)) * sites
 
     def limits(self, round_: _Round) -> dict[str, int]:
@@ -132,10 +115,8 @@ class DPOneShotAggregator(ClusteringAggregator):
             grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
             if not grids:
                 continue
-            noisy, noise = (
-                np.sum(grids, axis=0).reshape(shape),
-                dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, len(grids)),
-            )
+            noisy = np.sum(grids, axis=0).reshape(shape)
+            noise = dp_server.noise_of(self.params, 1.0, dp_oneshot.GRID_SHARE, len(grids))
             occupied = dp_grid.denoised(noisy, noise, self.params.k).ravel()
             points.append(dp_grid.cell_centers(box, shape)[occupied > 0])
             weights.append(occupied[occupied > 0])
@@ -146,8 +127,7 @@ class DPOneShotAggregator(ClusteringAggregator):
 
     def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, FloatArray, _DPOneShotState]:
         """Return the sites' centroids that have more rows than noise (c, d), rows and noise of each (c,), and what is kept."""
-        names = ("centroids", "rows", "radii")
-        received, site = gathered([{name: reply[name] for name in names} for reply in sent])
+        received, site = gathered(sent, ("centroids", "rows", "radii"))
         d = received["centroids"].shape[1]
         noise = self._noise_of_site(d)
         sure = received["rows"] > noise * dp_sums.UNIT / dp_sums.COUNT

@@ -40,7 +40,6 @@ class FeCAAggregator(ClusteringAggregator):
     """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
 
     params: feca.FeCAParams
-
     executor = feca.FeCAExecutor
     state = FeCAState
 

@@ -35,19 +35,13 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class FFCMState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        history: the centroids of every round (rounds, k, d), first the start if it was drawn.
-        support: behind each final centroid (k,).
-        received_centroids, received_support, received_site: those of the last round (c, d), their support and sites (c,).
-    """
-
-    history: FloatArray | None = None
-    support: FloatArray | None = None
-    received_centroids: FloatArray | None = None
-    received_support: FloatArray | None = None
-    received_site: IntArray | None = None
+    history: FloatArray | None = None  # the centroids of every round (rounds, k, d), first the start if it was drawn
+    support: FloatArray | None = None  # behind each final centroid (k,)
+    received_centroids: FloatArray | None = None  # those of the last round (c, d)
+    received_support: FloatArray | None = None  # their support (c,)
+    received_site: IntArray | None = None  # and sites (c,)
 
 
 _Round = Round[FFCMState]

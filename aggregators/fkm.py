@@ -37,24 +37,15 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class _FKMState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        history: the centroids of the start and after every round (rounds + 1, k, d).
-        counts: the rows behind each final centroid (k,).
-        received_centroids, received_counts, received_site: of the last round in which something came, the means (c, d), their
-            rows and sites (c,).
-        kept: with `robust`, which of them were believed (c,).
-        left_out: the names of the sites that were not.
-    """
-
-    history: FloatArray | None = None
-    counts: IntArray | None = None
-    received_centroids: FloatArray | None = None
-    received_counts: IntArray | None = None
-    received_site: IntArray | None = None
-    kept: BoolArray | None = None
-    left_out: Array | None = None
+    history: FloatArray | None = None  # the centroids of the start and after every round (rounds + 1, k, d)
+    counts: IntArray | None = None  # the rows behind each final centroid (k,)
+    received_centroids: FloatArray | None = None  # the means of the last round in which any came (c, d)
+    received_counts: IntArray | None = None  # their rows (c,)
+    received_site: IntArray | None = None  # and sites (c,)
+    kept: BoolArray | None = None  # with `robust`, which of them were believed (c,)
+    left_out: Array | None = None  # the names of the sites that were not
 
 
 _Round = Round[_FKMState]
@@ -69,7 +60,36 @@ class FKMAggregator(ClusteringAggregator):
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Cluster the sites' means (lines 8-10)."""
-        return merged(self.params, round_, replies, rng)
+        sent, site = gathered(replies.values())
+        means, sizes = sent["centroids"], sent["counts"]  # lines 8-9
+        if not len(means):
+            return _all_sat_out(self.params, round_)
+        starting = round_.index == 0
+        filtered = robust.filter_outliers(means, sizes, site, self.params.k, self.params.rule)
+        if starting and self.params.start != fkm.WEIGHTED:
+            centroids, cluster = clusterers.cluster_means(filtered.points, self.params.k, self.params.start, rng)
+        else:
+            centroids, cluster = clusterers.weighted_kmeans(
+                filtered.points, filtered.weights, self.params.k, self.params.n_init, rng
+            )
+        centroids = filtered.centers(centroids, cluster)
+        numbers, believed = filtered.summary(replies)
+
+        shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
+        squared = assign(filtered.points, centroids)[1]  # of equation 1: distances to the nearest centroid
+        diagnostics = {
+            "received": float(len(means)),
+            "centroids": float(len(centroids)),
+            "objective": float((filtered.weights * squared).sum()),
+            **numbers,
+        }
+        if np.isfinite(shift):
+            diagnostics["shift"] = shift
+        behind = np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64)
+        history = remember(round_.state.history, centroids, self.params.k)
+        state = _FKMState(history, behind, means, sizes, site, believed.kept, believed.left_out)
+        done = round_.index >= self.params.rounds or shift < self.params.tol
+        return Round({"centroids": centroids}, done, diagnostics, state)
 
 
 class FKMCommonAggregator(ClusteringAggregator):
@@ -78,10 +98,7 @@ class FKMCommonAggregator(ClusteringAggregator):
     params: fkm.FKMCommonParams
     executor = fkm.FKMCommonExecutor
     state = _FKMState
-
-    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
-        """Merge as FKM does."""
-        return merged(self.params, round_, replies, rng)
+    merge = FKMAggregator.merge
 
 
 class FKMImputedAggregator(ClusteringAggregator):
@@ -90,41 +107,7 @@ class FKMImputedAggregator(ClusteringAggregator):
     params: fkm.FKMImputedParams
     executor = fkm.FKMImputedExecutor
     state = _FKMState
-
-    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
-        """Merge as FKM does."""
-        return merged(self.params, round_, replies, rng)
-
-
-def merged(params: fkm.FKMRounds, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
-    """Cluster the sites' means (lines 8-10)."""
-    sent, site = gathered(replies.values())
-    means, sizes = sent["centroids"], sent["counts"]  # lines 8-9
-    if not len(means):
-        return _all_sat_out(params, round_)
-    starting = round_.index == 0
-    filtered = robust.filter_outliers(means, sizes, site, params.k, params.rule)
-    if starting and params.start != fkm.WEIGHTED:
-        centroids, cluster = clusterers.cluster_means(filtered.points, params.k, params.start, rng)
-    else:
-        centroids, cluster = clusterers.weighted_kmeans(filtered.points, filtered.weights, params.k, params.n_init, rng)
-    centroids = filtered.centers(centroids, cluster)
-    numbers, believed = filtered.summary(replies)
-
-    shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
-    diagnostics = {
-        "received": float(len(means)),
-        "centroids": float(len(centroids)),
-        "objective": _objective(filtered.points, filtered.weights, centroids),
-        **numbers,
-    }
-    if np.isfinite(shift):
-        diagnostics["shift"] = shift
-    behind = np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64)
-    history = remember(round_.state.history, centroids, params.k)
-    state = _FKMState(history, behind, means, sizes, site, believed.kept, believed.left_out)
-    done = round_.index >= params.rounds or shift < params.tol
-    return Round({"centroids": centroids}, done, diagnostics, state)
+    merge = FKMAggregator.merge
 
 
 def _all_sat_out(params: fkm.FKMRounds, round_: _Round) -> _Round:
@@ -138,8 +121,3 @@ def _all_sat_out(params: fkm.FKMRounds, round_: _Round) -> _Round:
     diagnostics = {"received": 0.0, "centroids": float(len(centroids))}
     state = replace(round_.state, history=remember(round_.state.history, centroids, params.k))
     return Round({"centroids": centroids}, True, diagnostics, state)
-
-
-def _objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:
-    """Return equation 1: the squared distances of the means (c, d) to their nearest centroid, times their rows (c,)."""
-    return float((sizes * assign(means, centroids)[1]).sum())

@@ -30,18 +30,12 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class KFedState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        anchors: the points assigned to last (k, d).
-        counts: the rows behind each cluster (k,).
-        received_centroids, received_site: the centers (c, d), and the number of the device of each (c,).
-    """
-
-    anchors: FloatArray | None = None
-    counts: IntArray | None = None
-    received_centroids: FloatArray | None = None
-    received_site: IntArray | None = None
+    anchors: FloatArray | None = None  # the points assigned to last (k, d)
+    counts: IntArray | None = None  # the rows behind each cluster (k,)
+    received_centroids: FloatArray | None = None  # the centers (c, d)
+    received_site: IntArray | None = None  # the number of the device of each (c,)
 
 
 class KFedAggregator(ClusteringAggregator):
@@ -51,7 +45,6 @@ class KFedAggregator(ClusteringAggregator):
     """
 
     params: kfed.KFedParams
-
     executor = kfed.KFedExecutor
     state = KFedState
 

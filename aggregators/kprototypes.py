@@ -17,8 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators import lloyd
-from flareclust.aggregators.lloyd import LloydState
+from flareclust.aggregators.lloyd import LloydAggregator, LloydState, updated
 from flareclust.core import categories
 from flareclust.executors import kprototypes
 from flareclust.federation.aggregator import ClusteringAggregator
@@ -34,17 +33,11 @@ class KPrototypesAggregator(ClusteringAggregator):
     executor = kprototypes.KPrototypesExecutor
     state = LloydState
 
-    def begin(self) -> _Round:
-        """Ask for seeds, or for the first update of the centroids given."""
-        return lloyd.begin(self.params, secure=self.secure)
-
-    def check_secure(self) -> None:
-        """Raise UserError where settings need seeds or single sites."""
-        lloyd.check_secure(self.params)
-
-    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
-        """Cluster the seeds."""
-        return lloyd.seeded(self.params, round_, replies, rng)
+    begin = LloydAggregator.begin
+    check_secure = LloydAggregator.check_secure
+    merge = LloydAggregator.merge
+    spread = LloydAggregator.spread
+    so_far = LloydAggregator.so_far
 
     def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Move the centers to the means of their rows' numbers, and the modes of their categories."""
@@ -53,12 +46,4 @@ class KPrototypesAggregator(ClusteringAggregator):
         def centers(means: FloatArray) -> FloatArray:
             return means if gamma is None else categories.with_modes(means, groups, 1.0 / categories.divisor(gamma))
 
-        return lloyd.updated(self.params, round_, replies.values(), centers)
-
-    def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
-        """Split clusters until there are k."""
-        return lloyd.spread(self.params, round_, list(replies.values()))
-
-    def so_far(self, round_: _Round) -> _Round | None:
-        """Return the best solution so far, once the updates are done."""
-        return lloyd.so_far(round_)
+        return updated(self.params, round_, replies.values(), centers)

@@ -11,19 +11,12 @@ from flareclust.core.logistic import improved
 
 
 class Regression(NamedTuple):
-    """Where the regression stands.
+    """Where the regression stands."""
 
-    Attributes:
-        coefficients: where the next gradient is needed (C, f).
-        before: after the last step (C, f).
-        moments: second moments of the features (f, f).
-        step: number of steps.
-    """
-
-    coefficients: FloatArray
-    before: FloatArray
-    moments: FloatArray
-    step: int
+    coefficients: FloatArray  # where the next gradient is needed (C, f)
+    before: FloatArray  # after the last step (C, f)
+    moments: FloatArray  # second moments of the features (f, f)
+    step: int  # number of steps
 
 
 def begun(classes: int, replies: Sequence[Message]) -> Regression:

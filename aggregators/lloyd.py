@@ -18,7 +18,7 @@ Readings and deviations:
    updates of `lloyd` unless `split_merge` says otherwise.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,46 +46,65 @@ Centers = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class LloydState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        history: the centroids after every exchange (rounds, k, d), the start among them where it came from the sites' seeds.
-        counts: the rows behind each centroid in the last update (k,).
-        kept: with `robust`, which of the sites' seeds were believed (c,).
-        left_out: the names of the sites that were not.
-        split: of a start from totals, the number of clusters so far.
-        refinement: where the attempts to split and merge stand.
-    """
-
-    history: FloatArray | None = None
-    counts: IntArray | None = None
-    kept: BoolArray | None = None
-    left_out: Array | None = None
-    split: int | None = None
-    refinement: refining.Refinement | None = None
+    history: FloatArray | None = None  # after every exchange (rounds, k, d), from the sites' seeds on if any
+    counts: IntArray | None = None  # the rows behind each centroid in the last update (k,)
+    kept: BoolArray | None = None  # with `robust`, which of the sites' seeds were believed (c,)
+    left_out: Array | None = None  # the names of the sites that were not
+    split: int | None = None  # of a start from totals, the number of clusters so far
+    refinement: refining.Refinement | None = None  # where the attempts to split and merge stand
 
 
 _Round = Round[LloydState]
 
 
 class LloydAggregator(ClusteringAggregator):
-    """The server of distributed Lloyd: it moves each centroid to the mean of all rows nearest to it."""
+    """The server of distributed Lloyd: it moves each centroid to the mean of all rows nearest to it.
+
+    Its methods but for `update` are those of all algorithms whose clusters move in updates.
+    """
 
     params: lloyd.LloydParams
     executor = lloyd.LloydExecutor
     state = LloydState
 
     def begin(self) -> _Round:
-        """Ask for seeds, or for the first update of the centroids given."""
-        return begin(self.params, secure=self.secure)
+        """Ask for seeds, or totals where there are none with secure sums, or for the first update of centroids given."""
+        state, start = LloydState(), self.params.start
+        if not isinstance(start, str):
+            return Round({"centroids": np.array(start)}, state=state, step=lloyd.UPDATE)
+        return Round(state=state, step=refining.SPREAD) if self.secure else Round(state=state)
 
     def check_secure(self) -> None:
-        """Raise UserError where settings need seeds or single sites."""
-        check_secure(self.params)
+        """Raise UserError where settings need seeds or single sites, which secure sums hide."""
+        start = self.params.start
+        check_judges_nobody(self.params.rule)
+        if isinstance(start, str) and start != "kmeans":
+            raise UserError(
+                f"start={start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
+                "centroids"
+            )
+        if isinstance(start, str) and self.params.trim_rows:
+            raise UserError(
+                "trim_rows with secure_sums needs a start: the one that is made from totals is of all rows, and the totals of the "
+                "rounds, less that, would be the rows that are left out. Give k centroids, or use portfolio"
+            )
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
-        """Cluster the seeds."""
-        return seeded(self.params, round_, replies, rng)
+        """Cluster the seeds of all sites, and ask for the first update."""
+        params = self.params
+        assert isinstance(params.start, str)
+        sent, site = gathered(replies.values())
+        seeds = sent["centroids"]
+        filtered = robust.filter_outliers(seeds, np.ones(len(seeds)), site, params.k, params.rule)
+        means = filtered.centers(*clusterers.cluster_means(filtered.points, params.k, params.start, rng))
+        centroids = round_.columns.centers(means)
+        numbers, believed = filtered.summary(replies)
+        state = _remembering(params, round_.state, centroids)
+        state = replace(state, kept=believed.kept, left_out=believed.left_out)
+        diagnostics = {"received": float(len(seeds)), **numbers}
+        return Round({"centroids": centroids}, False, diagnostics, state, lloyd.UPDATE)
 
     def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Move the centroids to the means of their rows."""
@@ -96,37 +115,23 @@ class LloydAggregator(ClusteringAggregator):
 
     def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Split clusters until there are k, or try to leave a local optimum."""
-        return spread(self.params, round_, list(replies.values()))
+        if round_.state.refinement is None:
+            return _split(self.params, round_, *replies.values())
+        refinement, solutions = refining.advanced(round_.state.refinement, round_.task, list(replies.values()))
+        state = replace(round_.state, refinement=refinement)
+        if solutions:
+            return Round(stack(solutions), False, refinement.diagnostics, state, refining.SPREAD)
+        state = replace(_remembering(self.params, state, refinement.centroids), refinement=None)
+        if refinement.totals is not None:
+            state = replace(state, counts=refinement.totals.counts)
+        return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, refining.SPREAD)
 
     def so_far(self, round_: _Round) -> _Round | None:
         """Return the best solution so far, once the updates are done."""
-        return so_far(round_)
-
-
-# Steps, for algorithms whose clusters move in updates.
-
-
-def begin(params: lloyd.UpdatesParams, *, secure: bool) -> _Round:
-    """Return the first exchange: about seeds, or totals where there are none with secure sums, or the centroids given."""
-    state, start = LloydState(), params.start
-    if not isinstance(start, str):
-        return Round({"centroids": np.array(start)}, state=state, step=lloyd.UPDATE)
-    return Round(state=state, step=refining.SPREAD) if secure else Round(state=state)
-
-
-def check_secure(params: lloyd.UpdatesParams) -> None:
-    """Raise UserError where settings need seeds or single sites, which secure sums hide."""
-    check_judges_nobody(params.rule)
-    if isinstance(params.start, str) and params.start != "kmeans":
-        raise UserError(
-            f"start={params.start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
-            "centroids"
-        )
-    if isinstance(params.start, str) and params.trim_rows:
-        raise UserError(
-            "trim_rows with secure_sums needs a start: the one that is made from totals is of all rows, and the totals of the "
-            "rounds, less that, would be the rows that are left out. Give k centroids, or use portfolio"
-        )
+        if (refinement := round_.state.refinement) is None:
+            return None
+        state = replace(round_.state, refinement=None)
+        return replace(round_, task={"centroids": refinement.centroids}, done=True, state=state)
 
 
 def check_judges_nobody(rule: robust.Rule) -> None:
@@ -137,35 +142,10 @@ def check_judges_nobody(rule: robust.Rule) -> None:
         )
 
 
-def seeded(
-    params: lloyd.UpdatesParams, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator
-) -> _Round:
-    """Return the first update, of centroids that are the seeds of all sites, clustered."""
-    assert isinstance(params.start, str)
-    sent, site = gathered(replies.values())
-    seeds = sent["centroids"]
-    filtered = robust.filter_outliers(seeds, np.ones(len(seeds)), site, params.k, params.rule)
-    means = filtered.centers(*clusterers.cluster_means(filtered.points, params.k, params.start, rng))
-    centroids = round_.columns.centers(means)
-    numbers, believed = filtered.summary(replies)
-    state = _remembering(params, round_.state, centroids)
-    state = replace(state, kept=believed.kept, left_out=believed.left_out)
-    diagnostics = {"received": float(len(seeds)), **numbers}
-    return Round({"centroids": centroids}, False, diagnostics, state, lloyd.UPDATE)
-
-
 def updated(
     params: lloyd.UpdatesParams, round_: _Round, replies: Collection[Message], centers: Centers, attempts: int = 0
 ) -> _Round:
-    """Return the next update, or attempts to leave a local optimum, or the end.
-
-    Args:
-        params: of the algorithm.
-        round_: the update that the replies answer.
-        replies: of the sites.
-        centers: of clusters, from the means of their rows.
-        attempts: to split and merge, after the last update.
-    """
+    """Return the next update, or so many attempts to split and merge, or the end."""
     before = round_.task["centroids"]
     centroids = centers(refining.lloyd_merge(before, replies, params.rule))
     shift = movement(before, centroids)
@@ -178,30 +158,6 @@ def updated(
         state = replace(state, refinement=refining.Refinement(centroids, 0, attempts))
         return Round(stack([centroids]), False, diagnostics, state, refining.SPREAD)
     return Round({"centroids": centroids}, done, diagnostics, state, lloyd.UPDATE)
-
-
-def spread(params: lloyd.UpdatesParams, round_: _Round, replies: Sequence[Message]) -> _Round:
-    """Return what follows the spread of clusters: further splits of a start from totals, or the refinement's next attempt."""
-    if round_.state.refinement is None:
-        return _split(params, round_, *replies)
-    refinement, solutions = refining.advanced(round_.state.refinement, round_.task, replies)
-    state = replace(round_.state, refinement=refinement)
-    if solutions:
-        return Round(stack(solutions), False, refinement.diagnostics, state, refining.SPREAD)
-    state = replace(_remembering(params, state, refinement.centroids), refinement=None)
-    if refinement.totals is not None:
-        state = replace(state, counts=refinement.totals.counts)
-    return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, refining.SPREAD)
-
-
-def so_far(round_: _Round) -> _Round | None:
-    """Return the best solution so far, once the updates are done."""
-    refinement = round_.state.refinement
-    if refinement is None:
-        return None
-    return replace(
-        round_, task={"centroids": refinement.centroids}, done=True, state=replace(round_.state, refinement=None)
-    )
 
 
 def _split(params: lloyd.UpdatesParams, round_: _Round, total: Message) -> _Round:

@@ -33,7 +33,6 @@ from flareclust.core.rounds import remember
 from flareclust.executors import masked
 from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.preparation.alone import better_off_alone
-from flareclust.preparation.settings import ColumnsParams
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
@@ -43,38 +42,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class ReceivedState(State):
-    """What a server knows of the clusters (c) that sites with different columns have sent.
+    """What a server knows of the clusters (c) that sites with different columns have sent."""
 
-    Attributes:
-        received_centroids: of the clusters (c, D).
-        received_counts: their rows (c,).
-        received_site: whose they are, as in `Columns.sites` (c,).
-        received_group: the cluster of the result that each belongs to (c,), -1 for none.
-        counts: the rows behind each centroid of the result (k,).
-        warnings: what a user should know, a sentence each.
-    """
-
-    received_centroids: FloatArray | None = None
-    received_counts: IntArray | None = None
-    received_site: IntArray | None = None
-    received_group: IntArray | None = None
-    counts: IntArray | None = None
-    warnings: Array | None = None
+    received_centroids: FloatArray | None = None  # of the clusters (c, D)
+    received_counts: IntArray | None = None  # their rows (c,)
+    received_site: IntArray | None = None  # whose they are, as in `Columns.sites` (c,)
+    received_group: IntArray | None = None  # the cluster of the result that each belongs to (c,), -1: none
+    counts: IntArray | None = None  # the rows behind each centroid of the result (k,)
+    warnings: Array | None = None  # what a user should know, a sentence each
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedState(ReceivedState):
-    """What the server knows, beside what it has received at the start.
+    """What the server knows, beside what it has received at the start."""
 
-    Attributes:
-        history: the centroids of the start and after every round (rounds + 1, k, D).
-        method: by which local clusters were grouped.
-        verdict: what the columns say of it, in words.
-    """
-
-    history: FloatArray | None = None
-    method: str | None = None
-    verdict: str | None = None
+    history: FloatArray | None = None  # the centroids of the start and after every round (rounds + 1, k, D)
+    method: str | None = None  # by which local clusters were grouped
+    verdict: str | None = None  # what the columns say of it, in words
 
 
 class MaskedAggregator(ClusteringAggregator):
@@ -147,27 +131,19 @@ class MaskedAggregator(ClusteringAggregator):
         done = round_.index >= self.params.rounds or shift < self.params.tol or not len(centers)
         return Round({"centroids": centroids}, done, diagnostics, state, masked.UPDATE)
 
-    def warnings(self, round_: Round[MaskedState], assessed: Mapping[str, Message]) -> list[str]:
-        """Name the sites whose own clusters describe their rows better."""
-        return alone(self.params, round_, assessed)
-
-
-def alone(params: ColumnsParams, round_: Round[ReceivedState], assessed: Mapping[str, Message]) -> list[str]:
-    """Return a sentence for each site whose own clusters describe its rows better, where squared distances are made small."""
-    state, facts = round_.state, round_.facts
-    if params.distance != "euclidean" or facts.site_spread is None or state.received_centroids is None:
-        return []
-    assert state.received_counts is not None
-    assert state.received_site is not None
-    received = state.received_centroids, state.received_counts, state.received_site
-    return better_off_alone(round_.columns, facts.site_spread, received, assessed)
+    def warnings(self, round_: Round[ReceivedState], assessed: Mapping[str, Message]) -> list[str]:
+        """Name the sites whose own clusters describe their rows better, where squared distances are made small."""
+        state, facts = round_.state, round_.facts
+        if self.params.distance != "euclidean" or facts.site_spread is None or state.received_centroids is None:
+            return []
+        assert state.received_counts is not None
+        assert state.received_site is not None
+        received = state.received_centroids, state.received_counts, state.received_site
+        return better_off_alone(round_.columns, facts.site_spread, received, assessed)
 
 
 def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return all sites' centroids (c, D) with NaN where a site lacks the column, their rows (c,) and sites (c,).
-
-    Sites are numbered as in `columns.sites`.
-    """
+    """Return all centroids (c, D), NaN where their site lacks the column, rows (c,) and sites (c,), as in `columns.sites`."""
     centers = np.concatenate([columns.spread(site, reply["centroids"]) for site, reply in replies.items()])
     rows = np.concatenate([reply["counts"] for reply in replies.values()])
     numbers = [columns.sites.index(site) for site in replies]
@@ -181,12 +157,10 @@ def _verdict_text(chosen: selection.Chosen, columns: Columns, asked: str) -> str
     other: selection.Method = "B" if chosen.method == "A" else "A"
     values = chosen.objectives
     text = f"Method {chosen.method} was taken: its objective is {values[chosen.method]:.3g}, that of {other} {values[other]:.3g}"
-    if not chosen.left_out.any():
-        return text
-    names = [columns.names[j] for j in np.flatnonzero(chosen.left_out)]
-    return (
-        f"{text}. Centroids were compared without columns that hardly separate clusters: {some(names, overlaps.NAMED)}"
-    )
+    if chosen.left_out.any():
+        names = some([columns.names[j] for j in np.flatnonzero(chosen.left_out)], overlaps.NAMED)
+        text += f". Centroids were compared without columns that hardly separate clusters: {names}"
+    return text
 
 
 def overlap_of(columns: Columns, replies: Mapping[str, Message], centers: FloatArray) -> overlaps.Verdict:
@@ -221,8 +195,7 @@ def _rows_by_cluster(cluster: IntArray, rows: IntArray, k: int) -> IntArray:
 def _step_towards(old: FloatArray, reported: FloatArray, alpha: float) -> FloatArray:
     """Return (1 - alpha) old + alpha reported, both (k, D), entry by entry; where one is unknown (NaN), the other."""
     between = (1 - alpha) * old + alpha * reported
-    stepped: FloatArray = np.where(np.isnan(reported), old, np.where(np.isnan(old), reported, between))
-    return stepped
+    return np.where(np.isnan(reported), old, np.where(np.isnan(old), reported, between))
 
 
 def _movement_of_known(old: FloatArray, new: FloatArray) -> float:

@@ -31,25 +31,18 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class MAvgState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        received_centroids, received_site: the centroids (c, d), and the number of the site of each (c,), in the order of names.
-        matched: the centroid of the result that each went into (c,), -1 for none.
-        left_out: with `robust`, the names of the sites that were.
-    """
-
-    received_centroids: FloatArray | None = None
-    received_site: IntArray | None = None
-    matched: IntArray | None = None
-    left_out: Array | None = None
+    received_centroids: FloatArray | None = None  # the centroids (c, d)
+    received_site: IntArray | None = None  # the number of the site of each (c,), in the order of names
+    matched: IntArray | None = None  # the centroid of the result that each went into (c,), -1 for none
+    left_out: Array | None = None  # with `robust`, the names of the sites that were
 
 
 class MAvgAggregator(ClusteringAggregator):
     """The server of match averaging; nothing is drawn."""
 
     params: mavg.MAvgParams
-
     executor = mavg.MAvgExecutor
     state = MAvgState
 
@@ -74,13 +67,9 @@ class MAvgAggregator(ClusteringAggregator):
 
 
 def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
-    """Return the means of the sites' centroids after matching them to the first of those with most centroids.
+    """Return the means of the sites' centroids (k_i, d) after matching them to the first of those with most centroids.
 
-    Args:
-        sent: per site its centroids (k_i, d).
-
-    Returns:
-        The means (k, d), where k is the largest k_i, and for all c centroids together the mean they went into (c,).
+    The means are (k, d), where k is the largest k_i. For all c centroids together: the mean that they went into (c,).
     """
     reference = max(sent, key=len)  # the first of equals
     of = np.concatenate([_matched(reference, centroids) for centroids in sent])
@@ -92,20 +81,12 @@ def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
 
 
 def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: robust.Rule) -> tuple[FloatArray, IntArray]:
-    """Return what `_match_average` does where some sites may lie, and -1 for the centroids of those left out.
-
-    Args:
-        sent: per site its centroids (k_i, d).
-        untrusted: which sites are left out (m,).
-        rule: how matched centroids are joined.
-    """
+    """Return what `_match_average` does where `untrusted` sites (m,) are left out, and -1 for their centroids."""
     trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]
     apart = np.array([[_distance(one, other) for other in trusted] for one in trusted])
     reference = trusted[robust.medoid(trusted, apart)]
-    nowhere = (np.full(len(centroids), -1, dtype=np.int64) for centroids in sent)
-    of = np.concatenate(
-        [none if out else _matched(reference, own) for none, own, out in zip(nowhere, sent, untrusted, strict=True)]
-    )
+    parts = zip(sent, untrusted, strict=True)
+    of = np.concatenate([np.full(len(own), -1) if out else _matched(reference, own) for own, out in parts])
     site = np.repeat(np.arange(len(sent)), list(map(len, sent)))
     return robust.site_centers(reference, np.concatenate(sent), np.ones(len(of)), site, of, rule), of
 

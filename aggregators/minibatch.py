@@ -28,15 +28,10 @@ from flareclust.protocol.state import State
 
 @dataclass(frozen=True, eq=False)
 class _MiniBatchState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        history: the centroids of the start and after every round (rounds + 1, k, d).
-        seen: how many rows each centroid is the mean of (k,); rows that were drawn several times count as often.
-    """
-
-    history: FloatArray | None = None
-    seen: IntArray | None = None
+    history: FloatArray | None = None  # the centroids of the start and after every round (rounds + 1, k, d)
+    seen: IntArray | None = None  # rows that each centroid is the mean of (k,), each as often as drawn
 
 
 _Round = Round[_MiniBatchState]
@@ -73,12 +68,8 @@ def _running_means(
 ) -> tuple[FloatArray, IntArray]:
     """Return the centroids (k, d) with the means that were sent added to them, and the numbers of rows (k,).
 
-    Args:
-        before: the centroids so far (k, d), which are means of
-        seen: so many rows (k,).
-        centroids: all means that were sent (c, d), with
-        counts: the numbers of their rows (c,) and
-        cluster: the centroid that each is for (c,).
+    `before` (k, d) are means of `seen` rows (k,). What was sent: `centroids` (c, d), their rows `counts` (c,), and which
+    of those `before` each is for, `cluster` (c,).
     """
     sums, total = np.zeros_like(before), seen.copy()
     np.add.at(sums, cluster, counts[:, None] * (centroids - before[cluster]))

@@ -25,30 +25,21 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
 
 #: The key of the diagnostics for the share of the sites that scored the solutions, and below which it is a warning.
-SCORED, FEW_SCORED = "scored_sites", 0.5
+_SCORED, _FEW_SCORED = "scored_sites", 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class PooledState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        received_centroids, received_counts, received_site: the centroids (c, d), their rows and sites (c,).
-        kept: with `robust`, which of them were believed (c,).
-        left_out: the names of the sites that were not.
-        counts: the rows behind each cluster (k,).
-        choice: of a range of k, what is known of each solution; in the result `choice_k` and so on.
-        chosen_k: the number that was chosen.
-    """
-
-    received_centroids: FloatArray | None = None
-    received_counts: IntArray | None = None
-    received_site: IntArray | None = None
-    kept: BoolArray | None = None
-    left_out: Array | None = None
-    counts: IntArray | None = None
-    choice: criteria.KSelection | None = None
-    chosen_k: int | None = None
+    received_centroids: FloatArray | None = None  # the centroids (c, d)
+    received_counts: IntArray | None = None  # their rows (c,)
+    received_site: IntArray | None = None  # and sites (c,)
+    kept: BoolArray | None = None  # with `robust`, which of them were believed (c,)
+    left_out: Array | None = None  # the names of the sites that were not
+    counts: IntArray | None = None  # the rows behind each cluster (k,)
+    choice: criteria.KSelection | None = None  # of a range of k, in the result `choice_k` and so on
+    chosen_k: int | None = None  # the number that was chosen
 
     def arrays(self) -> Message:
         """Return what goes into the result."""
@@ -121,15 +112,15 @@ class PooledAggregator(ClusteringAggregator):
         diagnostics = {
             "chosen_k": float(len(centroids)),
             "scored_rows": float(sum(scored)),
-            SCORED: len(scored) / len(replies),
+            _SCORED: len(scored) / len(replies),
         }
         state = replace(round_.state, choice=selection, chosen_k=len(centroids))
         return Round({"centroids": centroids}, True, diagnostics, state)
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where few of the sites chose the number of clusters."""
-        share = round_.diagnostics.get(SCORED, 1.0)
-        if share >= FEW_SCORED:
+        share = round_.diagnostics.get(_SCORED, 1.0)
+        if share >= _FEW_SCORED:
             return []
         reason = f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions"
         return [f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites"]

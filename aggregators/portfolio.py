@@ -16,6 +16,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -48,31 +49,20 @@ _WIDE = 4.0
 
 @dataclass(frozen=True, eq=False)
 class _PortfolioState(State):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes:
-        received_centroids, ...: the uploads end to end, and the number of the site of each (c,).
-        kept: with `robust`, which of the descriptions received were believed (c,).
-        left_out: the names of the sites that were not, which have no say in the choice.
-        candidates: the members' solutions (t, d), in the order of `members`.
-        candidate: the member that each belongs to (t,).
-        candidate_inertia: of each solution (c,).
-        polish_start: where refining started (k, d).
-        refinement: where it stands.
-    """
-
-    received_centroids: FloatArray | None = None
+    received_centroids: FloatArray | None = None  # the uploads end to end (c, d)
     received_counts: IntArray | None = None
     received_radii: FloatArray | None = None
     received_sse: FloatArray | None = None
-    received_site: IntArray | None = None
-    kept: BoolArray | None = None
-    left_out: Array | None = None
-    candidates: FloatArray | None = None
-    candidate: IntArray | None = None
-    candidate_inertia: FloatArray | None = None
-    polish_start: FloatArray | None = None
-    refinement: Refinement | None = None
+    received_site: IntArray | None = None  # the number of the site of each (c,)
+    kept: BoolArray | None = None  # with `robust`, which of the descriptions received were believed (c,)
+    left_out: Array | None = None  # the names of the sites that were not, which have no say in the choice
+    candidates: FloatArray | None = None  # the members' solutions (t, d), in the order of `members`
+    candidate: IntArray | None = None  # the member that each belongs to (t,)
+    candidate_inertia: FloatArray | None = None  # of each solution (c,)
+    polish_start: FloatArray | None = None  # where refining started (k, d)
+    refinement: Refinement | None = None  # where it stands
 
 
 _Round = Round[_PortfolioState]
@@ -96,7 +86,9 @@ class PortfolioAggregator(ClusteringAggregator):
         uploads = _trusted(list(replies.values()), sent, filtered)
         restarts = self.params.restarts
         solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
-        solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
+        for i, (member, solution) in enumerate(zip(self.params.competing, solutions, strict=True)):
+            if member != "sampled":  # its centroids are those of rows that were made up
+                solutions[i] = filtered.centers(solution, assign(filtered.points, solution)[0])
         numbers, believed = filtered.summary(replies)
         received = sent["centroids"], sent["counts"], sent["radii"], sent["sse"]
         state = _PortfolioState(*received, site, believed.kept, believed.left_out)
@@ -131,7 +123,8 @@ class PortfolioAggregator(ClusteringAggregator):
             member = self.params.competing[self._unseen()]
             reason = "no site has enough rows to compare the members' solutions"
             found.append(f"{reason}, so that of {member} was taken unseen; use {enough}")
-        if _ended_unseen(round_):
+        numbers = round_.diagnostics
+        if round_.state.polish_start is not None and "chosen" not in numbers and numbers.get("scored_rows") == 0:
             reason = "no site has enough rows to compare the refined solution with the one before"
             found.append(
                 f"{reason}, so the refined one was taken, which may be worse for rows in small clusters; use {enough}"
@@ -217,12 +210,6 @@ def _believed(round_: _Round, replies: Mapping[str, Message]) -> list[Message]:
     return [reply for site, reply in replies.items() if site not in out] or list(replies.values())
 
 
-def _ended_unseen(round_: _Round) -> bool:
-    """Return whether a round is the comparison after refining, and no site took part in it."""
-    numbers = round_.diagnostics
-    return round_.state.polish_start is not None and "chosen" not in numbers and numbers.get("scored_rows") == 0
-
-
 def _first_least(values: FloatArray) -> int:
     """Return the index of the least value, the first of those equal to rounding."""
     return int(np.argmax(values <= values.min() * (1 + 1e-12)))
@@ -246,11 +233,6 @@ def _trusted(uploads: Sequence[Message], sent: Message, filtered: robust.Filtere
     return [{name: value[filtered.site == i] for name, value in kept.items()} for i in np.unique(filtered.site)]
 
 
-def _centered(solution: FloatArray, filtered: robust.FilteredCentroids, member: str) -> FloatArray:
-    """Return a member's centroids, put at the centers of the centroids nearest to each; not those of made-up rows."""
-    return solution if member == "sampled" else filtered.centers(solution, assign(filtered.points, solution)[0])
-
-
 def _by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge as FeCA does: removal of one-fit-many centroids at each site, radii, grouping, means of the largest groups."""
     kept, radii = [], []
@@ -258,7 +240,8 @@ def _by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.G
         clusters = feca.LocalClusters(upload["centroids"], upload["counts"], upload["sse"])
         good, origin = feca.remove_one_fit_many(clusters)
         kept.append(good.centroids)
-        radii.append(_radii(good.centroids, upload["radii"][[sources[0] for sources in origin]]))
+        reach = upload["radii"][[sources[0] for sources in origin]]
+        radii.append(feca.empirical_radii(good.centroids, reach) if len(good.centroids) > 1 else reach)
     centroids = np.concatenate(kept)
     groups, _ = group_by_radius(centroids, np.concatenate(radii))
     top = np.argsort(-np.bincount(groups), kind="stable")[:k]
@@ -273,16 +256,13 @@ def _by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.G
     return lloyd_on_centers(centers, centers[chosen], np.ones(len(centers)), 1)[1]
 
 
-def _by_pooled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
-    """Merge by k-means on all centroids, each weighted by its rows."""
+def _by_pooled(
+    uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator, *, weighted: bool = True
+) -> FloatArray:
+    """Merge by k-means on all centroids, each weighted by its rows; else they count equally."""
     sent, _ = gathered(uploads)
-    return clusterers.weighted_kmeans(sent["centroids"], sent["counts"].astype(np.float64), k, restarts, rng)[0]
-
-
-def _by_unweighted(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
-    """Merge by k-means on all centroids, which count equally."""
-    centers = gathered(uploads)[0]["centroids"]
-    return clusterers.weighted_kmeans(centers, np.ones(len(centers)), k, restarts, rng)[0]
+    weights = sent["counts"].astype(np.float64) if weighted else np.ones(len(sent["counts"]))
+    return clusterers.weighted_kmeans(sent["centroids"], weights, k, restarts, rng)[0]
 
 
 def _by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
@@ -304,9 +284,11 @@ def _by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.rando
 
 
 _MEMBERS: Mapping[str, _Member] = MappingProxyType(
-    {"feca": _by_feca, "kfed": _by_kfed, "pooled": _by_pooled, "unweighted": _by_unweighted, "sampled": _by_sampled}
+    {
+        "feca": _by_feca,
+        "kfed": _by_kfed,
+        "pooled": _by_pooled,
+        "unweighted": partial(_by_pooled, weighted=False),
+        "sampled": _by_sampled,
+    }
 )
-
-
-def _radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
-    return feca.empirical_radii(centroids, reach) if len(centroids) > 1 else reach

@@ -34,7 +34,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.masked import ReceivedState, alone, overlap_of, together
+from flareclust.aggregators.masked import MaskedAggregator, ReceivedState, overlap_of, together
 from flareclust.core import agglomeration, exponent, forces
 from flareclust.core import overlap as overlaps
 from flareclust.core import proxies as proxy_pdfs
@@ -52,18 +52,13 @@ _DIGITS = 9
 
 @dataclass(frozen=True, eq=False)
 class _ProxyState(ReceivedState):
-    """What the server knows, beside what it has received.
+    """What the server knows, beside what it has received."""
 
-    Attributes:
-        tree_left, tree_right, tree_force, tree_size: of all merges (c - 1,).
-        w: the power of the distance.
-    """
-
-    tree_left: IntArray | None = None
-    tree_right: IntArray | None = None
-    tree_force: FloatArray | None = None
-    tree_size: IntArray | None = None
-    w: float | None = None
+    tree_left: IntArray | None = None  # the clusters joined by each merge (c - 1,),
+    tree_right: IntArray | None = None  # and those that they were joined with
+    tree_force: FloatArray | None = None  # the force of each
+    tree_size: IntArray | None = None  # and the size of what it made
+    w: float | None = None  # the power of the distance
 
 
 class ProxyAggregator(ClusteringAggregator):
@@ -89,15 +84,18 @@ class ProxyAggregator(ClusteringAggregator):
         """Run lines 4-12 on the distributions of all sites' clusters."""
         columns = round_.columns
         centers, rows, site = together(columns, replies)
-        self._check_enough(replies)
+        if len(rows) < self.params.k and not self.params.choose_k:
+            raise JobFailed(
+                f"all sites together sent {len(rows)} clusters where k={self.params.k} are wanted; set a smaller k, a larger "
+                "k_local, a smaller min_count, or choose_k=true"
+            )
         points, cluster = _generate_proxy_clusters(columns, replies, rng)
-        tree, w, overlap, left_out = _best_merges(
-            points, cluster, (centers, rows, site), min(self.params.k, len(centers)), self.params
-        )
+        most = min(self.params.k, len(centers))
+        tree, w, overlap, left_out = _best_merges(points, cluster, (centers, rows, site), most, self.params)
         k_hat = self.params.k
         if self.params.choose_k:
             shown = np.where(left_out, np.nan, points)
-            k_hat = agglomeration.choose_k(tree, shown, cluster, min(self.params.k, len(centers)), self.params.phi)
+            k_hat = agglomeration.choose_k(tree, shown, cluster, most, self.params.phi)
         group = agglomeration.cut(tree, k_hat)
         numbers = {**_forces_at(tree, k_hat), "w": w, "left_out": float(left_out.sum())}
         if left_out.any():
@@ -114,50 +112,22 @@ class ProxyAggregator(ClusteringAggregator):
         for text in warnings:
             _log.warning("%s", text)
         counts = np.bincount(group, weights=rows, minlength=k_hat).astype(np.int64)
-        state = _ProxyState(
-            centers,
-            rows,
-            site,
-            group,
-            counts,
-            np.array(warnings) if warnings else None,
-            tree.left,
-            tree.right,
-            tree.force,
-            tree.size,
-            w,
-        )
+        reported = np.array(warnings) if warnings else None
+        state = _ProxyState(centers, rows, site, group, counts, reported, *tree, w)
         owners = np.array([kfed.site_number(columns.sites[i]) for i in site], dtype=np.int64)
         task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
         return Round(task, done=True, diagnostics=numbers, state=state)
 
-    def warnings(self, round_: Round[_ProxyState], assessed: Mapping[str, Message]) -> list[str]:
-        """Name the sites whose own clusters describe their rows better."""
-        return alone(self.params, round_, assessed)
-
-    def _check_enough(self, replies: Mapping[str, Message]) -> None:
-        received = sum(len(reply["counts"]) for reply in replies.values())
-        if received < self.params.k and not self.params.choose_k:
-            raise JobFailed(
-                f"all sites together sent {received} clusters where k={self.params.k} are wanted; set a smaller k, a larger "
-                "k_local, a smaller min_count, or choose_k=true"
-            )
+    warnings = MaskedAggregator.warnings
 
 
 class _Merges(NamedTuple):
-    """A tree of merges, and what the clusters were compared by.
+    """A tree of merges, and what the clusters were compared by."""
 
-    Attributes:
-        tree: of all c clusters.
-        w: the power of the distance.
-        overlap: the least that sites whose clusters were compared have in common.
-        left_out: columns by which they were not compared (D,).
-    """
-
-    tree: agglomeration.Tree
-    w: float
-    overlap: exponent.Overlap
-    left_out: BoolArray
+    tree: agglomeration.Tree  # of all c clusters
+    w: float  # the power of the distance
+    overlap: exponent.Overlap  # the least that sites whose clusters were compared have in common
+    left_out: BoolArray  # columns by which they were not compared (D,)
 
 
 def _best_merges(
@@ -169,10 +139,7 @@ def _best_merges(
 ) -> _Merges:
     """Run lines 5-10 with all columns and, unless w is set, without those that hardly separate clusters (reading 7).
 
-    Args:
-        points, cluster: as for `attract`.
-        received: the centroids (c, D), rows (c,) and sites (c,) of the clusters.
-        k: how many clusters the trees are compared at.
+    `received` are centroids (c, D), rows (c,) and sites (c,) of the clusters; the trees are compared at k of them.
     """
     centers, rows, _ = received
     found: list[tuple[int, float, _Merges]] = []
@@ -230,25 +197,15 @@ def _proxies_of(reply: Message, rng: np.random.Generator) -> list[FloatArray]:
 
 
 def attract(points: FloatArray, cluster: IntArray, w: float, phi: str) -> agglomeration.Tree:
-    """Merge the sets of proxy clusters with the strongest force of attraction until one is left: lines 5-10.
+    """Merge the sets of proxy points (N, D) with the strongest attraction until one is left: lines 5-10.
 
-    Args:
-        points: proxy points (N, D), NaN where their site lacks the column.
-        cluster: of each point (N,), in 0..c-1.
-        w: power of the distance.
-        phi: the distance.
+    Points are NaN where their site lacks the column; `cluster` (N,) is in 0..c-1, `w` the power of the distance `phi`.
     """
     return agglomeration.agglomerate(*forces.pair_forces(points, cluster, w, phi))
 
 
 def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArray:
-    """Return the centroids (k, D) of the sets that clusters (c,) went to: line 12.
-
-    Args:
-        centroids: of the clusters (c, D), NaN where their site lacks the column.
-        counts: their rows (c,).
-        group: the set of each (c,), in 0..k-1.
-    """
+    """Return the centroids (k, D) of the sets, 0..k-1, that clusters (c, D) of so many rows (c,) went to: line 12."""
     return np.stack([grouping.merge(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
 
 
@@ -262,12 +219,9 @@ def _forces_at(tree: agglomeration.Tree, k: int) -> dict[str, float]:
 
     Merges of sets that cannot be compared have no force; they are counted.
     """
-    made, left = np.split(tree.force, [len(tree.force) + 1 - k])
-    numbers = {
-        "received": float(len(tree.force) + 1),
-        "clusters": float(k),
-        "incomparable": float(_incomparable(tree, k)),
-    }
+    received = len(tree.force) + 1
+    made, left = np.split(tree.force, [received - k])
+    numbers = {"received": float(received), "clusters": float(k), "incomparable": float(_incomparable(tree, k))}
     if not np.isnan(made).all():
         numbers["force_merged"] = float(np.nanmin(made))
     if not np.isnan(left).all():

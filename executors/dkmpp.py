@@ -39,7 +39,6 @@ class DKMPPExecutor(ClusteringExecutor):
     """A user of distributed k-means++: sends k seeds, or the means of their cells, and how many rows each has."""
 
     params: DKMPPParams
-
     steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
     def local(self, task: Task, rows: SiteRows) -> Message:

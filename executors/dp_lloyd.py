@@ -39,24 +39,14 @@ from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
-#: The bounds of the site's columns, from its policy.
-BOUNDS = "bounds"
-
-#: Noisy number of all rows, sums of their values and of the values' squares.
-OUTLINE = "outline"
-
-#: Noisy number of all rows, sums of their values and of the products of any two.
-SECOND_MOMENTS = "second_moments"
-
-#: Noisy numbers of rows in cells along the main axes.
-AXES = "axes"
-
-#: Noisy sums for each centroid.
-UPDATE = "update"
+BOUNDS = "bounds"  # of the site's columns, from its policy
+OUTLINE = "outline"  # noisy number of all rows, sums of their values and of the values' squares
+SECOND_MOMENTS = "second_moments"  # noisy number of all rows, sums of their values and of the products of any two
+AXES = "axes"  # noisy numbers of rows in cells along the main axes
+UPDATE = "update"  # noisy sums for each centroid
 
 #: The largest number of cells; a server that asks for more is refused.
 MOST_CELLS = 10**6
-
 
 #: The ways to a start.
 _STARTS = ("auto", "grid", "axes", "spread")

@@ -36,13 +36,7 @@ from flareclust.core.disclosure import disclosable_clusters, varies_in_one_featu
 from flareclust.core.lloyd import cluster_statistics, member_statistics
 from flareclust.core.local import dissolve_small, own_kmeans
 from flareclust.federation.executor import ClusteringExecutor
-from flareclust.preparation.settings import (
-    MISSING_CELLS,
-    LocalKMeansParams,
-    MetricParams,
-    Missing,
-    SmallClustersParams,
-)
+from flareclust.preparation.settings import MISSING_CELLS, LocalKMeansParams, MetricParams, Missing, SmallClustersParams
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.schema import Schema, real
@@ -77,7 +71,6 @@ class FeCAExecutor(ClusteringExecutor):
     """A site of FeCA: sends the centroids it trusts, each with a radius."""
 
     params: FeCAParams
-
     steps = {StepName.CLUSTER: Step(Schema(centroids="k d", radii=real("k", minimum=0)))}
 
     def local(self, task: Task, rows: SiteRows) -> Message:
@@ -123,16 +116,17 @@ def remove_one_fit_many(
     distances = _distances_between(clusters.centroids)
     while len(origin) >= 2:
         i = int((clusters.sse / clusters.counts).argmax())  # largest rms distance (reading 2)
-        p, q = _closest_pair(distances)
+        p, q = sorted(divmod(int(distances.argmin()), len(distances)))  # the closest two
         if clusters.sse[i] < _merged_sse(clusters, p, q):
             break
         removed = [i]
         if after_removal == "merge" and i not in (p, q):
-            merged = _merge_clusters(clusters, p, q)
+            n_p, n_q = clusters.counts[p], clusters.counts[q]
+            center = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)  # line 6
             clusters = LocalClusters(
-                np.concatenate([clusters.centroids, merged.centroids]),
-                np.concatenate([clusters.counts, merged.counts]),
-                np.concatenate([clusters.sse, merged.sse]),
+                np.vstack([clusters.centroids, center]),
+                np.append(clusters.counts, n_p + n_q),
+                np.append(clusters.sse, _merged_sse(clusters, p, q)),
             )
             origin = [*origin, origin[p] + origin[q]]
             removed = [i, p, q]
@@ -141,19 +135,6 @@ def remove_one_fit_many(
         clusters = LocalClusters(clusters.centroids[kept], clusters.counts[kept], clusters.sse[kept])
         origin, distances = [origin[index] for index in kept], distances[np.ix_(kept, kept)]
     return clusters, origin
-
-
-def _closest_pair(distances: FloatArray) -> tuple[int, int]:
-    """Return the indices p < q of the two closest centroids, from the distances (k >= 2, k) between them."""
-    p, q = divmod(int(distances.argmin()), len(distances))
-    return min(p, q), max(p, q)
-
-
-def _merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
-    """Merge the clusters p and q (line 6)."""
-    n_p, n_q = clusters.counts[p], clusters.counts[q]
-    centroid = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)
-    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([_merged_sse(clusters, p, q)]))
 
 
 def _merged_sse(clusters: LocalClusters, p: int, q: int) -> float:
@@ -182,21 +163,16 @@ def _distances_between(centroids: FloatArray) -> FloatArray:
 
 
 def empirical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return a radius (k,) per centroid: the smaller of its reach and half the way to its neighbour (Algorithm 4).
+    """Return a radius (k,) per centroid (k, d): the smaller of reach and half the way to its neighbour (Algorithm 4).
 
-    Args:
-        centroids: the centroids kept (k, d).
-        reach: largest distance of a cluster's rows to its centroid (k,), same unit.
+    The reach (k,) of a cluster is the largest distance of its rows to the centroid.
     """
     radii: FloatArray = np.minimum(reach, _distances_between(centroids).min(axis=1) / 2)
     return radii
 
 
 def _theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return one radius for all centroids (k,): half the smallest distance of those that overlap no other (Algorithm 3).
-
-    Args: as `empirical_radii`.
-    """
+    """Return one radius for all (k,): half the smallest distance of centroids that overlap no other (Algorithm 3)."""
     k = len(centroids)
     if k == 1:
         return reach.copy()

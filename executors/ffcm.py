@@ -74,7 +74,6 @@ class FFCMExecutor(ClusteringExecutor):
     """A site of FFCM: sends means of cells to start with, then fuzzy centroids and how much weight each has."""
 
     params: FFCMParams
-
     steps = {
         StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
         FUZZY: Step(Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K")), "fuzzy"),
@@ -97,23 +96,14 @@ class FFCMExecutor(ClusteringExecutor):
     def fuzzy(self, task: Task, rows: SiteRows) -> Message:
         """Run fuzzy c-means from the centroids that came."""
         rows.check_enough()
-        start = task.arrays["centroids"]
+        p, start, min_count = self.params, task.arrays["centroids"], rows.context.min_count
         clustering = fuzzy.fuzzy_cmeans(
-            rows.X,
-            start,
-            self.params.fuzzifier,
-            max_iter=self.params.max_iter,
-            tol=self.params.tol,
-            aborted=rows.aborted,
+            rows.X, start, p.fuzzifier, max_iter=p.max_iter, tol=p.tol, aborted=rows.aborted
         )
-        sendable = np.flatnonzero(
-            _describable_centroids(rows.X, clustering, self.params.fuzzifier, rows.context.min_count)
-        )
+        sendable = np.flatnonzero(_describable_centroids(rows.X, clustering, p.fuzzifier, min_count))
         if not len(sendable):
-            raise Refusal(
-                f"has no fuzzy centroid of at least min_count={rows.context.min_count} rows, so nothing it may send"
-            )
-        support = clustering.sum_um if self.params.support == "um" else clustering.sum_u
+            raise Refusal(f"has no fuzzy centroid of at least min_count={min_count} rows, so nothing it may send")
+        support = clustering.sum_um if p.support == "um" else clustering.sum_u
         return {"centroids": clustering.centroids[sendable], "support": support[sendable], "cluster": sendable}
 
 

@@ -109,10 +109,7 @@ class FKMImputedExecutor(ClusteringExecutor):
 
     params: FKMImputedParams
     steps = _STEPS
-
-    def local(self, task: Task, rows: SiteRows) -> Message:
-        """Do as FKM, without clusters that would give away rows kept back."""
-        return _sent(guarded(self.params, clusters(self.params, task, rows), rows, may_be_empty=True))
+    local = FKMCommonExecutor.local
 
 
 def clusters(params: FKMRounds, task: Task, rows: SiteRows) -> Sendable:

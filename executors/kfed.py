@@ -28,7 +28,8 @@ from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray, Message
-from flareclust._foundation.validation import check_int, did_you_mean
+from flareclust._foundation.validation import check_int
+from flareclust.core import site_clusters
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign
 from flareclust.federation.executor import ClusteringExecutor
@@ -46,8 +47,7 @@ class KFedParams(SmallClustersParams):
     """Parameters of k-FED."""
 
     k_local: int | str | dict[str, int] = site(
-        "auto",
-        "k': a number up to k, auto for the square root of k rounded up, or numbers by site name.",
+        "auto", "k': a number up to k, auto for the square root of k rounded up, or numbers by site name."
     )
     labels_by: Literal["induced", "nearest"] = site(
         "induced", "The label of a row: the cluster of its local center (Definition 3.3), or the nearest centroid."
@@ -68,7 +68,6 @@ class KFedExecutor(ClusteringExecutor):
     """A device of k-FED: sends the centers of its k(z) local clusters and how many rows each has."""
 
     params: KFedParams
-
     steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
     beside_centroids: ClassVar[tuple[str, ...]] = ("anchors",)
@@ -99,15 +98,12 @@ class KFedExecutor(ClusteringExecutor):
             _log.warning(
                 "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), mask.sum()
             )
-        return _induced_labels(
-            clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0], tau
-        )
+        local = clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0]
+        return tau[local]  # Definition 3.3
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
-        if isinstance(self.params.k_local, dict):
-            for site in sorted(set(self.params.k_local) - set(sites)):
-                _log.warning("k_local names %r%s, which is none of the sites", site, did_you_mean(site, sites))
+        site_clusters.warn_of_unknown_sites("k_local", self.params.k_local, sites)
 
     def _number_at(self, site: str, rows: SiteRows) -> int:
         setting = self.params.k_local
@@ -133,11 +129,6 @@ def _check_one(name: str, value: object, k: int) -> int:
     if number > k:
         raise UserError(f"{name} is {number}, more than k={k}: a device cannot have more clusters than the federation")
     return number
-
-
-def _induced_labels(local: IntArray, tau: IntArray) -> IntArray:
-    """Return the cluster of each row (n,) from its local center (n,) and that center's cluster, tau (k(z),) (Definition 3.3)."""
-    return tau[local]
 
 
 def own_numbers(task: Task, name: str) -> IntArray:

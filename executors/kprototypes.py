@@ -17,14 +17,11 @@ Readings and deviations:
    the group are on average, but for a constant.
 """
 
-from flareclust._foundation.typing import Message
 from flareclust.executors import lloyd
 from flareclust.federation import refinement
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ModesParams
 from flareclust.protocol.params import both
-from flareclust.protocol.rows import SiteRows
-from flareclust.protocol.task import Task
 
 
 class KPrototypesParams(ModesParams, lloyd.UpdatesParams):
@@ -40,15 +37,6 @@ class KPrototypesExecutor(ClusteringExecutor):
 
     params: KPrototypesParams
     steps = lloyd.STEPS
-
-    def local(self, task: Task, rows: SiteRows) -> Message:
-        """Draw seeds."""
-        return lloyd.seeds(self.params, rows)
-
-    def update(self, task: Task, rows: SiteRows) -> Message:
-        """Compute the site's part of one update."""
-        return lloyd.update(task, rows)
-
-    def spread(self, task: Task, rows: SiteRows) -> Message:
-        """Describe the groups of rows from whose totals a start is made."""
-        return refinement.spread(task, rows)
+    local = lloyd.LloydExecutor.local
+    update = lloyd.LloydExecutor.update
+    spread = staticmethod(refinement.spread)

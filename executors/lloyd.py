@@ -94,27 +94,14 @@ class LloydExecutor(ClusteringExecutor):
 
     params: LloydParams
     steps = STEPS
-
     totals_only = True
 
     def local(self, task: Task, rows: SiteRows) -> Message:
-        """Draw seeds."""
-        return seeds(self.params, rows)
+        """Draw seeds of the rows (n, d): `centroids` (k, d)."""
+        return {"centroids": rows.settled(self.params.k).seeds(self.params.k, self.params.seeds).centroids}
 
     def update(self, task: Task, rows: SiteRows) -> Message:
-        """Compute the site's part of one update."""
-        return update(task, rows)
+        """Compute the site's part of one update of the centroids: `centroids`, `counts`, `cluster`, `inertia`."""
+        return rows.update(task.arrays["centroids"])._asdict()
 
-    def spread(self, task: Task, rows: SiteRows) -> Message:
-        """Describe the clusters of several solutions."""
-        return refinement.spread(task, rows)
-
-
-def seeds(params: UpdatesParams, rows: SiteRows) -> Message:
-    """Return seeds of the rows (n, d): `centroids` (k, d)."""
-    return {"centroids": rows.settled(params.k).seeds(params.k, params.seeds).centroids}
-
-
-def update(task: Task, rows: SiteRows) -> Message:
-    """Return a site's part of one update of the task's centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`."""
-    return rows.update(task.arrays["centroids"])._asdict()
+    spread = staticmethod(refinement.spread)

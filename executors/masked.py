@@ -70,7 +70,6 @@ class MaskedExecutor(ClusteringExecutor):
     """A participant of Algorithm 1: sends its local clusters once, then in each round the global clusters that it has."""
 
     params: MaskedParams
-
     steps = {
         StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k", minimum=1))),
         UPDATE: Step(

@@ -32,7 +32,6 @@ class MAvgExecutor(ClusteringExecutor):
     """A site of match averaging."""
 
     params: MAvgParams
-
     steps = {StepName.CLUSTER: Step(Schema(centroids="k d"))}
 
     def local(self, task: Task, rows: SiteRows) -> Message:

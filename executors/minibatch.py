@@ -43,7 +43,6 @@ class MiniBatchExecutor(ClusteringExecutor):
     """A site of NVFlare's mini-batch scheme."""
 
     params: MiniBatchParams
-
     steps = {
         StepName.CLUSTER: Step(Schema(centroids="k d")),
         SAMPLE: Step(
@@ -69,11 +68,7 @@ class MiniBatchExecutor(ClusteringExecutor):
 def _sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:
     """Return the means of a sample's rows nearest to each of the centroids (k, d), and how many rows each is of.
 
-    Args:
-        data: rows (n, d).
-        times: how often each row was drawn (n,).
-        centroids: as sent (k, d).
-        min_count: smallest number of different rows of a group that is sent.
+    `times` (n,) says how often each of the rows (n, d) was drawn; groups below `min_count` different rows are not sent.
     """
     labels, _ = assign(data, centroids)
     size = np.bincount(labels, weights=times, minlength=len(centroids))

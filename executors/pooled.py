@@ -66,7 +66,6 @@ class PooledExecutor(ClusteringExecutor):
     """A site that sends the centroids of its own k-means."""
 
     params: PooledParams
-
     steps = {
         StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
         **{step: Step(Schema(may_be_empty=False, **sums), "score") for step, sums in SCORES_OF.items()},

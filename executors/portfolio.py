@@ -81,7 +81,6 @@ class PortfolioExecutor(ClusteringExecutor):
     """A site that describes the clusters of its own k-means, and then scores each proposed solution."""
 
     params: PortfolioParams
-
     steps = {
         StepName.CLUSTER: Step(
             Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))

@@ -55,21 +55,13 @@ _ROUNDING = 1e-6
 
 
 class _PDF(NamedTuple):
-    """The description of one cluster for the server.
+    """The description of one cluster for the server."""
 
-    Attributes:
-        mean: of the distribution (d,).
-        factor: (r, d) with factor.T @ factor the covariance; r = 0 for a cluster that is described by its mean alone.
-        concentration: sum of the parameters of a Dirichlet distribution; 0 for its mean alone, and for a Gaussian.
-        low: where proxy points begin, per column (d,).
-        high: where they end.
-    """
-
-    mean: FloatArray
-    factor: FloatArray
-    concentration: float
-    low: FloatArray
-    high: FloatArray
+    mean: FloatArray  # of the distribution (d,)
+    factor: FloatArray  # (r, d), factor.T @ factor is the covariance; r = 0 for a mean alone
+    concentration: float  # sum of a Dirichlet distribution's parameters; 0 for all others
+    low: FloatArray  # where proxy points begin, per column (d,)
+    high: FloatArray  # where they end
 
 
 class _Description(Schema):
@@ -158,23 +150,16 @@ class ProxyExecutor(ClusteringExecutor):
         """Cluster the site's rows (n, d) and fit a distribution to each cluster that may be described."""
         if self.params.distribution == "dirichlet":
             _check_shares(rows.X)
-        clusters = local_clusters(self.params, task.site, rows)
+        p, minimum = self.params, max(LEAST_ROWS, rows.context.min_count)
+        clusters = local_clusters(p, task.site, rows)
         fitted = []
         for r, mean in enumerate(clusters.centroids):
             if rows.aborted():
                 raise Aborted(f"stopped after the distributions of {r} of {len(clusters.counts)} clusters")
             own = rows.X[clusters.labels == r]
             pdf = _mean_alone(mean)
-            if _several(own, self.params.min_shape):
-                minimum = max(LEAST_ROWS, rows.context.min_count)
-                pdf = _fit_pdf(
-                    own,
-                    mean,
-                    self.params.distribution,
-                    self.params.covariance,
-                    boxes=self.params.boxes,
-                    minimum=minimum,
-                )
+            if _several(own, p.min_shape):
+                pdf = _fit_pdf(own, mean, p.distribution, p.covariance, boxes=p.boxes, minimum=minimum)
             fitted.append(_mean_alone(mean) if _holds_a_row(pdf, rows.X) else pdf)
         if self.params.sends_sums:
             fitted = self._without_remainder(rows.X, clusters, fitted)
@@ -217,11 +202,8 @@ class ProxyExecutor(ClusteringExecutor):
             return labels
         clusters = local_clusters(self.params, task.site, rows.of(rows.seen))
         if len(groups) != len(clusters.counts):
-            _log.warning(
-                "%d clusters were merged where %d were sent; rows go by the nearest centroid",
-                len(groups),
-                len(clusters.counts),
-            )
+            numbers = len(groups), len(clusters.counts)
+            _log.warning("%d clusters were merged where %d were sent; rows go by the nearest centroid", *numbers)
             return labels
         if rows.context.grouped:
             local = distances.nearest(rows.X, clusters.centroids, self.params.phi)
@@ -242,13 +224,7 @@ def _fit_pdf(
 ) -> _PDF:
     """Fit a distribution to the rows (n, d) of one cluster with this mean (d,): line 3 of Algorithm 2.
 
-    Args:
-        rows: of the cluster.
-        mean: of the rows.
-        distribution: "gaussian" or "dirichlet".
-        covariance: one of `COVARIANCES`.
-        boxes: whether to find the bounds of the rows.
-        minimum: a column in which fewer rows differ from all others counts as constant in a covariance.
+    A column in which fewer than `minimum` rows differ from all others counts as constant in a covariance.
     """
     if not _several(rows, LEAST_ROWS):
         return _mean_alone(mean)

@@ -60,13 +60,9 @@ def run_pooled(
 ) -> Outcome:
     """Run a baseline on the pooled rows of all sites; what its `bytes_up` counts are the rows themselves.
 
-    Args:
-        algorithm: a baseline of the registry.
-        params: its settings.
-        sites: rows (n_i, d) by site; those of a baseline for different columns (n_i, d_i), known by their names.
-        options: settings every job has.
-        index: where each site's rows are in the data set they were assigned from, so that the result does not depend on
-            the split; None for the order of the sites. The data set may have more rows than the sites.
+    The rows by site are (n_i, d); those of a baseline for different columns (n_i, d_i), known by their names. `index` says
+    where each site's rows are in the data set they were assigned from, which may have more rows, so that the result does
+    not depend on the split; None for the order of the sites.
 
     Raises:
         UserError: a setting is unknown, the sites' rows do not fit together, or there are fewer than k.
@@ -78,7 +74,9 @@ def run_pooled(
     if (n := sum(map(len, tables.values()))) < options.k:
         raise UserError(f"k={options.k} is more than the {n} rows of all sites together")
     index = _closed_up(index) if index else _in_order(tables)
-    columns = _union(tables) if algorithm.partial else None
+    columns = None
+    if algorithm.partial:
+        columns = gather({site: alignment.describe(table, sums=False, min_count=1) for site, table in tables.items()})
     if columns is None:
         _check_poolable(tables)
     X = np.empty((n, len(columns.codes) if columns else next(iter(tables.values())).X.shape[1]))
@@ -107,10 +105,6 @@ def run_pooled(
         seconds_merge=seconds,
         labels={site: found[index[site]] for site in tables},
     )
-
-
-def _union(tables: Mapping[str, Table]) -> Columns:
-    return gather({site: alignment.describe(table, sums=False, min_count=1) for site, table in tables.items()})
 
 
 def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:
