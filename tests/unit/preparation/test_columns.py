@@ -197,8 +197,9 @@ def test_a_column_that_the_federation_does_not_know_is_left_out_and_none_at_all_
         alignment.own_view(table("new other"), columns.sent())
 
 
-def test_places_says_where_each_column_is_and_minus_one_for_none():
-    assert alignment.places(np.array([7, 8, 9]), np.array([9, 7])).tolist() == [1, -1, 0]
+def test_places_says_where_the_columns_of_both_are():
+    has, own = alignment.places(np.array([7, 8, 9]), np.array([9, 7, 5]))
+    assert (has.tolist(), own.tolist()) == ([0, 2], [1, 0])
 
 
 def test_what_is_sent_and_kept_is_the_columns_again():
