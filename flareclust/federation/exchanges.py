@@ -7,7 +7,8 @@ set of clients in each round); Bonawitz et al. (2019), Towards federated learnin
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -146,17 +147,8 @@ class Exchanges:
 
     def progress(self) -> Progress:
         """Return what is known of sites and costs by now."""
-        return Progress(
-            sites=list(self.sites),
-            active=list(self.active),
-            refused=dict(self.refused),
-            silent=sorted(self.silent),
-            records=[dict(record) for record in self.records],
-            bytes_up=self.bytes_up,
-            bytes_down=self.bytes_down,
-            seconds_local=self.seconds_local,
-            seconds_merge=self.seconds_merge,
-        )
+        known = {one.name: copy(getattr(self, one.name)) for one in fields(Progress)}
+        return Progress(**{**known, "silent": sorted(self.silent)})
 
     def agree(self, job: "ServerJob") -> None:
         """Do what comes before the first exchange: nothing."""
@@ -209,11 +201,7 @@ class Exchanges:
     def describe(
         self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
     ) -> Mapping[str, Message]:
-        """Return what the sites say in an exchange after the assessment.
-
-        Raises:
-            JobFailed: fewer sites than a round needs do.
-        """
+        """Return what the sites say in an exchange after the assessment; JobFailed where fewer than a round needs do."""
         able = [site for site in self.sites if site not in self.silent and site not in self.undescribed]
         left_out, self.refused = self.refused, {}
         replies = self._exchange(ExchangeRequest(schema, step, round_, able, sizes))
@@ -228,10 +216,8 @@ class Exchanges:
 
     def _assessment(self, round_: Round[Any], job: "ServerJob") -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
-        able = [site for site in self.sites if site not in self.silent]
-        return ExchangeRequest(
-            job.schema(StepName.ASSESS), StepName.ASSESS, round_, able, {"k": len(round_.task["centroids"])}
-        )
+        able, sizes = [site for site in self.sites if site not in self.silent], {"k": len(round_.task["centroids"])}
+        return ExchangeRequest(job.schema(StepName.ASSESS), StepName.ASSESS, round_, able, sizes)
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""
@@ -272,21 +258,15 @@ class Exchanges:
         """Return what the record of an exchange says of the sites."""
         return {"sites": sorted(replies), "refused": dict(self.refused)}
 
-    def early_end(self) -> list[str]:
-        """Return a warning with the failure that ended a refinement early; none where nothing failed."""
-        return [f"the result is that of the last round before this: {self.failure}"] if self.failure else []
-
     def warnings(self) -> list[str]:
-        """Return warnings about the run, a sentence each; none without secure sums."""
-        return []
+        """Return warnings about the run, a sentence each, such as of the failure that ended a refinement early."""
+        return [f"the result is that of the last round before this: {self.failure}"] if self.failure else []
 
 
 def assessment_diagnostics(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:
     """Return what the record of the assessment holds: the metrics, and over how many rows they are."""
-    return {
-        ASSESSED: float(np.sum(sums["counts"])),
-        **{name: value for name, value in metrics.items() if value is not None},
-    }
+    known = {name: value for name, value in metrics.items() if value is not None}
+    return {ASSESSED: float(np.sum(sums["counts"])), **known}
 
 
 def refusal_texts(refused: Mapping[str, str]) -> list[str]:
@@ -429,8 +409,8 @@ class SecureExchanges(Exchanges):
         super().record(step, by_site, index, seconds, numbers)
 
     def warnings(self) -> list[str]:
-        """Say what was not masked, and why there are no metrics."""
-        found = []
+        """Return the usual warnings, what was not masked, and why there are no metrics."""
+        found = super().warnings()
         if self.unmasked:
             found.append(
                 f"secure_sums masked what adds up over sites; what they sent in the steps {', '.join(self.unmasked)} does not, and "
