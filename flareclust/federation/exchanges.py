@@ -193,9 +193,18 @@ class Exchanges:
         replies = self._exchange(asked)
         if not replies:
             return {}
+        self.assessed = replies
         sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in asked.schema.fields}
-        metrics, self.assessed = job.quality(round_, sums), replies
-        self.record(StepName.ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
+        return self._quality(round_, job, replies, sums)
+
+    def _quality(
+        self, round_: Round[Any], job: "ServerJob", replies: Mapping[str, Message], sums: Message
+    ) -> dict[str, float | None]:
+        """Return the metrics from the sums of the assessment; its record has them, and over how many rows they are."""
+        metrics = job.quality(round_, sums)
+        known = {name: value for name, value in metrics.items() if value is not None}
+        rows = float(np.sum(sums["counts"]))
+        self.record(StepName.ASSESS, replies, round_.index, 0.0, {ASSESSED: rows, **known})
         return metrics
 
     def describe(
@@ -263,12 +272,6 @@ class Exchanges:
         return [f"the result is that of the last round before this: {self.failure}"] if self.failure else []
 
 
-def assessment_diagnostics(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:
-    """Return what the record of the assessment holds: the metrics, and over how many rows they are."""
-    known = {name: value for name, value in metrics.items() if value is not None}
-    return {ASSESSED: float(np.sum(sums["counts"])), **known}
-
-
 def refusal_texts(refused: Mapping[str, str]) -> list[str]:
     """Return a sentence per reason, which names the first sites that have it; at most twenty and a last one."""
     by_reason: dict[str, list[str]] = {}
@@ -280,6 +283,10 @@ def refusal_texts(refused: Mapping[str, str]) -> list[str]:
         sentences.append(f"{named} {reason}" if len(sites) == 1 else f"{len(sites)} sites ({named}): each {reason}")
     rest = len(sentences) - _MOST_SENTENCES
     return sentences if rest <= 0 else [*sentences[:_MOST_SENTENCES], f"and {rest} more reasons"]
+
+
+class _SitesMissing(JobFailed):
+    """A total cannot be known without these sites, whose refusals are the text."""
 
 
 class SecureExchanges(Exchanges):
@@ -351,25 +358,22 @@ class SecureExchanges(Exchanges):
         return replace(round_, task={**round_.task, REPORTED: reported.astype(np.int64)})
 
     def _required_total(self, schema: Schema, round_: Round[Any]) -> Message:
-        total, missing = self._total(schema, round_.step, round_)
-        if total is None:
+        try:
+            return self._total(schema, round_.step, round_)
+        except _SitesMissing as missing:
             raise JobFailed(
                 f"round {round_.index}: {missing}. With secure sums a job ends where a site drops out, for the masks of the "
                 "others do not cancel without its own; submit it again when the site is back, or without the site"
-            )
-        return total
+            ) from None
 
     def assess(self, round_: Round[Any], job: "ServerJob") -> dict[str, float | None]:
         """Return the metrics from the totals; none where a site is missing."""
         try:
-            total, self.unassessed = self._total(job.schema(StepName.ASSESS), StepName.ASSESS, round_)
+            total = self._total(job.schema(StepName.ASSESS), StepName.ASSESS, round_)
         except JobFailed as error:
-            total, self.unassessed = None, str(error)
-        if total is None:
+            self.unassessed = str(error)
             return {}
-        metrics = job.quality(round_, total)
-        self.record(StepName.ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
-        return metrics
+        return self._quality(round_, job, {ALL: total}, total)
 
     def describe(
         self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
@@ -379,15 +383,12 @@ class SecureExchanges(Exchanges):
         try:
             if step in self.counted:
                 round_ = self._with_reported_groups(round_)
-            total, missing = self._total(schema, step, round_)
+            return {ALL: self._total(schema, step, round_)}
         finally:
             self.refused = left_out
-        if total is None:
-            raise JobFailed(missing)
-        return {ALL: total}
 
-    def _total(self, schema: Schema, step: str, round_: Round[Any]) -> tuple[Message | None, str]:
-        """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
+    def _total(self, schema: Schema, step: str, round_: Round[Any]) -> Message:
+        """Return the total of all sites' masked replies; raise `_SitesMissing` where it cannot be known."""
         if not self.sums.begun and len(self.active) < self.minimum:
             raise JobFailed(
                 f"secure sums of this job are of at least {self.minimum} sites (min_sites; all sites unless it is given), and "
@@ -398,8 +399,8 @@ class SecureExchanges(Exchanges):
         sizes = self.sums.sizes(schema, round_.sent)
         replies = self._exchange(ExchangeRequest(MASKED, step, with_keys, self.sums.sites, sizes))
         if missing := [site for site in self.sums.sites if site not in replies]:
-            return None, "; ".join(refusal_texts({site: self.refused[site] for site in missing}))
-        return self.sums.total(schema, round_.sent, replies), ""
+            raise _SitesMissing("; ".join(refusal_texts({site: self.refused[site] for site in missing})))
+        return self.sums.total(schema, round_.sent, replies)
 
     def record(
         self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]

@@ -110,7 +110,7 @@ class ClusterProfiles(Phase):
         labels, known = self._known(task, rows)
         k, floor = len(task.arrays["centroids"]), rows.context.min_count
         found = known_profiles.known_moments(rows.raw, known, labels, k, floor)
-        message = {"cluster": found.clusters, "rows": found.rows, "counts": found.cells}
+        message: Message = {"cluster": found.clusters, "rows": found.rows, "counts": found.cells}
         message |= {"centroids": found.means, "m2": found.m2}
         return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 

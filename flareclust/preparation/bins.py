@@ -24,11 +24,9 @@ Ranges = Sequence[Sequence[float] | None]
 
 
 def asked_grid(task: Task, scale: str, d: int) -> Grid:
-    """Return the bins that a task asks about, of d columns.
+    """Return the bins that a task asks about; raise BadMessage where they are not of d columns, or not needed.
 
-    Raises:
-        BadMessage: they are not those of d columns, or are asked for later than before the rounds, or without need. With a
-            grid for every round, a server could move the edge of a bin over a single cell.
+    Or are asked for again: with a grid for every round, a server could move the edge of a bin over a single cell.
     """
     if scale not in BY_BINS:
         raise BadMessage(f"was asked for cells in bins, which scale={scale} does without")
@@ -60,8 +58,7 @@ def located(scale: str, ranges: Ranges | None, cells: IntArray, grid: Grid) -> t
 
 def stated(ranges: Ranges | None, d: int) -> tuple[FloatArray, FloatArray]:
     """Return least and largest value of each column (d,) by the schema, NaN where it does not say."""
-    ranges = ranges or [None] * d
-    if len(ranges) != d:
-        return np.full(d, np.nan), np.full(d, np.nan)
+    if not ranges or len(ranges) != d:
+        ranges = [None] * d
     low, high = np.array([(np.nan, np.nan) if one is None else one for one in ranges], dtype=np.float64).T
     return low, high

@@ -17,7 +17,7 @@ from flareclust.core import overlap as overlaps
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.scaling import KnownSpread
 from flareclust.preparation.alignment import HIDDEN, places, unpacked
-from flareclust.protocol.columns import FILL, Columns
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.schema import Schema, real
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
@@ -34,20 +34,6 @@ SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
 _SITES_IN_PAIRS = 5
 
 _SHOWN = 8
-
-
-def restored(arrays: Message) -> Columns:
-    """Return the columns from the arrays of `Columns.sent` and `Columns.kept`, as a finished result has them, too."""
-    return Columns(
-        arrays.get("mean"),
-        arrays.get("deviation"),
-        arrays.get(FILL),
-        codes=arrays["columns"],
-        names=tuple(arrays["column_names"].tolist()),
-        sites=tuple(arrays["column_sites"].tolist()),
-        masks=arrays["column_masks"],
-        union=int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
-    )
 
 
 def gather(replies: Mapping[str, Message]) -> Columns:

@@ -212,8 +212,8 @@ def _of_known(replies: Mapping[str, Message]) -> Measured:
         )
     rows, facts = np.array([int(replies[site]["rows"]) for site in sites]), ColumnFacts()
     if len(replies) > 1:
-        own = (np.where(cells == 0, np.nan, one) for one in (means, np.sqrt(m2 / np.maximum(cells, 1))))
-        facts = ColumnFacts(np.array(sites), cells, *own)
+        few, own = cells == 0, np.sqrt(m2 / np.maximum(cells, 1))
+        facts = ColumnFacts(np.array(sites), cells, np.where(few, np.nan, means), np.where(few, np.nan, own))
     missing = np.maximum(rows[:, None] - cells, 0).sum(axis=0)
     facts = replace(facts, missing_cells=missing, rows_in_all=int(rows.sum()))
     return Measured(Columns(fill=spread.mean), spread.mean, spread.deviation, facts)
