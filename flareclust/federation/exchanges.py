@@ -87,13 +87,9 @@ OnRound = Callable[[Mapping[str, object]], None]
 
 
 class ExchangeRequest(NamedTuple):
-    """What sites are asked in one exchange, and which replies fit.
+    """The sites that are asked in one exchange, the round that carries what they are sent, and which replies fit.
 
-    Attributes:
-        schema, sizes, own_sizes, limits: of the replies, as for `flareclust.protocol.replies.accept`.
-        step: name of the step.
-        round_: carries what is sent.
-        sites: who is asked.
+    Schema, sizes, own sizes and limits are those of `flareclust.protocol.replies.accept`.
     """
 
     schema: Schema
@@ -207,13 +203,11 @@ class Exchanges:
         self.record(StepName.ASSESS, replies, round_.index, 0.0, {ASSESSED: rows, **known})
         return metrics
 
-    def describe(
-        self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
-    ) -> Mapping[str, Message]:
+    def describe(self, request: ExchangeRequest) -> Mapping[str, Message]:
         """Return what the sites say in an exchange after the assessment; JobFailed where fewer than a round needs do."""
         able = [site for site in self.sites if site not in self.silent and site not in self.undescribed]
         left_out, self.refused = self.refused, {}
-        replies = self._exchange(ExchangeRequest(schema, step, round_, able, sizes))
+        replies = self._exchange(request._replace(sites=able))
         self.undescribed |= self.refused
         self.refused = left_out
         if len(replies) < self.needed:
@@ -311,7 +305,9 @@ class SecureExchanges(Exchanges):
         self.summed = {name for name, step in job.steps.items() if step.maskable}
         self.public = {name for name, step in job.steps.items() if step.public}
         self.counted = {name: job.least_rows() for name, step in job.steps.items() if step.counted}
-        self.unmasked = self._unmasked_before()
+        masked = {*self.summed, *map(counts_of, self.summed), *StepName.BEFORE_ROUNDS}
+        before = dict.fromkeys(str(record["step"]) for record in self.records)  # of an interrupted run
+        self.unmasked = [step for step in before if step not in masked]
         self.unassessed = ""
         keys = Round[Any](step=StepName.KEYS)
         replies = super().cluster(ExchangeRequest(KEY, keys.step, keys, [], {}, limits={"b": LONGEST_KEY}))
@@ -330,11 +326,6 @@ class SecureExchanges(Exchanges):
             )
         self.sums = ServerSums({site: replies[site] for site in self.active})
         self.record(StepName.KEYS, replies, 0, 0.0, {})
-
-    def _unmasked_before(self) -> list[str]:
-        """Return the steps of an interrupted run whose replies were not masked."""
-        masked = {*self.summed, *map(counts_of, self.summed), *StepName.BEFORE_ROUNDS}
-        return list(dict.fromkeys(step for record in self.records if (step := str(record["step"])) not in masked))
 
     def cluster(self, request: ExchangeRequest) -> Mapping[str, Message]:
         """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
@@ -375,15 +366,13 @@ class SecureExchanges(Exchanges):
             return {}
         return self._quality(round_, job, {ALL: total}, total)
 
-    def describe(
-        self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
-    ) -> Mapping[str, Message]:
-        """Return the one reply that the totals make; `sizes` follow from what was sent."""
-        left_out, self.refused = self.refused, {}
+    def describe(self, request: ExchangeRequest) -> Mapping[str, Message]:
+        """Return the one reply that the totals make; its sizes follow from what was sent."""
+        left_out, self.refused, round_ = self.refused, {}, request.round_
         try:
-            if step in self.counted:
+            if request.step in self.counted:
                 round_ = self._with_reported_groups(round_)
-            return {ALL: self._total(schema, step, round_)}
+            return {ALL: self._total(request.schema, request.step, round_)}
         finally:
             self.refused = left_out
 
@@ -418,7 +407,6 @@ class SecureExchanges(Exchanges):
                 "reached the server as it is, site by site"
             )
         if self.unassessed:
-            found.append(
-                f"there are no metrics, since the masked sums of all sites are needed for them: {self.unassessed}"
-            )
+            why = "since the masked sums of all sites are needed for them"
+            found.append(f"there are no metrics, {why}: {self.unassessed}")
         return found

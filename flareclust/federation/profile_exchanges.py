@@ -12,7 +12,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import profiles as profile_sums
 from flareclust.core import shallow_tree
 from flareclust.core.missing import profiles as known_profiles
-from flareclust.federation.exchanges import Exchanges, refusal_texts
+from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
 from flareclust.federation.profiles import MOST_NUMBERS, profiling_steps
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.replies import ALL
@@ -49,7 +49,8 @@ def describe_clusters(exchanges: Exchanges, round_: Round[Any], job: "ServerJob"
 def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> Message:
     k, d = round_.task["centroids"].shape
     step = StepName.PROFILE_TOTALS if exchanges.secure else profiling_steps(job.params)[0]
-    replies = exchanges.describe(step, job.schema(step), replace(round_, step=step), {"K": k, "d": d})
+    request = ExchangeRequest(job.schema(step), step, replace(round_, step=step), [], {"K": k, "d": d})
+    replies = exchanges.describe(request)
     started = perf_counter()
     rows, cells, means, m2 = added_up(replies.values(), k, d)
     arrays: Message = {cluster_arrays.ROWS: rows, cluster_arrays.MEANS: means, cluster_arrays.SQUARES: m2}
@@ -108,7 +109,7 @@ def _grown(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", arrays: M
         task, index = {**round_.task, "edges": edges, **splits, "leaves": nodes}, round_.index + level
         asked = replace(round_, step=step, index=index, task=task)
         sizes = {"l": len(nodes), "k": k, "d": d, "h": profile_sums.BINS}
-        replies = exchanges.describe(step, schema, asked, sizes)
+        replies = exchanges.describe(ExchangeRequest(schema, step, asked, [], sizes))
         started = perf_counter()
         counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
         nodes = tree.grow(nodes, _of_all_rows(counts, replies, round_.columns.fill, edges))

@@ -226,15 +226,11 @@ class _Names(Schema):
 
         Sites whose columns have no names, or that hash with another salt than most, cannot be compared.
         """
-        salts = Counter(int(reply["salt"]) for reply in replies.values() if reply["codes"].any())
+        salts = {site: int(reply["salt"]) for site, reply in replies.items() if reply["codes"].any()}
         if not salts:
             return {}
-        usual_salt = salts.most_common(1)[0][0]
-        own = {
-            site: tuple(reply["codes"].tolist())
-            for site, reply in replies.items()
-            if int(reply["salt"]) == usual_salt and reply["codes"].any()
-        }
+        usual_salt = Counter(salts.values()).most_common(1)[0][0]
+        own = {site: tuple(replies[site]["codes"].tolist()) for site, salt in salts.items() if salt == usual_salt}
         usual, sharing = Counter(own.values()).most_common(1)[0]
         if 2 * sharing <= len(own) and len(set(own.values())) > 1:
             why = "has other columns than other sites, or another order, and no list of columns is that of most sites"

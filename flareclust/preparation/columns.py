@@ -39,8 +39,7 @@ _SHOWN = 8
 def gather(replies: Mapping[str, Message]) -> Columns:
     """Return the union of the columns that the sites described.
 
-    Raises:
-        JobFailed: sites hash with different salts, or their columns fall into groups that share none.
+    JobFailed where they hash with different salts, or their columns fall into groups that share none.
     """
     sites = sorted(replies)
     _check_salts(replies)
@@ -169,8 +168,7 @@ def _by_site(columns: Columns, numbers: Iterable[int]) -> str:
 def sums_of(columns: Columns, replies: Mapping[str, Message]) -> KnownSpread:
     """Return mean and standard deviation of all columns over the sites that gave sums (Chan, Golub, LeVeque 1983).
 
-    Raises:
-        JobFailed: no site that has a column could give them.
+    JobFailed where no site that has a column could give them.
     """
     D = len(columns.codes)
     rows, mean, m2 = np.zeros(D), np.zeros(D), np.zeros(D)

@@ -154,13 +154,12 @@ def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
     if not is_partial(arrays):
         return None
     columns = columns_of(arrays)
-    verdict = {name: str(arrays[name]) for name in ("method", "verdict") if name in arrays}
     return {
         "names": list(columns.names),
         "sites_with": columns.masks.sum(axis=0).tolist(),
         "by_site": by_site(columns),
         "known_entries": int(arrays[MASK].sum()),
-        **verdict,
+        **{name: str(arrays[name]) for name in ("method", "verdict") if name in arrays},
     }
 
 
