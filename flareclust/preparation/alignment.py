@@ -23,7 +23,7 @@ from flareclust.protocol.columns import FILL
 from flareclust.protocol.schema import Schema, counts, real, whole
 
 #: What the names of columns begin with that sites hide, and how long a name may be.
-HIDDEN, LONGEST_NAME = "hidden-", 300
+HIDDEN, _LONGEST_NAME = "hidden-", 300
 
 #: The word whose code says which salt a site hashes with.
 _SALT_WORD = "flareclust salt"
@@ -205,9 +205,9 @@ def unpacked(numbers: IntArray) -> list[str | None]:
     if not isinstance(names, list) or not all(name is None or (isinstance(name, str) and name) for name in names):
         raise BadMessage("names: expected a list of names")
     for name in filter(None, names):
-        if len(name) > LONGEST_NAME or not name.isprintable() or name.startswith(HIDDEN):
+        if len(name) > _LONGEST_NAME or not name.isprintable() or name.startswith(HIDDEN):
             raise BadMessage(
-                f"names: expected at most {LONGEST_NAME} printable characters that do not begin with {HIDDEN!r}"
+                f"names: expected at most {_LONGEST_NAME} printable characters that do not begin with {HIDDEN!r}"
             )
     return names
 
