@@ -13,12 +13,7 @@ _SOON = timedelta(days=30)
 
 
 def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
-    """Return why a kit's certificates cannot be used now, in words that follow the kit's name; None if they can.
-
-    Args:
-        kit: the folder with startup/.
-        now: with a time zone; the machine's clock by default.
-    """
+    """Return why a kit's certificates cannot be used `now`, in words that follow the kit's name; None if they can."""
     now = now or datetime.now(timezone.utc)
     for name, begins, ends in _certificates(kit):
         if now < begins:
@@ -42,11 +37,9 @@ def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timed
 
 def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
     """Return a hint where a certificate of the kit ends within `_SOON`."""
-    now = now or datetime.now(timezone.utc)
-    ends = [(ends, name) for name, _, ends in _certificates(kit)]
-    if not ends or min(ends)[0] - now > _SOON:
+    when, name = min(((ends, name) for name, _, ends in _certificates(kit)), default=(None, ""))
+    if when is None or when - (now or datetime.now(timezone.utc)) > _SOON:
         return None
-    when, name = min(ends)
     return f"the certificate {name} ends {_said(when)}; ask for a new kit before that"
 
 

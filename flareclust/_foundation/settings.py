@@ -61,12 +61,9 @@ class Settings(BaseModel):
     def _python_scalars(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return {cls.new_name(name, values): _plain(value) for name, value in values.items()}
-
-    @classmethod
-    def new_name(cls, name: str, values: Mapping[str, Any]) -> str:
-        """Return the name of a setting's field; another name beside that one is left, and refused as unknown."""
-        return cls.renamed[name] if name in cls.renamed and cls.renamed[name] not in values else name
+        # Another name beside that of the field is left, and refused as unknown.
+        fields = {name: field for name, field in cls.renamed.items() if field not in values}
+        return {fields.get(name, name): _plain(value) for name, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -24,7 +24,6 @@ _DEEPEST = 20
 #: What yaml raises for a text that cannot be what its tag or its form promises, such as a 13th month or endless brackets.
 _NO_YAML = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
-
 #: The parts of a JSON text that say where its keys are.
 _JSON_TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")(?P<colon>\s*:)?|[{}\[\]]')
 

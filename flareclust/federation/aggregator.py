@@ -119,19 +119,12 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     def warnings(self, round_: Round[Any], assessed: Mapping[str, Message]) -> list[str]:
         """Return what a user should know of the result, a sentence each; nothing unless overridden.
 
-        Args:
-            round_: the last one.
-            assessed: the sites' replies in the assessment by name; none without assessment, and with secure sums.
+        `assessed` are the sites' replies in the assessment by name; none without assessment, and with secure sums.
         """
         return []
 
     def rows_needed(self, d: int, sites: int) -> int:
-        """Return with how many rows in all clusters stand out of noise, from public numbers only; 0 where it is not known.
-
-        Args:
-            d: number of columns.
-            sites: how many take part.
-        """
+        """Return with how many rows of d columns in all clusters stand out of noise, from public numbers only; 0 if unknown."""
         return 0
 
     # ---- NVFlare: what ScatterAndGather and the like call; flareclust's own controller has a `ServerJob` ----
@@ -178,9 +171,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 def unpack(shareable: Shareable, asked: tuple[str, int] | None = None) -> tuple[Message, str | None]:
     """Return a reply's arrays, or what is wrong with it in words that follow the site's name.
 
-    Args:
-        shareable: what came.
-        asked: step and round that it must say it answers; None for any.
+    `asked` are the step and the round that it must say it answers; None for any.
     """
     try:
         code = shareable.get_return_code()

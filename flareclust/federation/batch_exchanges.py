@@ -12,20 +12,21 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
-from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, assessment_diagnostics
+from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound
 from flareclust.federation.server import ServerJob
 from flareclust.protocol import batch as batches
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import nbytes
-from flareclust.protocol.task import StepName
 
 #: Of more sites, no single replies to the assessment are kept, so that nothing can be warned of that takes them.
 _MOST_ASSESSED = 1000
 
-#: (step, round, arrays, sites) -> parts of the replies, each with the problems of sites that have none, by their numbers;
-#: None where the replies of the step come one by one.
-_AskMany = Callable[[str, int, Message, Sequence[str]], Iterator[tuple[batches.Part | None, Mapping[int, str]]] | None]
+#: Parts of the replies, each with the problems of sites that have none, by their numbers.
+_Answers = Iterator[tuple[batches.Part | None, Mapping[int, str]]]
+
+#: (step, round, arrays, sites) -> answers; None where the replies of the step come one by one.
+_AskMany = Callable[[str, int, Message, Sequence[str]], _Answers | None]
 
 
 class BatchExchanges(Exchanges):
@@ -55,11 +56,10 @@ class BatchExchanges(Exchanges):
         if len(places) == 1:
             return {}
         sums: Message = {name: np.sum(np.concatenate(found), axis=0) for name, found in each.items()}
-        metrics, numbers = job.quality(round_, sums), np.concatenate(places).tolist()
+        numbers = np.concatenate(places).tolist()
         answered = batches.Batch([asked.sites[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
-        self.record(StepName.ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         self.assessed = batches.joined(asked.sites, kept) if kept else {}
-        return metrics
+        return self._quality(round_, job, answered, sums)
 
     def _sites_of(self, replies: Mapping[str, Message]) -> dict[str, object]:
         """Return numbers of sites, and those that were not refused before: the names of all would fill files and memory."""
@@ -84,9 +84,7 @@ class BatchExchanges(Exchanges):
         self._count(0, nbytes(sent) * len(asked.sites))
         return self._usable(asked, answers)
 
-    def _usable(
-        self, asked: ExchangeRequest, answers: Iterator[tuple[batches.Part | None, Mapping[int, str]]]
-    ) -> Iterator[batches.Part]:
+    def _usable(self, asked: ExchangeRequest, answers: _Answers) -> Iterator[batches.Part]:
         slowest = 0.0
         for part, problems in answers:
             if part is not None:
@@ -110,8 +108,7 @@ def _checked(part: batches.Part, asked: ExchangeRequest) -> tuple[batches.Part |
         single = batches.Batch([str(place) for place in part.places], part.fields, part.totals, part.starts)
     answers = {place: SiteReply(message) for place, message in zip(single.names, single.values(), strict=True)}
     replies, problems, _ = accept(asked.schema, answers, list(answers), asked.sizes, None, asked.limits)
-    good = sorted(map(int, replies))
-    usable = (
-        batches.part_of(asked.schema, good, [replies[str(place)] for place in good], part.seconds) if good else None
-    )
-    return usable, {int(place): problem for place, problem in problems.items()}
+    bad, good = {int(place): problem for place, problem in problems.items()}, sorted(map(int, replies))
+    if not good:
+        return None, bad
+    return batches.part_of(asked.schema, good, [replies[str(place)] for place in good], part.seconds), bad

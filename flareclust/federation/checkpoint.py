@@ -56,7 +56,7 @@ _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, Recursi
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of a run's sites and costs between two exchanges.
+    """What is known of a run's sites and costs between two exchanges; `Exchanges` has the same attributes.
 
     Attributes:
         sites: all sites of the job.
@@ -110,11 +110,7 @@ class CheckpointFile:
         return replace(self, about={**self.about, **about})
 
     def begin(self, aggregator: "ClusteringAggregator") -> Checkpoint | None:
-        """Return the state to go on from; None for a run from the start.
-
-        Raises:
-            UserError: as `read`.
-        """
+        """Return the state to go on from; None for a run from the start. UserError as `read`."""
         return read(self.path, self.about, aggregator) if self.resume else None
 
     def keep(self, checkpoint: Checkpoint) -> None:
@@ -145,13 +141,8 @@ def about_job(
     algorithm: str, aggregator: "ClusteringAggregator", params: Mapping[str, object] | None, *, secure_sums: bool
 ) -> dict[str, object]:
     """Return what a job and the checkpoint that it goes on from must agree in."""
-    about = {
-        "algorithm": algorithm,
-        "k": aggregator.params.k,
-        "seed": aggregator.params.seed,
-        "params": dict(params or {}),
-    }
-    return {**about, "secure_sums": secure_sums, "flareclust": __version__}
+    about = {"algorithm": algorithm, "k": aggregator.params.k, "seed": aggregator.params.seed}
+    return {**about, "params": dict(params or {}), "secure_sums": secure_sums, "flareclust": __version__}
 
 
 def check_resumable(algorithm: str, *, private: bool) -> None:
@@ -164,12 +155,9 @@ def check_resumable(algorithm: str, *, private: bool) -> None:
 
 
 def write(path: Path, checkpoint: Checkpoint, about: Mapping[str, object]) -> None:
-    """Write a checkpoint in one step; the file is for its owner only, and on disk when this returns.
+    """Write a checkpoint, and what its job is of, in one step; the file is for its owner only, and on disk when this returns.
 
-    Args:
-        path: of the file; the folder is made if it is missing.
-        checkpoint: the state.
-        about: what the job is of, for `read`.
+    Its folder is made if it is missing.
     """
     round_ = checkpoint.round_
     state = {"step": round_.step, "index": round_.index, "done": round_.done, "diagnostics": dict(round_.diagnostics)}
@@ -197,12 +185,7 @@ def remove_old(folder: Path, but: Path | None) -> None:
 
 
 def read(path: Path, about: Mapping[str, object], aggregator: "ClusteringAggregator") -> Checkpoint:
-    """Return the state that a checkpoint holds.
-
-    Args:
-        path: of the file.
-        about: what the job is of that goes on from it.
-        aggregator: its server's side.
+    """Return the state that a checkpoint holds, for a job that is of `about` and has this aggregator.
 
     Raises:
         UserError: there is no such file, it is damaged, or it is of another job; the text names what differs.
@@ -242,8 +225,7 @@ def _round(state: Mapping[str, object], arrays: Message, job: ServerJob) -> Roun
         raise ValueError("round")
     task = {name.removeprefix(_TASK): value for name, value in arrays.items() if name.startswith(_TASK)}
     kinds: tuple[type[Any], ...] = job.state_of(step), Columns, ColumnFacts
-    parts = (unpacked(kind, arrays, f"{part}.") for kind, part in zip(kinds, _PARTS, strict=True))
-    own, columns, facts = parts
+    own, columns, facts = (unpacked(kind, arrays, f"{part}.") for kind, part in zip(kinds, _PARTS, strict=True))
     return Round(task, done, diagnostics, own, step, index, sites, columns, facts)
 
 

@@ -7,7 +7,8 @@ set of clients in each round); Bonawitz et al. (2019), Towards federated learnin
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -86,13 +87,9 @@ OnRound = Callable[[Mapping[str, object]], None]
 
 
 class ExchangeRequest(NamedTuple):
-    """What sites are asked in one exchange, and which replies fit.
+    """The sites that are asked in one exchange, the round that carries what they are sent, and which replies fit.
 
-    Attributes:
-        schema, sizes, own_sizes, limits: of the replies, as for `flareclust.protocol.replies.accept`.
-        step: name of the step.
-        round_: carries what is sent.
-        sites: who is asked.
+    Schema, sizes, own sizes and limits are those of `flareclust.protocol.replies.accept`.
     """
 
     schema: Schema
@@ -146,17 +143,8 @@ class Exchanges:
 
     def progress(self) -> Progress:
         """Return what is known of sites and costs by now."""
-        return Progress(
-            sites=list(self.sites),
-            active=list(self.active),
-            refused=dict(self.refused),
-            silent=sorted(self.silent),
-            records=[dict(record) for record in self.records],
-            bytes_up=self.bytes_up,
-            bytes_down=self.bytes_down,
-            seconds_local=self.seconds_local,
-            seconds_merge=self.seconds_merge,
-        )
+        known = {one.name: copy(getattr(self, one.name)) for one in fields(Progress)}
+        return Progress(**{**known, "silent": sorted(self.silent)})
 
     def agree(self, job: "ServerJob") -> None:
         """Do what comes before the first exchange: nothing."""
@@ -201,22 +189,25 @@ class Exchanges:
         replies = self._exchange(asked)
         if not replies:
             return {}
+        self.assessed = replies
         sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in asked.schema.fields}
-        metrics, self.assessed = job.quality(round_, sums), replies
-        self.record(StepName.ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
+        return self._quality(round_, job, replies, sums)
+
+    def _quality(
+        self, round_: Round[Any], job: "ServerJob", replies: Mapping[str, Message], sums: Message
+    ) -> dict[str, float | None]:
+        """Return the metrics from the sums of the assessment; its record has them, and over how many rows they are."""
+        metrics = job.quality(round_, sums)
+        known = {name: value for name, value in metrics.items() if value is not None}
+        rows = float(np.sum(sums["counts"]))
+        self.record(StepName.ASSESS, replies, round_.index, 0.0, {ASSESSED: rows, **known})
         return metrics
 
-    def describe(
-        self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
-    ) -> Mapping[str, Message]:
-        """Return what the sites say in an exchange after the assessment.
-
-        Raises:
-            JobFailed: fewer sites than a round needs do.
-        """
+    def describe(self, request: ExchangeRequest) -> Mapping[str, Message]:
+        """Return what the sites say in an exchange after the assessment; JobFailed where fewer than a round needs do."""
         able = [site for site in self.sites if site not in self.silent and site not in self.undescribed]
         left_out, self.refused = self.refused, {}
-        replies = self._exchange(ExchangeRequest(schema, step, round_, able, sizes))
+        replies = self._exchange(request._replace(sites=able))
         self.undescribed |= self.refused
         self.refused = left_out
         if len(replies) < self.needed:
@@ -228,10 +219,8 @@ class Exchanges:
 
     def _assessment(self, round_: Round[Any], job: "ServerJob") -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
-        able = [site for site in self.sites if site not in self.silent]
-        return ExchangeRequest(
-            job.schema(StepName.ASSESS), StepName.ASSESS, round_, able, {"k": len(round_.task["centroids"])}
-        )
+        able, sizes = [site for site in self.sites if site not in self.silent], {"k": len(round_.task["centroids"])}
+        return ExchangeRequest(job.schema(StepName.ASSESS), StepName.ASSESS, round_, able, sizes)
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""
@@ -272,21 +261,9 @@ class Exchanges:
         """Return what the record of an exchange says of the sites."""
         return {"sites": sorted(replies), "refused": dict(self.refused)}
 
-    def early_end(self) -> list[str]:
-        """Return a warning with the failure that ended a refinement early; none where nothing failed."""
-        return [f"the result is that of the last round before this: {self.failure}"] if self.failure else []
-
     def warnings(self) -> list[str]:
-        """Return warnings about the run, a sentence each; none without secure sums."""
-        return []
-
-
-def assessment_diagnostics(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:
-    """Return what the record of the assessment holds: the metrics, and over how many rows they are."""
-    return {
-        ASSESSED: float(np.sum(sums["counts"])),
-        **{name: value for name, value in metrics.items() if value is not None},
-    }
+        """Return warnings about the run, a sentence each, such as of the failure that ended a refinement early."""
+        return [f"the result is that of the last round before this: {self.failure}"] if self.failure else []
 
 
 def refusal_texts(refused: Mapping[str, str]) -> list[str]:
@@ -300,6 +277,10 @@ def refusal_texts(refused: Mapping[str, str]) -> list[str]:
         sentences.append(f"{named} {reason}" if len(sites) == 1 else f"{len(sites)} sites ({named}): each {reason}")
     rest = len(sentences) - _MOST_SENTENCES
     return sentences if rest <= 0 else [*sentences[:_MOST_SENTENCES], f"and {rest} more reasons"]
+
+
+class _SitesMissing(JobFailed):
+    """A total cannot be known without these sites, whose refusals are the text."""
 
 
 class SecureExchanges(Exchanges):
@@ -324,7 +305,9 @@ class SecureExchanges(Exchanges):
         self.summed = {name for name, step in job.steps.items() if step.maskable}
         self.public = {name for name, step in job.steps.items() if step.public}
         self.counted = {name: job.least_rows() for name, step in job.steps.items() if step.counted}
-        self.unmasked = self._unmasked_before()
+        masked = {*self.summed, *map(counts_of, self.summed), *StepName.BEFORE_ROUNDS}
+        before = dict.fromkeys(str(record["step"]) for record in self.records)  # of an interrupted run
+        self.unmasked = [step for step in before if step not in masked]
         self.unassessed = ""
         keys = Round[Any](step=StepName.KEYS)
         replies = super().cluster(ExchangeRequest(KEY, keys.step, keys, [], {}, limits={"b": LONGEST_KEY}))
@@ -343,11 +326,6 @@ class SecureExchanges(Exchanges):
             )
         self.sums = ServerSums({site: replies[site] for site in self.active})
         self.record(StepName.KEYS, replies, 0, 0.0, {})
-
-    def _unmasked_before(self) -> list[str]:
-        """Return the steps of an interrupted run whose replies were not masked."""
-        masked = {*self.summed, *map(counts_of, self.summed), *StepName.BEFORE_ROUNDS}
-        return list(dict.fromkeys(step for record in self.records if (step := str(record["step"])) not in masked))
 
     def cluster(self, request: ExchangeRequest) -> Mapping[str, Message]:
         """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
@@ -371,43 +349,35 @@ class SecureExchanges(Exchanges):
         return replace(round_, task={**round_.task, REPORTED: reported.astype(np.int64)})
 
     def _required_total(self, schema: Schema, round_: Round[Any]) -> Message:
-        total, missing = self._total(schema, round_.step, round_)
-        if total is None:
+        try:
+            return self._total(schema, round_.step, round_)
+        except _SitesMissing as missing:
             raise JobFailed(
                 f"round {round_.index}: {missing}. With secure sums a job ends where a site drops out, for the masks of the "
                 "others do not cancel without its own; submit it again when the site is back, or without the site"
-            )
-        return total
+            ) from None
 
     def assess(self, round_: Round[Any], job: "ServerJob") -> dict[str, float | None]:
         """Return the metrics from the totals; none where a site is missing."""
         try:
-            total, self.unassessed = self._total(job.schema(StepName.ASSESS), StepName.ASSESS, round_)
+            total = self._total(job.schema(StepName.ASSESS), StepName.ASSESS, round_)
         except JobFailed as error:
-            total, self.unassessed = None, str(error)
-        if total is None:
+            self.unassessed = str(error)
             return {}
-        metrics = job.quality(round_, total)
-        self.record(StepName.ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
-        return metrics
+        return self._quality(round_, job, {ALL: total}, total)
 
-    def describe(
-        self, step: str, schema: Schema, round_: Round[Any], sizes: Mapping[str, int]
-    ) -> Mapping[str, Message]:
-        """Return the one reply that the totals make; `sizes` follow from what was sent."""
-        left_out, self.refused = self.refused, {}
+    def describe(self, request: ExchangeRequest) -> Mapping[str, Message]:
+        """Return the one reply that the totals make; its sizes follow from what was sent."""
+        left_out, self.refused, round_ = self.refused, {}, request.round_
         try:
-            if step in self.counted:
+            if request.step in self.counted:
                 round_ = self._with_reported_groups(round_)
-            total, missing = self._total(schema, step, round_)
+            return {ALL: self._total(request.schema, request.step, round_)}
         finally:
             self.refused = left_out
-        if total is None:
-            raise JobFailed(missing)
-        return {ALL: total}
 
-    def _total(self, schema: Schema, step: str, round_: Round[Any]) -> tuple[Message | None, str]:
-        """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
+    def _total(self, schema: Schema, step: str, round_: Round[Any]) -> Message:
+        """Return the total of all sites' masked replies; raise `_SitesMissing` where it cannot be known."""
         if not self.sums.begun and len(self.active) < self.minimum:
             raise JobFailed(
                 f"secure sums of this job are of at least {self.minimum} sites (min_sites; all sites unless it is given), and "
@@ -418,8 +388,8 @@ class SecureExchanges(Exchanges):
         sizes = self.sums.sizes(schema, round_.sent)
         replies = self._exchange(ExchangeRequest(MASKED, step, with_keys, self.sums.sites, sizes))
         if missing := [site for site in self.sums.sites if site not in replies]:
-            return None, "; ".join(refusal_texts({site: self.refused[site] for site in missing}))
-        return self.sums.total(schema, round_.sent, replies), ""
+            raise _SitesMissing("; ".join(refusal_texts({site: self.refused[site] for site in missing})))
+        return self.sums.total(schema, round_.sent, replies)
 
     def record(
         self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
@@ -429,15 +399,14 @@ class SecureExchanges(Exchanges):
         super().record(step, by_site, index, seconds, numbers)
 
     def warnings(self) -> list[str]:
-        """Say what was not masked, and why there are no metrics."""
-        found = []
+        """Return the usual warnings, what was not masked, and why there are no metrics."""
+        found = super().warnings()
         if self.unmasked:
             found.append(
                 f"secure_sums masked what adds up over sites; what they sent in the steps {', '.join(self.unmasked)} does not, and "
                 "reached the server as it is, site by site"
             )
         if self.unassessed:
-            found.append(
-                f"there are no metrics, since the masked sums of all sites are needed for them: {self.unassessed}"
-            )
+            why = "since the masked sums of all sites are needed for them"
+            found.append(f"there are no metrics, {why}: {self.unassessed}")
         return found

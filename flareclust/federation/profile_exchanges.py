@@ -1,7 +1,7 @@
 """Profiles of the final clusters, the server's side: what it asks, and what comes of it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import profiles as profile_sums
 from flareclust.core import shallow_tree
 from flareclust.core.missing import profiles as known_profiles
-from flareclust.federation.exchanges import Exchanges, refusal_texts
+from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
 from flareclust.federation.profiles import MOST_NUMBERS, profiling_steps
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.replies import ALL
@@ -23,44 +23,34 @@ if TYPE_CHECKING:
     from flareclust.federation.server import ServerJob
 
 
-@dataclass
-class Described:
-    """What came of it: arrays of the result, and warnings, a sentence each."""
-
-    arrays: Message = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-
-def describe_clusters(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> Described:
-    """Ask the sites for what describes the clusters of a finished round; nothing where the algorithm has no profiles."""
-    found = Described()
+def describe_clusters(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> tuple[Message, list[str]]:
+    """Return arrays that describe the clusters of a finished round, and warnings, a sentence each; none without profiles."""
     steps = profiling_steps(job.params, secure=exchanges.secure)
     if not steps or not all(step in job.steps for step in steps):
-        return found
+        return {}, []
     try:
-        found.arrays |= _moments(exchanges, round_, job)
+        arrays = _moments(exchanges, round_, job)
     except (JobFailed, BadMessage) as error:
-        found.warnings.append(f"the clusters have no profile: {error}")
-        return found
-    if not found.arrays[cluster_arrays.ROWS].any():
-        found.warnings.append("the clusters have no profile: none is large enough to be described")
-        return found
+        return {}, [f"the clusters have no profile: {error}"]
+    if not arrays[cluster_arrays.ROWS].any():
+        return arrays, ["the clusters have no profile: none is large enough to be described"]
     if exchanges.secure:  # moments only: further counts would be of other rows
-        return found
+        return arrays, []
+    warnings = []
     try:
-        for part in _grown(exchanges, round_, job, found.arrays):
-            found.arrays |= part
+        for part in _grown(exchanges, round_, job, arrays):
+            arrays |= part
     except (JobFailed, BadMessage) as error:
-        found.warnings.append(f"the profiles lack quantiles, or levels of their tree: {error}")
+        warnings.append(f"the profiles lack quantiles, or levels of their tree: {error}")
     new = {site: why for site, why in exchanges.undescribed.items() if site not in exchanges.refused}
-    found.warnings += [f"{text} (in the profiles)" for text in refusal_texts(new)]
-    return found
+    return arrays, [*warnings, *(f"{text} (in the profiles)" for text in refusal_texts(new))]
 
 
 def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> Message:
     k, d = round_.task["centroids"].shape
     step = StepName.PROFILE_TOTALS if exchanges.secure else profiling_steps(job.params)[0]
-    replies = exchanges.describe(step, job.schema(step), replace(round_, step=step), {"K": k, "d": d})
+    request = ExchangeRequest(job.schema(step), step, replace(round_, step=step), [], {"K": k, "d": d})
+    replies = exchanges.describe(request)
     started = perf_counter()
     rows, cells, means, m2 = added_up(replies.values(), k, d)
     arrays: Message = {cluster_arrays.ROWS: rows, cluster_arrays.MEANS: means, cluster_arrays.SQUARES: m2}
@@ -103,34 +93,23 @@ def _rows(reply: Message) -> IntArray:
 
 def _grown(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", arrays: Message) -> Iterable[Message]:
     """Give the counts in bins, and then the tree, which grows by a level with each exchange."""
-    k, d = arrays[cluster_arrays.MEANS].shape
+    means, m2 = arrays[cluster_arrays.MEANS], arrays[cluster_arrays.SQUARES]
+    k, d = means.shape
     if cluster_arrays.CELLS in arrays:
-        edges = known_profiles.edges_of_known(
-            arrays[cluster_arrays.CELLS],
-            arrays[cluster_arrays.MEANS],
-            arrays[cluster_arrays.SQUARES],
-            profile_sums.BINS,
-        )
+        edges = known_profiles.edges_of_known(arrays[cluster_arrays.CELLS], means, m2, profile_sums.BINS)
     else:
-        edges = profile_sums.edges_between(
-            arrays[cluster_arrays.ROWS], arrays[cluster_arrays.MEANS], arrays[cluster_arrays.SQUARES]
-        )
+        edges = profile_sums.edges_between(arrays[cluster_arrays.ROWS], means, m2)
     _, step = profiling_steps(job.params)
     schema = job.schema(step)
     tree, nodes = shallow_tree.Tree.root(k), np.array([0], dtype=np.int64)
     for level in range(shallow_tree.DEPTH):
         if not len(nodes) or len(nodes) * k * d * profile_sums.BINS > MOST_NUMBERS:
             break
-        question: Message = {
-            "edges": edges,
-            "split_column": tree.column + 1,
-            "split_edge": tree.edge,
-            "leaves": nodes,
-        }
-        index = round_.index + level
-        asked = replace(round_, step=step, index=index, task={**round_.task, **question})
+        splits = {"split_column": tree.column + 1, "split_edge": tree.edge}
+        task, index = {**round_.task, "edges": edges, **splits, "leaves": nodes}, round_.index + level
+        asked = replace(round_, step=step, index=index, task=task)
         sizes = {"l": len(nodes), "k": k, "d": d, "h": profile_sums.BINS}
-        replies = exchanges.describe(step, schema, asked, sizes)
+        replies = exchanges.describe(ExchangeRequest(schema, step, asked, [], sizes))
         started = perf_counter()
         counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
         nodes = tree.grow(nodes, _of_all_rows(counts, replies, round_.columns.fill, edges))
@@ -154,15 +133,9 @@ def _arrays(tree: shallow_tree.Tree, edges: FloatArray) -> Message:
     """Return a tree as arrays of the result, without the splits that tell nothing apart."""
     kept = shallow_tree.Tree(tree.column.copy(), tree.edge, tree.rows.copy())
     kept.prune()
-    at = [
-        edges[kept.column[node], kept.edge[node]] if kept.column[node] >= 0 else 0.0
-        for node in range(shallow_tree.SPLITS)
-    ]
-    return {
-        cluster_arrays.TREE_COLUMN: kept.column,
-        cluster_arrays.TREE_EDGE: np.array(at),
-        cluster_arrays.TREE_ROWS: kept.rows,
-    }
+    at = np.where(kept.column >= 0, edges[kept.column, kept.edge], 0.0)
+    names = cluster_arrays.TREE_COLUMN, cluster_arrays.TREE_EDGE, cluster_arrays.TREE_ROWS
+    return dict(zip(names, (kept.column, at, kept.rows), strict=True))
 
 
 def _record(exchanges: Exchanges, step: str, replies: Mapping[str, Message], index: int, started: float) -> None:

@@ -108,16 +108,10 @@ class ClusterProfiles(Phase):
         """Return the same as `profile` over the known cells, and how many there are of each cluster and column."""
         self._check(task, rows)
         labels, known = self._known(task, rows)
-        found = known_profiles.known_moments(
-            rows.raw, known, labels, len(task.arrays["centroids"]), rows.context.min_count
-        )
-        message = {
-            "cluster": found.clusters,
-            "rows": found.rows,
-            "counts": found.cells,
-            "centroids": found.means,
-            "m2": found.m2,
-        }
+        k, floor = len(task.arrays["centroids"]), rows.context.min_count
+        found = known_profiles.known_moments(rows.raw, known, labels, k, floor)
+        message: Message = {"cluster": found.clusters, "rows": found.rows, "counts": found.cells}
+        message |= {"centroids": found.means, "m2": found.m2}
         return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
 
     def profile_known_bins(self, task: Task, rows: SiteRows) -> Message:

@@ -49,7 +49,7 @@ def spread(task: Task, rows: SiteRows) -> Message:
 
 
 #: Updates of the proposals side by side, and of the best of them afterwards.
-SIDE_BY_SIDE, AFTERWARDS = 3, 5
+_SIDE_BY_SIDE, _AFTERWARDS = 3, 5
 
 #: An attempt that lowers the mean squared distance by less is the last.
 _WORTH = 1e-4
@@ -87,7 +87,8 @@ def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[
     """Return for each solution (k, d) what the replies to `SPREAD` make together."""
     found, first, (sent, _) = [], 0, gathered(replies)
     for solution in solutions:
-        own = _of_solution(sent, first, first + len(solution))
+        its = (sent["cluster"] >= first) & (sent["cluster"] < first + len(solution))
+        own = {name: value[its] for name, value in sent.items()} | {"cluster": sent["cluster"][its] - first}
         means = lloyd_merge(solution, [own])
         m2 = np.zeros_like(solution)
         deviations = (own["centroids"] - means[own["cluster"]]) ** 2
@@ -108,19 +109,14 @@ def advanced(state: Refinement, task: Message, replies: Sequence[Message]) -> tu
     if state.updates > 0 and any(not np.array_equal(t.means, s) for s, t in zip(solutions, known, strict=True)):
         return replace(state, updates=state.updates - 1), [total.means for total in known]
     if state.compares:
-        state = replace(state, updates=AFTERWARDS - 1, compares=False)
+        state = replace(state, updates=_AFTERWARDS - 1, compares=False)
         return state, [known[at].means]
     worth = not state.before < np.inf or state.best < state.before * (1 - _WORTH)
     own = state.totals
     if own is None or not (state.attempts and worth):
         return state, []
-    state = replace(state, updates=SIDE_BY_SIDE, attempts=state.attempts - 1, compares=True, before=state.best)
+    state = replace(state, updates=_SIDE_BY_SIDE, attempts=state.attempts - 1, compares=True, before=state.best)
     return state, split_merge.proposals(own)
-
-
-def _of_solution(reply: Message, first: int, end: int) -> Message:
-    own = (reply["cluster"] >= first) & (reply["cluster"] < end)
-    return {name: value[own] for name, value in reply.items()} | {"cluster": reply["cluster"][own] - first}
 
 
 def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: robust.Rule = robust.PLAIN) -> FloatArray:

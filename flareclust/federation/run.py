@@ -29,7 +29,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, Sampling, SecureExchanges
-from flareclust.federation.profile_exchanges import Described, describe_clusters
+from flareclust.federation.profile_exchanges import describe_clusters
 from flareclust.federation.server import ServerJob
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
@@ -117,8 +117,26 @@ def run_federation(
     round_ = _clustered(job, exchanges, round_, on_checkpoint)
     metrics = exchanges.assess(round_, job) if options.assess else {}
     described = options.assess and options.profile
-    profiles = describe_clusters(exchanges, round_, job) if described else Described()
-    return _outcome(job, exchanges, round_, metrics, profiles)
+    profiles, unprofiled = describe_clusters(exchanges, round_, job) if described else ({}, [])
+    counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
+    return Outcome(
+        arrays={**job.result(round_), **profiles},
+        metrics=metrics,
+        rounds=exchanges.records,
+        sites=exchanges.sites,
+        refused=exchanges.refused,
+        bytes_up=exchanges.bytes_up,
+        bytes_down=exchanges.bytes_down,
+        seconds_local=exchanges.seconds_local,
+        seconds_merge=exchanges.seconds_merge,
+        warnings=[
+            *exchanges.warnings(),
+            *job.aggregator.warnings(round_, exchanges.assessed),
+            *batch_effects(counts),
+            *tiny_clusters(counts),
+            *unprofiled,
+        ],
+    )
 
 
 def _clustered(
@@ -143,32 +161,3 @@ def _clustered(
         if on_checkpoint is not None:
             on_checkpoint(Checkpoint(round_, exchanges.progress()))
     return round_
-
-
-def _outcome(
-    job: ServerJob,
-    exchanges: Exchanges,
-    round_: Round[Any],
-    metrics: dict[str, float | None],
-    profiles: Described,
-) -> Outcome:
-    counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
-    return Outcome(
-        arrays={**job.result(round_), **profiles.arrays},
-        metrics=metrics,
-        rounds=exchanges.records,
-        sites=exchanges.sites,
-        refused=exchanges.refused,
-        bytes_up=exchanges.bytes_up,
-        bytes_down=exchanges.bytes_down,
-        seconds_local=exchanges.seconds_local,
-        seconds_merge=exchanges.seconds_merge,
-        warnings=[
-            *exchanges.early_end(),
-            *exchanges.warnings(),
-            *job.aggregator.warnings(round_, exchanges.assessed),
-            *batch_effects(counts),
-            *tiny_clusters(counts),
-            *profiles.warnings,
-        ],
-    )

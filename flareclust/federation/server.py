@@ -21,14 +21,7 @@ from flareclust.federation.site import PHASES, job_lines, steps_of_member
 from flareclust.preparation.categories import exact_modes
 from flareclust.preparation.scale import Measured
 from flareclust.preparation.scaling import LENGTH_ONE, OPEN_GAPS
-from flareclust.preparation.settings import (
-    PARTIAL,
-    ClusteringParams,
-    ColumnsParams,
-    GapsParams,
-    ModesParams,
-    by_direction,
-)
+from flareclust.preparation.settings import ClusteringParams, ColumnsParams, ModesParams, by_direction, leaves_gaps
 from flareclust.privacy.dp.assessment import noisy_metrics
 from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.protocol.replies import by_name
@@ -43,11 +36,7 @@ if TYPE_CHECKING:
 
 
 class ServerJob:
-    """One job at its server.
-
-    Args:
-        aggregator: the server's side of the algorithm.
-        secure: whether sums come as totals over all sites.
+    """One job at its server, whose sums come as totals over all sites where it is `secure`.
 
     Raises:
         UserError: a setting needs the sums of single sites, and `secure` hides them.
@@ -56,14 +45,13 @@ class ServerJob:
     def __init__(self, aggregator: "ClusteringAggregator", *, secure: bool = False) -> None:
         self.aggregator, self.params = aggregator, aggregator.params
         if secure:
-            if isinstance(self.params, GapsParams) and self.params.missing == PARTIAL:
-                raise UserError(f"missing={PARTIAL} does not go with secure_sums; take missing=mean")
+            if leaves_gaps(self.params):
+                raise UserError("missing=partial does not go with secure_sums; take missing=mean")
             self.aggregator = aggregator.secured()
         lines = job_lines(aggregator.executor)
+        asking = {line.phase for line in lines.values()}
         self._phases: dict[type[Phase], Phase] = {
-            kind: kind(self.params, secure=secure)
-            for kind in PHASES[0]
-            if any(line.phase is kind for line in lines.values())
+            kind: kind(self.params, secure=secure) for kind in PHASES[0] if kind in asking
         }
         self._before = {name: self._phases[line.phase] for name, line in lines.items() if line.phase in self._phases}
         member = aggregator.member
@@ -99,9 +87,8 @@ class ServerJob:
         columns = replace(ended.columns, directions=by_direction(self.params))
         begun = self.aggregator.begin()
         task = dict(begun.task)
-        if (
-            "centroids" in task and columns.scales and columns.mean is not None
-        ):  # the caller's, in the units of the columns
+        # The caller's centroids are in the units of the columns.
+        if "centroids" in task and columns.scales and columns.mean is not None:
             if task["centroids"].shape[1] != len(columns.mean):
                 raise JobFailed(
                     f"start has centroids of {task['centroids'].shape[1]} columns where the rows have {len(columns.mean)}"
@@ -136,11 +123,8 @@ class ServerJob:
         return {site: {"d": int(d)} for site, d in zip(columns.sites, own, strict=True)}
 
     def limits(self, round_: Round[Any]) -> dict[str, int]:
-        """Return the most entries by axis symbol that an honest site's reply to a round can have, where they are not known.
-
-        The names of columns have about 16 bytes each, four to a number.
-        """
-        if round_.step == StepName.DESCRIBE:
+        """Return the most entries by axis symbol that an honest site's reply to a round can have, where they are not known."""
+        if round_.step == StepName.DESCRIBE:  # names of columns have about 16 bytes each, four to a number
             return {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
         if round_.step == StepName.KNOWN_MOMENTS:
             return {"k": MOST_COLUMNS, "d": 1}
@@ -169,7 +153,7 @@ class ServerJob:
         arrays |= {name: columns.unscaled(arrays[name]) for name in back}
         if isinstance(params, ModesParams):
             arrays |= {name: exact_modes(arrays[name], params.categories or []) for name in back}
-        if isinstance(params, GapsParams) and params.missing == PARTIAL:
+        if leaves_gaps(params):
             arrays[OPEN_GAPS] = np.array(True)
         if columns.directions:
             arrays[LENGTH_ONE] = np.array(True)

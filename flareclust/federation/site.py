@@ -120,19 +120,16 @@ def stages_of(executor: "ClusteringExecutor | None") -> list[Listed]:
 def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> tuple[list[Stage], list[Stage]]:
     """Return the stages of a job at a site: those that decide whether it takes part, and those that show rows to the algorithm.
 
-    Args:
-        executor: the site's side of the algorithm.
-        session: the job at a site with a policy; None where it has none.
+    `session` is the job at a site with a policy; None where it has none.
     """
     params, private = executor.params, executor.private
-    dropping = isinstance(params, settings.ColumnsParams) and params.missing == "drop-rows"
     rows = RowStage(
         private,
         params.table_schema if isinstance(params, settings.TableParams) else None,
         executor.gaps,
         policed=session is not None,
-        drops=dropping,
-        open_gaps=isinstance(params, settings.GapsParams) and params.missing == settings.PARTIAL,
+        drops=isinstance(params, settings.ColumnsParams) and params.missing == "drop-rows",
+        open_gaps=settings.leaves_gaps(params),
     )
     alike: Message = {"noise": np.array(params.alike)} if isinstance(params, PrivateParams) else {}
     masks = MaskingStage(executor.sums, None if session is None else session.policy, alike)
@@ -140,18 +137,10 @@ def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> 
     if session is not None:
         sends_rows = isinstance(params, settings.SeedsParams) and params.seeds == "rows"
         used_per_id = params.used_per_id if isinstance(params, PrivateParams) else None
-        gate = [
-            PolicyStage(session, type(executor).__name__, private, sends_rows),
-            masks,
-            rows,
-            GroupingStage(session, private, used_per_id),
-        ]
-    views = [
-        *stages_for(params),
-        *executor.views(),
-        CentroidStage(params.k, executor.beside_centroids, required=private),
-    ]
-    return gate, views
+        policy = PolicyStage(session, type(executor).__name__, private, sends_rows)
+        gate = [policy, *gate, GroupingStage(session, private, used_per_id)]
+    centroids = CentroidStage(params.k, executor.beside_centroids, required=private)
+    return gate, [*stages_for(params), *executor.views(), centroids]
 
 
 def answer(
@@ -228,11 +217,7 @@ def sender_of(executor: "ClusteringExecutor", step: str, name: str | None) -> st
 def rows_shown(
     executor: "ClusteringExecutor", task: Task, table: Table, session: SiteSession | None = None
 ) -> SiteRows:
-    """Return the rows as the method of a task's step gets them at a site; for evaluations, which repeat what a site computed.
-
-    Raises:
-        Refusal: the site cannot take part.
-    """
+    """Return the rows as the method of a task's step gets them at a site; for evaluations, which repeat what a site computed."""
     rows, step = _rows(executor, task, table, never_abort), line_of(executor, task.step).step
     gate, views = site_stages(executor, session)
     return shown(SiteExchange(task, step, rows.table, rows), [*gate, *views]).rows

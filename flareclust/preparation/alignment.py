@@ -23,7 +23,7 @@ from flareclust.protocol.columns import FILL
 from flareclust.protocol.schema import Schema, counts, real, whole
 
 #: What the names of columns begin with that sites hide, and how long a name may be.
-HIDDEN, LONGEST_NAME = "hidden-", 300
+HIDDEN, _LONGEST_NAME = "hidden-", 300
 
 #: The word whose code says which salt a site hashes with.
 _SALT_WORD = "flareclust salt"
@@ -82,67 +82,38 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
 
     The sums are left out where there are fewer than `min_count` or three rows, or where the means are a row of the data.
     """
-    names = names_of(table)
     mean, m2 = np.empty(0), np.empty(0)
     if sums and len(table) >= LEAST_ROWS:
-        mean = np.where(
-            np.ptp(table.X, axis=0) == 0, table.X[0], table.X.mean(axis=0)
-        )  # of equal numbers it is rounded
-        if describable(table.X, np.zeros(len(table), np.int64), mean[None], max(min_count, LEAST_ROWS))[0]:
-            m2 = ((table.X - mean) ** 2).sum(axis=0)
-        else:
-            mean = m2
-    visible = [None if name in table.hidden else name for name in names]
-    return {
-        "codes": _codes_of(table),
-        "names": _packed(visible),
-        "rows": np.array(len(table)),
-        "mean": mean,
-        "m2": m2,
-        "salt": np.array(_code(_SALT_WORD, table.salt)),
-    }
+        # The mean of equal numbers is rounded.
+        exact = np.where(np.ptp(table.X, axis=0) == 0, table.X[0], table.X.mean(axis=0))
+        if describable(table.X, np.zeros(len(table), np.int64), exact[None], max(min_count, LEAST_ROWS))[0]:
+            mean, m2 = exact, ((table.X - exact) ** 2).sum(axis=0)
+    visible = [None if name in table.hidden else name for name in names_of(table)]
+    about = {"codes": _codes_of(table), "names": _packed(visible), "rows": np.array(len(table))}
+    return {**about, "mean": mean, "m2": m2, "salt": _salt_of(table)}
 
 
 def moments(table: Table, columns: IntArray, min_count: int) -> Message:
-    """Return the mean and variance that `describe` sends, each column as a group: for masked sums only.
-
-    Args:
-        table: the site's rows.
-        columns: codes of the federation's columns (D,).
-        min_count: as for `describe`.
-    """
+    """Return the mean and variance that `describe` sends, each of the `columns` (D,) as a group: for masked sums only."""
     description = describe(table, sums=True, min_count=min_count)
-    positions = places(columns, description["codes"])
-    has = np.flatnonzero(positions >= 0) if len(description["mean"]) else np.empty(0, dtype=np.int64)
-    own = positions[has]
-    counts = np.full(len(has), len(table))
-    return {
-        "cluster": has,
-        "counts": counts,
-        "centroids": description["mean"][own, None],
-        "m2": description["m2"][own, None],
-    }
+    has, own = places(columns, description["codes"])
+    if not len(description["mean"]):
+        has = own = np.empty(0, dtype=np.int64)
+    return _as_groups(has, np.full(len(has), len(table)), description["mean"][own], description["m2"][own])
 
 
 def moments_of_known(table: Table, columns: IntArray, min_count: int, repeats: int | None = None) -> Message:
     """Return mean and squared deviations of the known cells of each column, as a group of so many rows.
 
     Columns with fewer than `min_count` or three known cells are left out; all are where these means would give rows away.
-
-    Args:
-        table: the site's rows, NaN where a cell is missing.
-        columns: codes of the federation's columns (D,).
-        min_count: smallest number of known cells that is described.
-        repeats: where they are to be rounded as in `flareclust.core.scaling`, how often the same row may be there; else None.
+    Where they are to be rounded as in `flareclust.core.scaling`, `repeats` is how often the same row may be there.
     """
-    positions = places(columns, _codes_of(table))
-    own, least = positions[positions >= 0], max(min_count, LEAST_ROWS)
+    has, own = places(columns, _codes_of(table))
+    X, least = table.X[:, own], max(min_count, LEAST_ROWS)
     if repeats is not None:
-        spread = known_spread(table.X[:, own], least, repeats)
-        return _as_groups(
-            np.flatnonzero(positions >= 0), spread.counts, spread.mean, spread.counts * spread.deviation**2
-        )
-    X, known = table.X[:, own], ~np.isnan(table.X[:, own])
+        cells, mean, deviation = known_spread(X, least, repeats)
+        return _as_groups(has, cells, mean, cells * deviation**2)
+    known = ~np.isnan(X)
     cells = known.sum(axis=0)
     low, high = (edge(X, axis=0, initial=np.nan) for edge in (np.fmin.reduce, np.fmax.reduce))
     mean = np.where(low == high, low, np.where(known, X, 0.0).sum(axis=0) / np.maximum(cells, 1))
@@ -151,7 +122,7 @@ def moments_of_known(table: Table, columns: IntArray, min_count: int, repeats: i
     filled, together = np.where(known, X, mean)[:, enough], np.zeros(len(X), dtype=np.int64)
     if not enough.any() or not describable_where_known(filled, known[:, enough], together, 1, least)[0]:
         enough = np.zeros_like(enough)
-    return _as_groups(np.flatnonzero(positions >= 0), np.where(enough, cells, 0), mean, m2)
+    return _as_groups(has, np.where(enough, cells, 0), mean, m2)
 
 
 def _as_groups(has: IntArray, cells: IntArray, mean: FloatArray, m2: FloatArray) -> Message:
@@ -171,9 +142,9 @@ def _codes_of(table: Table) -> IntArray:
     return np.array([_code(name, table.salt) for name in names_of(table)], dtype=np.int64)
 
 
-def _salt_code(salt: str) -> int:
+def _salt_of(table: Table) -> IntArray:
     """Return a code that says which salt a site hashes with, and nothing of it."""
-    return _code(_SALT_WORD, salt)
+    return np.array(_code(_SALT_WORD, table.salt))
 
 
 def _code(name: str, salt: str) -> int:
@@ -192,14 +163,9 @@ def _key(salt: str) -> bytes:
 def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
     """Return a site's rows (n, d) of the columns that the federation knows, in its order, filled and scaled as it says.
 
-    Returns:
-        The rows, and for each of their columns its place among the D of the federation (d,).
-
-    Raises:
-        Refusal: the site has none of them.
+    Also the place of each of these columns among the D of the federation (d,). Refusal where the site has none of them.
     """
-    positions = places(task["columns"], _codes_of(table))
-    has = np.flatnonzero(positions >= 0)
+    has, own = places(task["columns"], _codes_of(table))
     if not len(has):
         if table.columns is None:
             why = ": its columns have no names"
@@ -208,7 +174,7 @@ def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
         else:
             why = "; if the federation hashes names with a salt, the site needs the same"
         raise Refusal(f"shares no column with the federation{why}")
-    X = table.X[:, positions[has]]
+    X = table.X[:, own]
     if FILL in task:
         X = np.where(np.isnan(X), task[FILL][has], X)
     if "mean" in task:
@@ -216,18 +182,11 @@ def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
     return np.ascontiguousarray(X), has
 
 
-def places(columns: IntArray, own: IntArray) -> IntArray:
-    """Return where a site's own columns are among those of the federation: for each that it has, in their order, its place.
-
-    Args:
-        columns: codes of the federation (D,).
-        own: codes of the site (d,).
-
-    Returns:
-        (D,) position in `own`, -1 for a column that the site lacks.
-    """
+def places(columns: IntArray, own: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the places among `columns` (D,) of those that a site has, in their order, and their places in its `own` (d,)."""
     position = {number: j for j, number in enumerate(own.tolist())}
-    return np.array([position.get(number, -1) for number in columns.tolist()], dtype=np.int64)
+    positions = np.array([position.get(number, -1) for number in columns.tolist()], dtype=np.int64)
+    return np.flatnonzero(positions >= 0), positions[positions >= 0]
 
 
 def _packed(names: Sequence[str | None]) -> IntArray:
@@ -246,9 +205,9 @@ def unpacked(numbers: IntArray) -> list[str | None]:
     if not isinstance(names, list) or not all(name is None or (isinstance(name, str) and name) for name in names):
         raise BadMessage("names: expected a list of names")
     for name in filter(None, names):
-        if len(name) > LONGEST_NAME or not name.isprintable() or name.startswith(HIDDEN):
+        if len(name) > _LONGEST_NAME or not name.isprintable() or name.startswith(HIDDEN):
             raise BadMessage(
-                f"names: expected at most {LONGEST_NAME} printable characters that do not begin with {HIDDEN!r}"
+                f"names: expected at most {_LONGEST_NAME} printable characters that do not begin with {HIDDEN!r}"
             )
     return names
 
@@ -267,15 +226,11 @@ class _Names(Schema):
 
         Sites whose columns have no names, or that hash with another salt than most, cannot be compared.
         """
-        salts = Counter(int(reply["salt"]) for reply in replies.values() if reply["codes"].any())
+        salts = {site: int(reply["salt"]) for site, reply in replies.items() if reply["codes"].any()}
         if not salts:
             return {}
-        usual_salt = salts.most_common(1)[0][0]
-        own = {
-            site: tuple(reply["codes"].tolist())
-            for site, reply in replies.items()
-            if int(reply["salt"]) == usual_salt and reply["codes"].any()
-        }
+        usual_salt = Counter(salts.values()).most_common(1)[0][0]
+        own = {site: tuple(replies[site]["codes"].tolist()) for site, salt in salts.items() if salt == usual_salt}
         usual, sharing = Counter(own.values()).most_common(1)[0]
         if 2 * sharing <= len(own) and len(set(own.values())) > 1:
             why = "has other columns than other sites, or another order, and no list of columns is that of most sites"
@@ -291,7 +246,7 @@ NAMES_OF_COLUMNS = _Names(codes=whole("d"), salt=whole(""))
 def hashed_names(table: Table) -> Message:
     """Return what a site sends of the names of its columns."""
     codes = np.zeros(table.X.shape[1], dtype=np.int64) if table.columns is None else _codes_of(table)
-    return {"codes": codes, "salt": np.array(_salt_code(table.salt))}
+    return {"codes": codes, "salt": _salt_of(table)}
 
 
 def _difference(own: tuple[int, ...], usual: tuple[int, ...], sharing: int) -> str:

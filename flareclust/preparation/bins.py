@@ -11,7 +11,7 @@ from flareclust.core.histograms import Grid
 from flareclust.preparation.columns import LEAST_DEVIATION
 from flareclust.preparation.settings import BY_BINS
 from flareclust.protocol.schema import Schema, counts, real
-from flareclust.protocol.task import StepName, Task
+from flareclust.protocol.task import Task
 
 #: What asks for numbers of cells in bins: where the bins of each column begin, and their width.
 _GRID = Schema(low="d", width=real("d", minimum=LEAST_DEVIATION))
@@ -19,19 +19,14 @@ _GRID = Schema(low="d", width=real("d", minimum=LEAST_DEVIATION))
 #: What a site answers: cells of each column in each bin.
 IN_BINS = Schema(counts=counts("d b"))
 
-#: The steps that ask for them, the second where the bins of the first are too wide.
-STEPS = (StepName.BINNED, StepName.FINER_BINNED)
-
 #: Least and largest value of each column by the schema of the tables, None where it does not say.
 Ranges = Sequence[Sequence[float] | None]
 
 
 def asked_grid(task: Task, scale: str, d: int) -> Grid:
-    """Return the bins that a task asks about, of d columns.
+    """Return the bins that a task asks about; raise BadMessage where they are not of d columns, or not needed.
 
-    Raises:
-        BadMessage: they are not those of d columns, or are asked for later than before the rounds, or without need. With a
-            grid for every round, a server could move the edge of a bin over a single cell.
+    Or are asked for again: with a grid for every round, a server could move the edge of a bin over a single cell.
     """
     if scale not in BY_BINS:
         raise BadMessage(f"was asked for cells in bins, which scale={scale} does without")
@@ -43,16 +38,6 @@ def asked_grid(task: Task, scale: str, d: int) -> Grid:
 
 
 # The server's side.
-
-
-def first_grid(scale: str, mean: FloatArray, divisor: FloatArray) -> Grid:
-    """Return the bins that are asked about first, around the means (d,) of the columns; `divisor` (d,) are their deviations."""
-    return histograms.grid_around(mean, divisor, histograms.REACH if scale == "robust" else histograms.WIDE_REACH)
-
-
-def finer_grid(scale: str, step: str, cells: IntArray, grid: Grid) -> Grid | None:
-    """Return the bins that are asked about next, by the cells in those of a step (d, b); None where these do."""
-    return histograms.finer(cells, grid) if scale == "robust" and step == StepName.BINNED else None
 
 
 def located(scale: str, ranges: Ranges | None, cells: IntArray, grid: Grid) -> tuple[FloatArray, FloatArray]:
@@ -73,8 +58,7 @@ def located(scale: str, ranges: Ranges | None, cells: IntArray, grid: Grid) -> t
 
 def stated(ranges: Ranges | None, d: int) -> tuple[FloatArray, FloatArray]:
     """Return least and largest value of each column (d,) by the schema, NaN where it does not say."""
-    ranges = ranges or [None] * d
-    if len(ranges) != d:
-        return np.full(d, np.nan), np.full(d, np.nan)
+    if not ranges or len(ranges) != d:
+        ranges = [None] * d
     low, high = np.array([(np.nan, np.nan) if one is None else one for one in ranges], dtype=np.float64).T
     return low, high

@@ -17,7 +17,7 @@ from flareclust.core import overlap as overlaps
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.scaling import KnownSpread
 from flareclust.preparation.alignment import HIDDEN, places, unpacked
-from flareclust.protocol.columns import FILL, Columns
+from flareclust.protocol.columns import Columns
 from flareclust.protocol.schema import Schema, real
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
@@ -36,25 +36,10 @@ _SITES_IN_PAIRS = 5
 _SHOWN = 8
 
 
-def restored(arrays: Message) -> Columns:
-    """Return the columns from the arrays of `Columns.sent` and `Columns.kept`, as a finished result has them, too."""
-    return Columns(
-        arrays.get("mean"),
-        arrays.get("deviation"),
-        arrays.get(FILL),
-        codes=arrays["columns"],
-        names=tuple(arrays["column_names"].tolist()),
-        sites=tuple(arrays["column_sites"].tolist()),
-        masks=arrays["column_masks"],
-        union=int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
-    )
-
-
 def gather(replies: Mapping[str, Message]) -> Columns:
     """Return the union of the columns that the sites described.
 
-    Raises:
-        JobFailed: sites hash with different salts, or their columns fall into groups that share none.
+    JobFailed where they hash with different salts, or their columns fall into groups that share none.
     """
     sites = sorted(replies)
     _check_salts(replies)
@@ -106,8 +91,8 @@ def sharing(columns: Columns) -> str:
 def outweighing(names: Sequence[str], spread: FloatArray) -> str | None:
     """Return the name of the column that varies most (spread (D,)), if far more than half of those that vary; else None."""
     varying = spread[spread > 0]
-    widest = int(np.nanargmax(spread)) if len(varying) > 1 else 0
-    return names[widest] if len(varying) > 1 and spread[widest] > OUTWEIGHS * np.median(varying) else None
+    outweighs = len(varying) > 1 and varying.max() > OUTWEIGHS * np.median(varying)
+    return names[int(np.nanargmax(spread))] if outweighs else None
 
 
 def decides_distances(column: str, setting: str) -> str:
@@ -120,14 +105,10 @@ def decides_distances(column: str, setting: str) -> str:
 
 def in_common(columns: Columns) -> str | None:
     """Return in a sentence how many columns each two sites share; None for one site, for many, or where all are shared."""
-    m = len(columns.sites)
-    if not 1 < m <= _SITES_IN_PAIRS or columns.masks.all():
+    if not 1 < len(columns.sites) <= _SITES_IN_PAIRS or columns.masks.all():
         return None
-    pairs = [
-        f"{columns.sites[i]} and {columns.sites[j]} {int((columns.masks[i] & columns.masks[j]).sum())}"
-        for i, j in combinations(range(m), 2)
-    ]
-    return f"in common: {', '.join(pairs)}"
+    pairs = combinations(zip(columns.sites, columns.masks, strict=True), 2)
+    return f"in common: {', '.join(f'{a} and {b} {int((has & have).sum())}' for (a, has), (b, have) in pairs)}"
 
 
 def alike(columns: Columns) -> list[tuple[str, str]]:
@@ -147,9 +128,8 @@ def _counted(number: int) -> str:
 
 def by_site(columns: Columns) -> dict[str, list[str]]:
     """Return the names of each site's columns."""
-    return {
-        site: np.array(columns.names)[mask].tolist() for site, mask in zip(columns.sites, columns.masks, strict=True)
-    }
+    names = np.array(columns.names)
+    return {site: names[mask].tolist() for site, mask in zip(columns.sites, columns.masks, strict=True)}
 
 
 def _check_salts(replies: Mapping[str, Message]) -> None:
@@ -180,18 +160,15 @@ def _spelling(columns: Columns) -> str:
 
 
 def _by_site(columns: Columns, numbers: Iterable[int]) -> str:
-    parts = []
-    for i in numbers:
-        names = np.array(columns.names)[columns.masks[i]].tolist()
-        parts.append(f"{columns.sites[i]} ({some(names, _SHOWN)})")
+    names = by_site(columns)
+    parts = [f"{columns.sites[i]} ({some(names[columns.sites[i]], _SHOWN)})" for i in numbers]
     return some(parts, _SHOWN, "more sites")
 
 
 def sums_of(columns: Columns, replies: Mapping[str, Message]) -> KnownSpread:
     """Return mean and standard deviation of all columns over the sites that gave sums (Chan, Golub, LeVeque 1983).
 
-    Raises:
-        JobFailed: no site that has a column could give them.
+    JobFailed where no site that has a column could give them.
     """
     D = len(columns.codes)
     rows, mean, m2 = np.zeros(D), np.zeros(D), np.zeros(D)
@@ -199,8 +176,7 @@ def sums_of(columns: Columns, replies: Mapping[str, Message]) -> KnownSpread:
         reply = replies[site]
         if not len(reply["mean"]):
             continue
-        positions = places(columns.codes, reply["codes"])
-        has, own = positions >= 0, positions[positions >= 0]
+        has, own = places(columns.codes, reply["codes"])
         n = int(reply["rows"])
         step = reply["mean"][own] - mean[has]
         m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
@@ -229,8 +205,7 @@ def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
     if columns.deviation is not None:
         for i, reply in enumerate(replies[site] for site in columns.sites):
             if len(reply["m2"]):
-                positions = places(columns.codes, reply["codes"])
-                has, own = positions >= 0, positions[positions >= 0]
+                has, own = places(columns.codes, reply["codes"])
                 found[i] = float((reply["m2"][own] / columns.deviation[has] ** 2).sum())
     return found
 

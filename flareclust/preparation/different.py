@@ -99,12 +99,11 @@ class Description(ScalingPhase):
 
     def bins(self, task: Task, rows: SiteRows) -> Message:
         """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
-        D = len(task.arrays["columns"])
-        grid = asked_grid(task, self.params.scale, D)
-        X, has = alignment.own_view(rows.table, {"columns": task.arrays["columns"]})
-        found = np.zeros((D, histograms.BINS), dtype=np.int64)
-        own = histograms.Grid(*(values[has] for values in grid))
-        found[has] = histograms.binned(X, own, rows.context.min_count)
+        columns = task.arrays["columns"]
+        grid = asked_grid(task, self.params.scale, len(columns))
+        X, has = alignment.own_view(rows.table, {"columns": columns})
+        found = np.zeros((len(columns), histograms.BINS), dtype=np.int64)
+        found[has] = histograms.binned(X, histograms.Grid(*(values[has] for values in grid)), rows.context.min_count)
         return {"counts": found}
 
     # ---- the server's side ----
@@ -124,9 +123,8 @@ class Description(ScalingPhase):
             "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),
             "columns_of_one_site": float((columns.masks.sum(axis=0) == 1).sum()),
         }
-        facts = ColumnFacts()
-        if p.missing != "refuse":
-            facts = replace(facts, rows_by_site=np.array([int(replies[site]["rows"]) for site in columns.sites]))
+        by_site = None if p.missing == "refuse" else np.array([int(replies[site]["rows"]) for site in columns.sites])
+        facts = ColumnFacts(rows_by_site=by_site)
         asks = needs_sums and (fills or by_bins or self.secure)
         sums = None if asks or not needs_sums else sums_of(columns, replies)
         if p.shown == "common":
@@ -155,11 +153,8 @@ class Description(ScalingPhase):
             if ALL not in replies:  # a site that has refused since gave no cells
                 rows = rows * np.isin(columns.sites, list(replies))
             missing = np.maximum(rows @ columns.masks - spread.counts, 0)
-            facts, columns = (
-                replace(facts, rows_by_site=rows, missing_cells=missing),
-                replace(columns, fill=spread.mean),
-            )
-        if self.params.scale in BY_BINS and self.params.shown == "imputed":
+            facts = replace(facts, rows_by_site=rows, missing_cells=missing)
+        if self.params.missing == "mean" or (self.params.scale in BY_BINS and self.params.shown == "imputed"):
             columns = replace(columns, fill=spread.mean)
         return self.scaled(Measured(columns, spread.mean, spread.deviation, facts))
 
@@ -217,17 +212,12 @@ class OwnColumns(Stage):
     distance: str
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Return the exchange in the site's own columns.
-
-        Raises:
-            Refusal: the site has none of the columns, or lacks one that all must have.
-        """
+        """Return the exchange in the site's own columns; Refusal where it has none, or lacks one that all must have."""
         sent, rows = exchange.task.arrays, replace(exchange.rows, distance=self.distance)
         if "columns" not in sent:  # a federation that was not described: all sites have the same columns
             return replace(exchange, rows=rows)
         for schema in (_SCALING, _FILLING):  # what can be computed with
-            numbers = {name: sent[name] for name in schema.fields if name in sent}
-            if numbers:
+            if numbers := {name: sent[name] for name in schema.fields if name in sent}:
                 schema.check(numbers, {"D": len(sent["columns"])})
         X, has = self._own_rows(rows.table, sent)
         exchange = replace(exchange.without(*CARRIED), rows=rows.of(X))
@@ -258,8 +248,7 @@ class OwnColumns(Stage):
 def guarded(params: ColumnsParams, found: Sendable, rows: SiteRows, *, may_be_empty: bool = False) -> Sendable:
     """Return the clusters of the rows (n, d) that may be sent in addition to the sums over all rows in `describe`.
 
-    Raises:
-        Refusal: there are none, unless `may_be_empty`.
+    Refusal where there are none, unless `may_be_empty`.
     """
     if not params.sends_sums or rows.context.grouped:  # a policy's rows are groups already
         return found

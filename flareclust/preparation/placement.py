@@ -52,12 +52,9 @@ class _Placements:
 
 
 def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None) -> _Placements:
-    """Return where complete rows (n, d) are among the clusters of a result.
+    """Return where complete rows (n, d), in the units of the data, are among the clusters of a result.
 
-    Args:
-        arrays: of the result, `centroids` (k, d) among them.
-        X: in the units of the data.
-        thresholds: of the clusters (k,), see `thresholds_of`; None where they are not known.
+    The thresholds (k,) are those of `thresholds_of`, None where they are not known.
     """
     cluster = nearest(arrays, X)
     rows = np.ascontiguousarray(as_clustered(arrays, X))
@@ -88,13 +85,8 @@ def thresholds_of(
     """Return the distance from each centroid (k,) beyond which a row is far from it; None where nothing says it.
 
     It is `times` the root mean square distance of the cluster's rows to the centroid, which is exact from the moments of a
-    profile. Without a profile, and for clusters that it does not describe, it is that of all rows.
-
-    Args:
-        arrays: of the result.
-        inertia: sum of the squared distances of `rows` to their centroids.
-        rows: how many.
-        times: above 0.
+    profile. Without a profile, and for clusters that it does not describe, it is that of all `rows`, a number, whose squared
+    distances to their centroids add up to the `inertia`.
     """
     centroids = as_clustered(arrays, arrays["centroids"])
     squared = np.full(len(centroids), np.nan)
@@ -119,9 +111,8 @@ def _mean_squares(arrays: Mapping[str, Array]) -> FloatArray:
     unit = 1.0 if scaling is None else scaling.deviation
     cells = arrays.get(cluster_arrays.CELLS, rows[:, None])
     columns = arrays[cluster_arrays.SQUARES] / np.maximum(cells, 1) + (arrays[cluster_arrays.MEANS] - centroids) ** 2
-    if (
-        cluster_arrays.CELLS in arrays
-    ):  # cells that were filled are at a distance of their own, those that stay open at none
+    if cluster_arrays.CELLS in arrays:
+        # Cells that were filled are at a distance of their own, those that stay open at none.
         filled = 0.0 if OPEN_GAPS in arrays else (arrays[FILL] - centroids) ** 2
         part = cells / np.maximum(rows, 1)[:, None]
         columns = part * columns + (1 - part) * filled

@@ -15,7 +15,7 @@ from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.missing import distances
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.frames import names_of as frame_names
-from flareclust.preparation.columns import alike, by_site, decides_distances, in_common, outweighing, restored, sharing
+from flareclust.preparation.columns import alike, by_site, decides_distances, in_common, outweighing, sharing
 from flareclust.protocol import registry
 from flareclust.protocol.columns import FILL, Columns
 
@@ -35,8 +35,17 @@ def is_partial(arrays: Mapping[str, Array]) -> bool:
 
 
 def columns_of(arrays: Mapping[str, Array]) -> Columns:
-    """Return the columns of a result."""
-    return restored(dict(arrays))
+    """Return the columns of a result, from the arrays of `Columns.sent` and `Columns.kept`."""
+    return Columns(
+        arrays.get("mean"),
+        arrays.get("deviation"),
+        arrays.get(FILL),
+        codes=arrays["columns"],
+        names=tuple(arrays["column_names"].tolist()),
+        sites=tuple(arrays["column_sites"].tolist()),
+        masks=arrays["column_masks"],
+        union=int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
+    )
 
 
 def place_rows(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, Array], X: FloatArray) -> IntArray:
@@ -50,8 +59,7 @@ def place_rows(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, A
         X = np.where(np.isnan(X), arrays.get(FILL, arrays["mean"]), X)
     if STANDARDIZED in arrays:
         X, centroids = (X - arrays["mean"]) / arrays["deviation"], (centroids - arrays["mean"]) / arrays["deviation"]
-    phi = str(params.get("phi", "euclidean"))
-    return distances.nearest_by_known(X, centroids, phi)
+    return distances.nearest_by_known(X, centroids, str(params.get("phi", "euclidean")))
 
 
 def model_settings(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any] | None:
@@ -92,19 +100,15 @@ def with_gaps(X: object, names: tuple[str, ...], fill: FloatArray | None = None)
         has = [names.index(name) for name in present]
         rows[:, has] = table.X if fill is None else np.where(np.isnan(table.X), fill[has], table.X)
     else:
-        rows = _numbers(X)
+        try:
+            rows = np.array(X, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise UserError("X: expected a table of numbers, NaN where one is missing") from None
     if rows.ndim != 2 or rows.shape[1] != len(names):
         raise UserError(f"X: expected rows of {len(names)} columns, NaN where one is missing; got shape {rows.shape}")
     if np.isinf(rows).any():
         raise UserError("X: holds infinite values")
     return rows
-
-
-def _numbers(X: Any) -> FloatArray:
-    try:
-        return np.array(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise UserError("X: expected a table of numbers, NaN where one is missing") from None
 
 
 def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
@@ -150,13 +154,12 @@ def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
     if not is_partial(arrays):
         return None
     columns = columns_of(arrays)
-    verdict = {name: str(arrays[name]) for name in ("method", "verdict") if name in arrays}
     return {
         "names": list(columns.names),
         "sites_with": columns.masks.sum(axis=0).tolist(),
         "by_site": by_site(columns),
         "known_entries": int(arrays[MASK].sum()),
-        **verdict,
+        **{name: str(arrays[name]) for name in ("method", "verdict") if name in arrays},
     }
 
 

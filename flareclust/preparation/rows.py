@@ -19,7 +19,6 @@ from flareclust.preparation.different import CARRIED, OwnColumns
 from flareclust.preparation.scaling import filled
 from flareclust.preparation.settings import (
     EUCLIDEAN,
-    PARTIAL,
     ColumnsParams,
     GapsParams,
     MetricParams,
@@ -27,6 +26,7 @@ from flareclust.preparation.settings import (
     ScaledParams,
     TrimParams,
     by_direction,
+    leaves_gaps,
 )
 from flareclust.protocol.columns import FILL
 from flareclust.protocol.params import Params
@@ -43,7 +43,7 @@ def stages_for(params: Params) -> list[Stage]:
         return [OwnColumns(params.shown, params.scale != "none", params.distance)]
     if not isinstance(params, ScaledParams):
         return []
-    stages: list[Stage] = [] if params.missing == "refuse" else [Gaps(params.missing == PARTIAL)]
+    stages: list[Stage] = [] if params.missing == "refuse" else [Gaps(leaves_gaps(params))]
     if isinstance(params, ModesParams):
         stages.append(Modes(params.categories or []))
     stages.append(Scale())
@@ -56,20 +56,18 @@ def stages_for(params: Params) -> list[Stage]:
 
 def check_usable(params: ScaledParams, X: FloatArray) -> None:
     """Raise Refusal where rows (n, d) are none that the algorithm could use once they are prepared."""
-    if isinstance(params, GapsParams) and params.missing == PARTIAL:
-        check_known(X)
+    if leaves_gaps(params):
+        _check_known(X)
     if by_direction(params):
-        check_directions(X)
+        _check_directions(X)
 
 
-def check_known(X: FloatArray) -> None:
-    """Raise Refusal where one of the rows (n, d) has no known cell."""
+def _check_known(X: FloatArray) -> None:
     if np.isnan(X).all(axis=1).any():
         raise Refusal("has rows without a known cell; leave them out at the site")
 
 
-def check_directions(X: FloatArray) -> None:
-    """Raise Refusal where one of the rows (n, d) has no direction."""
+def _check_directions(X: FloatArray) -> None:
     if without_direction(X).any():
         raise Refusal(
             f"has rows of zeros only, which have no direction; leave them out at the site, or take metric={EUCLIDEAN}"
@@ -90,14 +88,15 @@ class Gaps(Stage):
         """Return the exchange with rows without gaps, or with what these are filled with at first."""
         rows, arrays = exchange.rows, exchange.task.arrays
         if self.open and not exchange.labelling:
-            check_known(rows.X)
+            _check_known(rows.X)
         if FILL not in arrays:
             if np.isnan(rows.X.min()):
                 raise Refusal("was not sent the means that its missing cells are filled with")
             return exchange
-        _FILLING.check({FILL: arrays[FILL]}, {"d": rows.X.shape[1]})
-        rows = replace(rows, gaps=arrays[FILL]) if self.open else rows.of(filled({FILL: arrays[FILL]}, rows.X))
-        return replace(exchange.without(FILL), rows=replace(rows, fill=arrays[FILL]))
+        sent = {FILL: arrays[FILL]}
+        _FILLING.check(sent, {"d": rows.X.shape[1]})
+        rows = replace(rows, gaps=sent[FILL]) if self.open else rows.of(filled(sent, rows.X))
+        return replace(exchange.without(FILL), rows=replace(rows, fill=sent[FILL]))
 
 
 class Scale(Stage):
@@ -125,7 +124,7 @@ class Directions(Stage):
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Return the exchange with rows of length 1; refuse rows of zeros, unless they only get labels."""
         if not exchange.labelling:
-            check_directions(exchange.rows.X)
+            _check_directions(exchange.rows.X)
         rows = replace(exchange.rows.of(of_length_one(exchange.rows.X)), directions=True)
         return replace(exchange, rows=rows)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core import histograms
 from flareclust.core.histograms import Grid
 from flareclust.core.scaling import divisors_of
 from flareclust.preparation import bins
@@ -64,13 +65,16 @@ class ScalingPhase(Phase):
         low, high = bins.stated(self.ranges(state.columns), len(state.mean))
         if scale == "range" and not np.isnan(low).any():
             return self.ended(state, low, high - low)
-        return self._asked(bins.first_grid(scale, state.mean, divisors_of(state.deviation)), state, StepName.BINNED)
+        reach = histograms.REACH if scale == "robust" else histograms.WIDE_REACH
+        grid = histograms.grid_around(state.mean, divisors_of(state.deviation), reach)
+        return self._asked(grid, state, StepName.BINNED)
 
     def merge_bins(self, round_: Round[Measured], replies: Mapping[str, Message], rng: object) -> Round[Any]:
         """Return the next question about bins, or the end of the phase."""
         cells: IntArray = np.sum([reply["counts"] for reply in replies.values()], axis=0)
         grid, state, scale = Grid(round_.task["low"], round_.task["width"]), round_.state, self.params.scale
-        if (closer := bins.finer_grid(scale, round_.step, cells, grid)) is not None:
+        closer = histograms.finer(cells, grid) if scale == "robust" and round_.step == StepName.BINNED else None
+        if closer is not None:
             return self._asked(closer, state, StepName.FINER_BINNED)
         location, divisor = bins.located(scale, self.ranges(state.columns), cells, grid)
         usual = np.isnan(divisor)  # these columns are scaled by mean and deviation

@@ -12,18 +12,6 @@ from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.preparation.result import is_partial
 from flareclust.protocol.columns import FILL
 
-__all__ = [
-    "LENGTH_ONE",
-    "OPEN_GAPS",
-    "Scaling",
-    "as_clustered",
-    "filled",
-    "filling_of",
-    "nearest",
-    "of_directions",
-    "scaling_of",
-]
-
 #: The array that says that gaps were left open: rows belong to the centroid that is nearest in their known cells.
 OPEN_GAPS = "open_gaps"
 

@@ -229,6 +229,11 @@ class MetricParams(GapsParams):
         return self
 
 
+def leaves_gaps(params: Params) -> bool:
+    """Return whether a job leaves missing cells open."""
+    return isinstance(params, GapsParams) and params.missing == PARTIAL
+
+
 def by_direction(params: Params) -> bool:
     """Return whether a job clusters rows by their direction."""
     return isinstance(params, MetricParams) and params.metric == COSINE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, Refusal
-from flareclust._foundation.typing import BoolArray, FloatArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import categories as category_columns
 from flareclust.core.histograms import binned
 from flareclust.core.scaling import known_spread, pooled_known_spread, pooled_spread
@@ -18,14 +18,7 @@ from flareclust.preparation.columns import LEAST_DEVIATION, decides_distances, o
 from flareclust.preparation.rows import check_usable
 from flareclust.preparation.scale import Measured, ScalingPhase
 from flareclust.preparation.settings import ModesParams, ScaledParams, by_direction
-from flareclust.preparation.units import (
-    ODD,
-    log_before_rounds,
-    odd_between_sites,
-    odd_columns,
-    of_sites,
-    pooled_message,
-)
+from flareclust.preparation.units import ODD, log_before_rounds, odd_between_sites, odd_columns, pooled_message
 from flareclust.protocol.columns import SAME, ColumnFacts, Columns
 from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
@@ -71,29 +64,14 @@ class ColumnSpreads(ScalingPhase):
     def scales(self, task: Task, rows: SiteRows) -> Message:
         """Return mean and squared deviations of the columns of the rows (n, d), rounded, as one group."""
         self._check(rows)
-        rows.check_sums()
         n, mean, deviation = rows.column_spread()
-        message = {
-            "cluster": np.array([0]),
-            "counts": np.array([n]),
-            "centroids": mean[None],
-            "m2": n * deviation[None] ** 2,
-        }
-        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
+        return _as_one_group(rows, np.array([n]), mean, n * deviation**2)
 
     def known_scales(self, task: Task, rows: SiteRows) -> Message:
         """Return the same over the known cells of the rows (n, d), and the number of rows; nothing of columns with too few."""
         self._check(rows)
-        rows.check_sums()
         cells, mean, deviation = known_spread(rows.raw, rows.context.min_count, rows.context.repeats)
-        message = {
-            "rows": np.array(len(rows)),
-            "cluster": np.array([0]),
-            "counts": cells[None],
-            "centroids": mean[None],
-            "m2": cells * deviation[None] ** 2,
-        }
-        return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
+        return {"rows": np.array(len(rows)), **_as_one_group(rows, cells[None], mean, cells * deviation**2)}
 
     def odd_columns(self, task: Task, rows: SiteRows) -> Message:
         """Return what is odd about the columns beside those of the other sites together."""
@@ -108,17 +86,20 @@ class ColumnSpreads(ScalingPhase):
         return {"counts": binned(rows.raw, grid, rows.context.min_count)}
 
     def _check(self, rows: SiteRows) -> None:
-        """Raise Refusal where the algorithm could not use the rows, or categories of which modes are taken are not columns of 0 and 1."""
+        """Raise Refusal where the algorithm could not use the rows, or sums over them would disclose them.
+
+        Also where categories of which modes are taken are not columns of 0 and 1.
+        """
         check_usable(self.params, rows.table.X)
-        if not isinstance(self.params, ModesParams):
-            return
-        groups, d = self.params.categories or [], rows.table.shape[1]
-        if any(column >= d for group in groups for column in group):
-            raise Refusal(f"has rows of {d} columns where the categories of the job have more")
-        if not rows.context.grouped and not category_columns.are_one_hot(np.nan_to_num(rows.raw), groups):
-            raise Refusal(
-                "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
-            )
+        if isinstance(self.params, ModesParams):
+            groups, d = self.params.categories or [], rows.table.shape[1]
+            if _beyond(groups, d):
+                raise Refusal(f"has rows of {d} columns where the categories of the job have more")
+            if not rows.context.grouped and not category_columns.are_one_hot(np.nan_to_num(rows.raw), groups):
+                raise Refusal(
+                    "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
+                )
+        rows.check_sums()
 
     # ---- the server's side ----
 
@@ -159,7 +140,7 @@ class ColumnSpreads(ScalingPhase):
     def groups(self, columns: Columns, d: int) -> list[list[int]]:
         """Return the columns of each category; raise JobFailed where rows have fewer columns, d."""
         groups = self.params.categories or []
-        if any(column >= d for group in groups for column in group):
+        if _beyond(groups, d):
             raise JobFailed(f"categories name columns that rows of {d} columns do not have; they are counted from 0")
         return groups
 
@@ -188,37 +169,51 @@ class ColumnSpreads(ScalingPhase):
         return category_columns.in_categories(self.groups(SAME, d), d)
 
 
+def _as_one_group(rows: SiteRows, counts: IntArray, mean: FloatArray, m2: FloatArray) -> Message:
+    """Return what a site sends of all its rows: numbers of rows or of known cells, mean (d,) and squared deviations (d,)."""
+    message = {"cluster": np.array([0]), "counts": counts, "centroids": mean[None], "m2": m2[None]}
+    return rounded_spread(message, rows.context.round_counts, rows.context.min_count)
+
+
+def _beyond(groups: list[list[int]], d: int) -> bool:
+    """Return whether categories have columns that rows of d columns do not have."""
+    return any(column >= d for group in groups for column in group)
+
+
+def _stacked(
+    replies: Mapping[str, Message], of: str, setting: str
+) -> tuple[list[str], IntArray, FloatArray, FloatArray]:
+    """Return the names of the sites that sent a group, and the groups' counts, means and squared deviations, a row for each."""
+    sites = [site for site, reply in replies.items() if len(reply["counts"])]
+    if not sites:
+        raise JobFailed(f"no site has enough {of} to disclose the means of its columns; leave out {setting}")
+    counts, means, m2 = (np.concatenate([replies[s][name] for s in sites]) for name in ("counts", "centroids", "m2"))
+    return sites, counts, means, m2
+
+
 def _of_all(replies: Mapping[str, Message]) -> Measured:
     """Return mean and deviation of all rows, and what is kept of the sites; of a total there is nothing to keep."""
-    groups = {site: reply for site, reply in replies.items() if len(reply["counts"])}
-    if not groups:
-        raise JobFailed("no site has enough rows to disclose the means of its columns; leave out scale")
-    rows = np.array([float(reply["counts"][0]) for reply in groups.values()])
-    means, m2 = (np.concatenate([reply[name] for reply in groups.values()]) for name in ("centroids", "m2"))
-    spread, facts = pooled_spread(rows, means, m2), ColumnFacts()
+    sites, _, means, m2 = _stacked(replies, "rows", "scale")
+    rows, facts = np.array([float(replies[site]["counts"][0]) for site in sites]), ColumnFacts()
+    spread = pooled_spread(rows, means, m2)
     if len(replies) > 1:
         cells = np.broadcast_to(rows[:, None], means.shape).astype(np.int64)
-        facts = of_sites(list(groups), cells, means, np.sqrt(m2 / rows[:, None]))
+        facts = ColumnFacts(np.array(sites), cells, means, np.sqrt(m2 / rows[:, None]))
     return Measured(SAME, spread.mean, spread.deviation, facts)
 
 
 def _of_known(replies: Mapping[str, Message]) -> Measured:
     """Return the same over the known cells, what gaps are filled with, and how many there are."""
-    groups = {site: reply for site, reply in replies.items() if len(reply["counts"])}
-    if not groups:
-        raise JobFailed("no site has enough known cells to disclose the means of its columns; leave out missing=mean")
-    cells, means, m2 = (
-        np.concatenate([reply[name] for reply in groups.values()]) for name in ("counts", "centroids", "m2")
-    )
+    sites, cells, means, m2 = _stacked(replies, "known cells", "missing=mean")
     spread = pooled_known_spread(cells, means, m2)
     if (spread.counts == 0).any():
         raise JobFailed(
             f"column {int((spread.counts == 0).argmax()) + 1}: no site has enough known cells to disclose their mean; leave the column out"
         )
-    rows, facts = np.array([int(reply["rows"]) for reply in groups.values()]), ColumnFacts()
+    rows, facts = np.array([int(replies[site]["rows"]) for site in sites]), ColumnFacts()
     if len(replies) > 1:
         few, own = cells == 0, np.sqrt(m2 / np.maximum(cells, 1))
-        facts = of_sites(list(groups), cells, np.where(few, np.nan, means), np.where(few, np.nan, own))
+        facts = ColumnFacts(np.array(sites), cells, np.where(few, np.nan, means), np.where(few, np.nan, own))
     missing = np.maximum(rows[:, None] - cells, 0).sum(axis=0)
     facts = replace(facts, missing_cells=missing, rows_in_all=int(rows.sum()))
     return Measured(Columns(fill=spread.mean), spread.mean, spread.deviation, facts)

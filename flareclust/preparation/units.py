@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, Message
 from flareclust.core.disclosure import rounded
 from flareclust.core.scaling import KnownSpread, Spread
 from flareclust.core.scaling import rounded as rounded_spread
@@ -37,24 +37,14 @@ ODD = Schema(odd=whole("d u"))
 def pooled_message(total: Message, left_out: BoolArray) -> Message:
     """Return what sites are sent, from the total of what they sent of their columns as one group.
 
-    Args:
-        total: of the step about location and spread.
-        left_out: columns that are not compared (d,), such as those of categories.
+    Columns that are `left_out` (d,), such as those of categories, are not compared.
     """
-    own = _spread(total)
-    cells = own.counts.copy()
-    cells[left_out] = 0
-    return _POOLED.pack({"pooled_counts": cells, "pooled_mean": own.mean, "pooled_deviation": own.deviation})
+    cells, mean, deviation = _spread(total)
+    return _POOLED.pack(dict(zip(_POOLED.fields, (np.where(left_out, 0, cells), mean, deviation), strict=True)))
 
 
 def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -> Message:
-    """Return what is odd about the site's columns, and name them in its log.
-
-    Args:
-        task: carries the totals.
-        table: the columns, by their names.
-        sent: what the site has sent of their location and spread.
-        context: the site's conditions; numbers of rows were rounded as its policy says.
+    """Return what is odd about the site's columns beside the totals, by what it has `sent` of them, and name them in its log.
 
     Raises:
         BadMessage: the totals do not fit, or this is asked for a second time, as a server would that changes the totals to
@@ -65,13 +55,10 @@ def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -
     d = table.X.shape[1]
     _POOLED.check(task.arrays, {"d": d})
     pooled = KnownSpread(*(task.arrays[name] for name in _POOLED.fields))
-    own = (
-        _spread({**sent, ROWS: rounded(sent[ROWS], context.round_counts, context.min_count)})
-        if len(sent[ROWS])
-        else None
-    )
-    found: list[Odd | None] = [] if own is None else agreement.own_oddities(pooled, own, context.min_count)
-    odd = np.zeros((d, len(ODDITIES)), dtype=np.int64)
+    odd, found = np.zeros((d, len(ODDITIES)), dtype=np.int64), list[Odd | None]()
+    if len(sent[ROWS]):  # numbers of rows leave rounded
+        own = _spread({**sent, ROWS: rounded(sent[ROWS], context.round_counts, context.min_count)})
+        found = agreement.own_oddities(pooled, own, context.min_count)
     names = alignment.names_of(table)
     for j, one in enumerate(found):
         if one is not None:
@@ -90,29 +77,17 @@ def _spread(group: Message) -> KnownSpread:
 # The server's side.
 
 
-def of_sites(names: list[str], cells: IntArray, means: FloatArray, deviations: FloatArray) -> ColumnFacts:
-    """Return what is kept of the sites' own columns."""
-    return ColumnFacts(np.array(names), cells, means, deviations)
-
-
 def of_described(columns: Columns, replies: Mapping[str, Message]) -> ColumnFacts:
-    """Return the same of sites with different columns, rounded, from what they sent of these.
-
-    Args:
-        columns: of the federation, D of them.
-        replies: to the step `describe`, by site.
-    """
+    """Return what is kept of the sites' own columns, D in all, rounded, from their replies to the step `describe`."""
     cells = np.zeros(columns.masks.shape, dtype=np.int64)
     means, deviations = np.full((2, *cells.shape), np.nan)
     for i, reply in enumerate(replies[site] for site in columns.sites):
         if len(reply["m2"]):
-            positions = alignment.places(columns.codes, reply["codes"])
-            has, own = positions >= 0, positions[positions >= 0]
+            has, own = alignment.places(columns.codes, reply["codes"])
             n = cells[i, has] = int(reply["rows"])
-            _, means[i, has], deviations[i, has] = rounded_spread(
-                Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n))
-            )
-    return of_sites(list(columns.sites), cells, means, deviations)
+            exact = Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n))
+            _, means[i, has], deviations[i, has] = rounded_spread(exact)
+    return ColumnFacts(np.array(columns.sites), cells, means, deviations)
 
 
 def of_known(columns: Columns, replies: Mapping[str, Message]) -> ColumnFacts:
@@ -122,7 +97,7 @@ def of_known(columns: Columns, replies: Mapping[str, Message]) -> ColumnFacts:
     for i, j in np.argwhere(cells > 0).tolist():
         n = int(cells[i, j])
         _, *found[:, i, [j]] = rounded_spread(Spread(n, means[i, [j]], np.sqrt(m2[i, [j]] / n)))
-    return of_sites(list(replies), cells, *found)
+    return ColumnFacts(np.array(list(replies)), cells, *found)
 
 
 def odd_between_sites(

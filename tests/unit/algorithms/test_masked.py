@@ -19,7 +19,7 @@ from flareclust.executors.local_clusters import local_clusters
 from flareclust.executors.masked import UPDATE, MaskedExecutor
 from flareclust.federation.site import answer
 from flareclust.preparation import alignment
-from flareclust.preparation.columns import restored
+from flareclust.preparation.result import columns_of
 from flareclust.protocol.registry import get
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
@@ -44,7 +44,7 @@ def test_separated_clusters_are_found_from_windows_of_their_columns(method):
 
 
 def _means(found, sites, true):
-    return truth(Round(columns=restored(found.arrays)), sites, true)
+    return truth(Round(columns=columns_of(found.arrays)), sites, true)
 
 
 def test_final_centroids_are_the_best_ones_where_clusters_are_separated():

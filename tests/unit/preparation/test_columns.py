@@ -11,7 +11,8 @@ from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust.core.scaling import KnownSpread, divisors_of
 from flareclust.data.tables import Table
 from flareclust.preparation import alignment
-from flareclust.preparation.columns import by_site, common, gather, in_common, restored, sharing, sums_of
+from flareclust.preparation.columns import by_site, common, gather, in_common, sharing, sums_of
+from flareclust.preparation.result import columns_of
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.schema import Schema
 from tests.examples import examples
@@ -197,14 +198,15 @@ def test_a_column_that_the_federation_does_not_know_is_left_out_and_none_at_all_
         alignment.own_view(table("new other"), columns.sent())
 
 
-def test_places_says_where_each_column_is_and_minus_one_for_none():
-    assert alignment.places(np.array([7, 8, 9]), np.array([9, 7])).tolist() == [1, -1, 0]
+def test_places_says_where_the_columns_of_both_are():
+    has, own = alignment.places(np.array([7, 8, 9]), np.array([9, 7, 5]))
+    assert (has.tolist(), own.tolist()) == ([0, 2], [1, 0])
 
 
 def test_what_is_sent_and_kept_is_the_columns_again():
     columns, sums = described({"a": table("x y"), "b": table("y z", seed=1)})
     columns = replace(columns, mean=sums.mean, deviation=divisors_of(sums.deviation))
-    again = restored(columns.sent() | columns.kept())
+    again = columns_of(columns.sent() | columns.kept())
     assert (again.names, again.sites) == (columns.names, columns.sites)
     for name in ("codes", "masks", "mean", "deviation"):
         np.testing.assert_array_equal(getattr(again, name), getattr(columns, name))
