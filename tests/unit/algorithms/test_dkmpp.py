@@ -1,4 +1,4 @@
-"""Distributed k-means++ against a literal twin, by hand, its settings, and on S1."""
+"""Distributed k-means++ against a literal twin, by hand, and on S1."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""FFCM as a whole: against fuzzy c-means on the pooled rows, its settings, and its figures on the S-sets."""
+"""FFCM as a whole: against fuzzy c-means on the pooled rows, and its figures on the S-sets."""
 
 import numpy as np
 import pytest

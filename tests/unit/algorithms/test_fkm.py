@@ -1,4 +1,4 @@
-"""FKM as a whole: rounds, settings, several runs, and its figures on the authors' own data."""
+"""FKM as a whole: rounds, several runs, and its figures on the authors' own data."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Pooled centroids: the upload, the weighted k-means of the server against scikit-learn, the range of k, bad settings."""
+"""Pooled centroids: the upload, the weighted k-means of the server against scikit-learn, the range of k."""
 
 import numpy as np
 import pytest

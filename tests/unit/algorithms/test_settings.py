@@ -30,6 +30,7 @@ SHARED = [
     ("boxes", "yes", "boxes must be true or false"),
     ("choose_k", 1, "choose_k must be true or false"),
     ("clusterer", "kmean", "clusterer must be one of .*did you mean 'kmeans'"),
+    ("clusterer", "k-means", "clusterer must be one of .*did you mean 'kmeans'"),
     ("clusterer", 3, "clusterer must be one of kmeans, "),
     ("seeds", "mean", r"seeds must be one of means, rows; got 'mean' \(did you mean 'means'\?\)"),
     ("seeds", "row", r"seeds must be one of means, rows; got 'row' \(did you mean 'rows'\?\)"),
@@ -42,13 +43,14 @@ SHARED = [
 
 #: What else is refused as `start` where it may be centroids.
 STARTS = [
-    (None, "k=3 different centroids as lists of as many numbers each; got None"),
+    (None, "got None"),
     ([[1.0, 2.0], [3.0]], "got lists of different lengths"),
     ([[0, 1], [2, 3], [4]], "got lists of different lengths"),
     ([[1.0, 2.0]], "got 1, 1 of them different"),
-    ([[0, 1], [2, 3]], "k=3 different centroids as lists of as many numbers each; got 2, 2 of them different"),
+    ([[0, 1], [2, 3]], "got 2, 2 of them different"),
     ([[0, 1], [2, 3], [0, 1]], "got 3, 2 of them different"),
     ([1.0, 2.0], r"got \[1\.0, 2\.0\]"),
+    ([0, 1, 2], r"got \[0, 1, 2\]"),
     ([], r"got \[\]"),
     ([[], []], r"got \[\[\], \[\]\]"),
     ([[1.0], [NAN]], "got NaN, infinite or huge values"),
@@ -71,8 +73,10 @@ OWN = [
     ("ffcm", {"support": "um2"}, r"support must be one of um, u; got 'um2' \(did you mean 'um'"),
     ("ffcm", {"version": "v3"}, "version must be one of v1, v2; got 'v3'"),
     ("ffcm", {"version": 2}, "version must be one of v1, v2; got 2"),
+    ("dkmpp", {"cluster": "kmeans"}, "did you mean 'clusterer'"),
     ("dkmpp", {"clusterer": "spektral"}, "did you mean 'spectral'"),
     ("dkmpp", {"clusterer": 3}, "clusterer must be one of kmeans, spectral, convex"),
+    ("pooled", {"weights": True}, "no parameter 'weights'.*did you mean 'weighted'"),
     ("pooled", {"k_min": 1}, "k_min must be an integer of at least 2"),
     ("pooled", {"k_min": 5}, "k_min=5 is more than k=3; give the smaller number"),
     ("pooled", {"k_min": True}, "k_min must be"),
@@ -94,6 +98,7 @@ OWN = [
     ),
     ("proxy", {"distribution": "gausian"}, "distribution must be one of gaussian, dirichlet.*did you mean 'gaussian'"),
     ("proxy", {"covariance": "ledoit_wolf"}, "covariance must be one of .*did you mean 'ledoit-wolf'"),
+    ("proxy", {"box": True}, "no parameter 'box'.*did you mean 'boxes'"),
     ("proxy", {"k_local": "auto"}, 'k_local must be an integer, "silhouette"'),
     ("proxy", {"distribution": "dirichlet", "scale": "standard"}, "scale=standard does not go with"),
     ("proxy", {"distribution": "dirichlet", "boxes": True}, "boxes=true does not go with"),
@@ -103,6 +108,9 @@ OWN = [
     ),
 ]
 
+#: How `start` is named in each of these sentences.
+GIVEN = "start must be one of .*, or k=3 different centroids as lists of as many numbers each; "
+
 CASES = [
     *(
         (name, {key: value}, said)
@@ -110,7 +118,7 @@ CASES = [
         for name in algorithms()
         if key in get(name).parameters()
     ),
-    *((name, {"start": start}, said) for start, said in STARTS for name in ("lloyd", "kprototypes", "ffcm")),
+    *((name, {"start": start}, GIVEN + said) for start, said in STARTS for name in ("lloyd", "kprototypes", "ffcm")),
     *OWN,
 ]
 
