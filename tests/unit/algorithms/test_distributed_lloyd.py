@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 import flareclust
-from flareclust._foundation.errors import JobFailed, Refusal, UserError
+from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.data.datasets import load
@@ -258,32 +258,6 @@ def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
 
 
 # Settings
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"rounds": 0}, "rounds must be an integer from 1 to 10000, got 0"),
-        ({"rounds": 2.5}, "rounds must be an integer"),
-        ({"tol": -1e-3}, "tol must be a number of at least 0, got -0.001"),
-        ({"tol": float("nan")}, "tol must be a number"),
-        ({"seeds": "row"}, r"seeds must be one of means, rows; got 'row' \(did you mean 'rows'\?\)"),
-        ({"start": "kmean"}, r"start must be one of .*kmeans.*did you mean 'kmeans'"),
-        ({"start": None}, "start must be one of .* k=2 different centroids as lists.*got None"),
-        ({"start": [[1.0, 2.0], [3.0]]}, "got lists of different lengths"),
-        ({"start": [[1.0, 2.0]]}, "got 1, 1 of them different"),
-        ({"start": [1.0, 2.0]}, r"got \[1\.0, 2\.0\]"),
-        ({"start": [[], []]}, r"got \[\[\], \[\]\]"),
-        ({"start": [[1.0], [float("nan")]]}, "got NaN, infinite or huge values"),
-        ({"start": [["1"], ["2"]]}, r"got \[\['1'\], \['2'\]\]"),
-        ({"start": [[True], [False]]}, "got "),
-        ({"start": {"a": 1}}, "got "),
-    ],
-    ids=str,
-)
-def test_bad_settings_are_refused_with_advice(params: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        get("lloyd").build(2, 0, params)
 
 
 def test_a_start_of_other_columns_is_what_the_sites_complain_about() -> None:

@@ -1,11 +1,11 @@
-"""Distributed k-means++ against a literal twin, by hand, its settings, and on S1."""
+"""Distributed k-means++ against a literal twin, by hand, and on S1."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust.core import clusterers
 from flareclust.data.datasets import load
@@ -165,25 +165,6 @@ def test_greedy_seeds_have_a_smaller_inertia():
         return np.mean([((rows[:, None] - c[None]) ** 2).sum(axis=2).min(axis=1).sum() for c in drawn])
 
     assert inertia(True) < 0.8 * inertia(False)
-
-
-# ---- settings ----
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"clusterer": "spektral"}, "did you mean 'spectral'"),
-        ({"clusterer": 3}, "clusterer must be one of kmeans, spectral, convex"),
-        ({"seeds": "row"}, "did you mean 'rows'"),
-        ({"greedy": 1}, "greedy must be true or false"),
-        ({"min_count": 0}, "min_count must be"),
-        ({"cluster": "kmeans"}, "did you mean 'clusterer'"),
-    ],
-)
-def test_bad_settings(params, words):
-    with pytest.raises(UserError, match=words):
-        get("dkmpp").build(3, 0, params)
 
 
 # ---- figures ----

@@ -1,4 +1,4 @@
-"""FFCM as a whole: against fuzzy c-means on the pooled rows, its settings, and its figures on the S-sets."""
+"""FFCM as a whole: against fuzzy c-means on the pooled rows, and its figures on the S-sets."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import flareclust
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import JobFailed
 from flareclust.core.fuzzy import fuzzy_cmeans, memberships
 from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
@@ -137,42 +137,7 @@ def test_supports_and_weights_change_the_result():
     assert not np.allclose(centroids(weighted=True), centroids(), rtol=1e-6)
 
 
-# ---- settings ----
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"rounds": 0}, "rounds must be an integer from 1 to 10000, got 0"),
-        ({"rounds": 1.5}, "rounds must be an integer"),
-        ({"fuzzifier": 1}, "fuzzifier must be a number greater than 1, got 1"),
-        ({"fuzzifier": 0.5}, "fuzzifier must be"),
-        ({"fuzzifier": float("nan")}, "fuzzifier must be"),
-        ({"fuzzifier": "2"}, "fuzzifier must be"),
-        ({"max_iter": 0}, "max_iter must be an integer from 1 to 100000"),
-        ({"tol": -1e-3}, "tol must be a number of at least 0"),
-        ({"support": "um2"}, r"support must be one of um, u; got 'um2' \(did you mean 'um'"),
-        ({"version": "v3"}, "version must be one of v1, v2; got 'v3'"),
-        ({"version": 2}, "version must be one of v1, v2; got 2"),
-        ({"n_init": 0}, "n_init must be"),
-        ({"weighted": 1}, "weighted must be true or false"),
-        ({"start": "kmeans++"}, "did you mean 'k-means"),
-        (
-            {"start": [[0, 1], [2, 3]]},
-            "k=3 different centroids as lists of as many numbers each; got 2, 2 of them different",
-        ),
-        ({"start": [[0, 1], [2, 3], [0, 1]]}, "got 3, 2 of them different"),
-        ({"start": [[0, 1], [2, 3], [4]]}, "got lists of different lengths"),
-        ({"start": [[0, 1], [2, 3], [4, float("nan")]]}, "got NaN, infinite or huge values"),
-        ({"start": [0, 1, 2]}, r"start must be one of random, k-means\+\+, or k=3 .* got \[0, 1, 2\]"),
-        ({"start": [["a"], ["b"], ["c"]]}, r"got \[\['a'\], "),
-        ({"start": []}, r"got \[\]"),
-        ({"round": 2}, r"no parameter 'round' \(did you mean 'rounds'"),
-    ],
-)
-def test_bad_settings_are_refused(params, message):
-    with pytest.raises(UserError, match=message):
-        FFCM.build(3, 0, params)
+# ---- odd rows and starts ----
 
 
 def test_given_centroids_must_fit_the_data():

@@ -1,4 +1,4 @@
-"""FKM as a whole: rounds, settings, several runs, and its figures on the authors' own data."""
+"""FKM as a whole: rounds, several runs, and its figures on the authors' own data."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.errors import Aborted
 from flareclust._foundation.seeding import stream
 from flareclust.aggregators.fkm import FKMAggregator, _FKMState
 from flareclust.core.seeds import kmeans_plusplus
@@ -124,28 +124,7 @@ def test_small_sites_with_a_high_min_count_end_in_centroids(min_count):
     np.testing.assert_array_equal(found.centroids, found.arrays["history"][0])
 
 
-# ---- settings ----
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"rounds": 0}, "rounds must be an integer from 1 to 10000, got 0"),
-        ({"rounds": 2.5}, "rounds"),
-        ({"tol": -1}, "tol"),
-        ({"tol": float("nan")}, "tol"),
-        ({"n_init": 0}, "n_init"),
-        ({"local_iter": 0}, "local_iter"),
-        ({"local_iter": True}, "local_iter"),
-        ({"seeds": "mean"}, "did you mean 'means'"),
-        ({"start": "kmean"}, "did you mean 'kmeans'"),
-        ({"min_count": 0}, "min_count"),
-        ({"round": 3}, "did you mean 'rounds'"),
-    ],
-)
-def test_wrong_settings_are_refused(wrong, said):
-    with pytest.raises(UserError, match=said):
-        get("fkm").build(3, 0, wrong)
+# ---- stops and draws ----
 
 
 def test_local_iterations_stop_when_aborted(sites):

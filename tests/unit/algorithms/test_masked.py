@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from flareclust._foundation.errors import Aborted, JobFailed, UserError
+from flareclust._foundation.errors import Aborted, JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.masked import MaskedAggregator
@@ -25,7 +25,7 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
-from tests.unit.algorithms.masked_cases import NAN, by_name, run, truth, window_sites
+from tests.unit.algorithms.masked_cases import by_name, run, truth, window_sites
 
 # ---- the start ----
 
@@ -214,37 +214,9 @@ def test_sites_with_the_same_columns_need_no_names(sites):
 # ---- settings ----
 
 
-@pytest.mark.parametrize("alpha", [0, -0.1, 1.0001, NAN, float("inf"), "0.8", None, True])
-def test_a_step_outside_of_zero_to_one_is_refused_with_advice(alpha):
-    with pytest.raises(UserError, match="alpha must be a number greater than 0 and of at most 1"):
-        get("masked").build(3, 0, {"alpha": alpha})
-
-
 def test_steps_up_to_one_are_taken():
     steps = (1e-9, 0.8, 1, 1.0)
     assert [get("masked").check(3, 0, {"alpha": alpha}).alpha for alpha in steps] == [1e-9, 0.8, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"method": "C"}, "method must be one of auto, A, B"),
-        ({"rounds": -1}, "rounds must be an integer from 0 to 10000"),
-        ({"tol": -1}, "tol"),
-        ({"phi": "cosin"}, "did you mean 'cosine'"),
-        ({"clusterer": "k-means"}, "did you mean 'kmeans'"),
-        ({"k_local": 4}, "more than k=3"),
-        ({"k_local": {"site-1": "silhuette"}}, "did you mean 'silhouette'"),
-        ({"n_init": 0}, "n_init"),
-        ({"local_iter": 0}, "local_iter"),
-        ({"min_count": 0}, "min_count"),
-        ({"scale": "yes"}, "scale must be one of none, standard, robust, range"),
-        ({"round": 3}, "did you mean 'rounds'"),
-    ],
-)
-def test_wrong_settings_are_refused(wrong, said):
-    with pytest.raises(UserError, match=said):
-        get("masked").build(3, 0, wrong)
 
 
 def test_sites_that_settings_name_wrongly_are_warned_of(caplog):

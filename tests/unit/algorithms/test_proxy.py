@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Table
 from flareclust.executors.proxy import ProxyExecutor
-from flareclust.protocol.registry import get
 from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, in_order, names, run, tables
 
 
@@ -136,36 +134,6 @@ def test_shares_of_a_whole_are_clustered_by_their_dirichlet_distributions():
 
 
 # ---- settings, trouble ----
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"distribution": "gausian"}, "distribution must be one of gaussian, dirichlet.*did you mean 'gaussian'"),
-        ({"covariance": "ledoit_wolf"}, "covariance must be one of .*did you mean 'ledoit-wolf'"),
-        ({"boxes": "yes"}, "boxes must be true or false"),
-        ({"clusterer": "kmean"}, "clusterer must be one of .*did you mean 'kmeans'"),
-        ({"k_local": 0}, "k_local must be an integer of at least 1"),
-        ({"k_local": "auto"}, 'k_local must be an integer, "silhouette"'),
-        ({"n_init": 0}, "n_init must be an integer from 1 to 10000"),
-        ({"w": 1}, "w must be auto or a number greater than 1 and of at most 20, got 1"),
-        ({"w": 1.0}, "w must be auto or a number greater than 1"),
-        ({"w": float("inf")}, "w must be auto or a number greater than 1"),
-        ({"w": float("nan")}, "w must be auto or a number greater than 1"),
-        ({"w": "2"}, "w must be auto or a number greater than 1"),
-        ({"w": 21}, "w must be auto or a number greater than 1 and of at most 20"),
-        ({"w": True}, "w must be auto or a number greater than 1"),
-        ({"choose_k": 1}, "choose_k must be true or false"),
-        ({"phi": "manhattan"}, "phi must be one of euclidean, cosine"),
-        ({"scale": 1}, "scale must be one of none, standard, robust, range"),
-        ({"distribution": "dirichlet", "scale": "standard"}, "scale=standard does not go with"),
-        ({"distribution": "dirichlet", "boxes": True}, "boxes=true does not go with"),
-        ({"box": True}, "no parameter 'box'.*did you mean 'boxes'"),
-    ],
-)
-def test_bad_settings_are_refused(params, message):
-    with pytest.raises(UserError, match=message):
-        get("proxy").build(3, 0, params)
 
 
 def test_settings_for_sites_that_are_not_there_are_named(caplog):
