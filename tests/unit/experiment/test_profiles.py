@@ -94,8 +94,6 @@ def test_the_words_of_the_tree_hold_on_the_rows_as_it_says(result):
         assert len(chosen) == pytest.approx(leaf.rows, abs=8)  # bins of a single row count with their neighbours
         assert (chosen["cluster"] == leaf.cluster).mean() == pytest.approx(leaf.purity, abs=0.05)
     profiles = profiles_of(result.arrays, result.columns)
-    assert profiles is not None
-    assert profiles.tree is not None
     assert profiles.tree.accuracy > 0.98
 
 
@@ -247,7 +245,6 @@ def test_a_saved_result_has_its_profiles_again(result, tmp_path):
 
 def test_the_words_name_what_differs(result):
     profiles = profiles_of(result.arrays, result.columns)
-    assert profiles is not None
     inflamed = int(np.nanargmax(profiles.mean[:, 1]))
     assert profile_words.telling(profiles, inflamed)[0].text.startswith("crp much higher: 6")
     young = int(np.nanargmin(profiles.mean[:, 0]))
