@@ -37,18 +37,19 @@ def _declare(monkeypatch: pytest.MonkeyPatch, name: str, arrays: dict[str, np.nd
 
 
 def test_official_files_in_the_folder_are_converted_without_network(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrays = _s1_files(folder / "s1")
+    monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path))
+    arrays = _s1_files(tmp_path / "s1")
     _declare(monkeypatch, "s1", arrays)
     data = load("s1", verify=True)
     np.testing.assert_array_equal(arrays["X"], data.X)
     np.testing.assert_array_equal(arrays["y"], data.y)
     np.testing.assert_array_equal(arrays["centroids"], data.centroids)
     for left in ("s1.txt", "s-originals.zip"):
-        (folder / "s1" / left).unlink()
+        (tmp_path / "s1" / left).unlink()
     np.testing.assert_array_equal(arrays["X"], load("s1").X)  # from the npz written by the first load
-    assert [path.name for path in (folder / "s1").iterdir()] == ["s1.npz"]
+    assert [path.name for path in (tmp_path / "s1").iterdir()] == ["s1.npz"]
 
 
 def test_official_files_are_asked_for_at_their_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,21 +67,23 @@ def test_official_files_are_asked_for_at_their_address(tmp_path: Path, monkeypat
     assert asked == [(sipu + "s1.txt", None), (sipu + "s-originals.zip", None)]
 
 
-def test_birch_labels_are_the_nearest_centroids(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "birch2").mkdir()
-    (folder / "birch2" / "birch2.txt").write_text("0 0\n9 9\n1 0\n")
-    (folder / "birch2" / "b2-gt.txt").write_text("10 10\n0 1\n")
+def test_birch_labels_are_the_nearest_centroids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path))
+    (tmp_path / "birch2").mkdir()
+    (tmp_path / "birch2" / "birch2.txt").write_text("0 0\n9 9\n1 0\n")
+    (tmp_path / "birch2" / "b2-gt.txt").write_text("10 10\n0 1\n")
     X, centroids = np.array([[0, 0], [9, 9], [1, 0]]), np.array([[10, 10], [0, 1]])
     _declare(monkeypatch, "birch2", {"X": X, "y": np.array([1, 0, 1]), "centroids": centroids})
     data = load("birch2")
     assert data.y.tolist() == [1, 0, 1]
 
 
-def test_dim_centroids_are_the_label_means(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "dim032").mkdir()
+def test_dim_centroids_are_the_label_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path))
+    (tmp_path / "dim032").mkdir()
     X = np.arange(96).reshape(3, 32)
-    (folder / "dim032" / "dim032.txt").write_text("\n".join(" ".join(map(str, row)) for row in X))
-    (folder / "dim032" / "dim032.pa").write_text("VQ PARTITIONING 2.0\n2\n3\n----\n1\n1\n2\n")
+    (tmp_path / "dim032" / "dim032.txt").write_text("\n".join(" ".join(map(str, row)) for row in X))
+    (tmp_path / "dim032" / "dim032.pa").write_text("VQ PARTITIONING 2.0\n2\n3\n----\n1\n1\n2\n")
     means = np.array([X[:2].mean(axis=0), X[2]])
     _declare(monkeypatch, "dim032", {"X": X, "y": np.array([0, 0, 1]), "centroids": means})
     np.testing.assert_array_equal(means, load("dim032").centroids)
@@ -146,21 +149,23 @@ def test_sets_that_cannot_be_converted_say_where_the_file_belongs(folder: Path, 
     [("s1.txt", "1 2\n3 4\n"), ("s1.txt", "1 2 3\n"), ("s1.txt", "<html>"), ("s-originals.zip", "<html>")],
 )
 def test_official_files_that_are_not_the_published_ones_are_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
 ) -> None:
-    _declare(monkeypatch, "s1", _s1_files(folder / "s1"))
-    (folder / "s1" / file).write_text(text)
+    monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path))
+    _declare(monkeypatch, "s1", _s1_files(tmp_path / "s1"))
+    (tmp_path / "s1" / file).write_text(text)
     with pytest.raises(
         UserError, match=r"s1.txt and .*s-originals.zip are not the published data, or damaged; delete them"
     ):
         load("s1")
-    assert not (folder / "s1" / "s1.npz").exists()
+    assert not (tmp_path / "s1" / "s1.npz").exists()
 
 
-def test_a_changed_npz_is_found_out_on_request_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays = _s1_files(folder / "s1")
+def test_a_changed_npz_is_found_out_on_request_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path))
+    arrays = _s1_files(tmp_path / "s1")
     _declare(monkeypatch, "s1", arrays)
-    np.savez(folder / "s1" / "s1.npz", X=arrays["X"], y=1 - arrays["y"], centroids=arrays["centroids"])
+    np.savez(tmp_path / "s1" / "s1.npz", X=arrays["X"], y=1 - arrays["y"], centroids=arrays["centroids"])
     assert load("s1").n_clusters == 2
     for check in (lambda: load("s1", verify=True), lambda: get("s1")):
         with pytest.raises(UserError, match="does not hold the published data"):
