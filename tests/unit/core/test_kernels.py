@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -8,7 +5,6 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core import assessment, compiled, kernels, lloyd, pyramid, screen, seeds
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from tests.patience import PATIENCE
 
 #: Every kernel that Python calls.
 KERNELS = (
@@ -186,13 +182,3 @@ def test_every_kernel_has_one_signature_whatever_is_passed(form):
         dp_sums.cluster_sums(X, box, found.centroids, np.ones(len(found.centroids)), never_abort)
 
     assert {kernel.__name__: len(kernel.signatures) for kernel in KERNELS} == before
-
-
-def test_importing_the_core_loads_no_heavy_package():
-    # numba itself imports the bare package scipy.
-    heavy = {"sklearn", "scipy.linalg", "scipy.sparse", "pandas", "prefect", "mlflow", "nvflare", "torch"}
-    code = "import sys; from flareclust.core import assessment, kernels, lloyd, seeds; print(*sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
-    loaded = set(result.stdout.split())
-    assert "flareclust.core.lloyd" in loaded
-    assert not heavy & loaded

@@ -13,8 +13,6 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.local import Sendable, lloyd_update, local_clusters, seed_cells, without_remainder
 from tests.examples import examples
 
-KEEP_ALL = {"min_count": 2, "aborted": never_abort}
-
 
 def blobs(*centers, n=20, seed=0, sd=0.1):
     rng = np.random.default_rng(seed)
@@ -56,7 +54,7 @@ def test_local_clusters_are_those_of_scikit_learn():
     np.testing.assert_array_equal(found.source, np.arange(4))
 
 
-def test_a_cluster_below_min_count_stays_with_its_rows():
+def test_a_cluster_below_min_count_stays_with_its_rows_and_with_a_smaller_one_leaves():
     X = np.concatenate([blobs([0, 0], [50, 0]), [[1e4, 0], [1e4, 1], [1e4, 3]]])
     found = local(X, 3, n_init=5, min_count=4)
     assert sorted(found.counts) == [20, 20]
@@ -64,14 +62,9 @@ def test_a_cluster_below_min_count_stays_with_its_rows():
     assert (found.labels[:-3] >= 0).all()
     assert len(found.source) == 2
     assert found.centroids[:, 0].max() < 100
-
-
-def test_with_a_smaller_min_count_the_same_cluster_leaves():
-    X = np.concatenate([blobs([0, 0], [50, 0]), [[1e4, 0], [1e4, 1], [1e4, 3]]])
     found = local(X, 3, n_init=5, min_count=3)
     assert sorted(found.counts) == [3, 20, 20]
-    far = found.centroids[:, 0].argmax()
-    np.testing.assert_allclose(found.centroids[far], [1e4, 4 / 3], rtol=1e-12)
+    np.testing.assert_allclose(found.centroids[found.centroids[:, 0].argmax()], [1e4, 4 / 3], rtol=1e-12)
 
 
 def test_one_row_repeated_and_means_that_are_rows_stay():
@@ -103,33 +96,32 @@ def test_small_sites_look_for_fewer_clusters(n, min_count, at_most):
     ensure_described(X, found)
 
 
+def seeded(X, k, min_count=2, aborted=never_abort):
+    return seed_cells(X, k, np.random.default_rng(0), min_count=min_count, aborted=aborted)
+
+
+def updated(X, k, min_count):
+    return lloyd_update(X, np.zeros((1, 2)), min_count)
+
+
 @pytest.mark.parametrize("X", [np.zeros((3, 2)), np.empty((0, 2))], ids=["three rows", "no rows"])
-@pytest.mark.parametrize("step", ["local", "seeds", "update"])
+@pytest.mark.parametrize("step", [local, seeded, updated])
 def test_fewer_rows_than_min_count_are_refused_everywhere(X, step):
-    call = {
-        "local": lambda: local(X, 2, min_count=4),
-        "seeds": lambda: seed_cells(X, 2, np.random.default_rng(0), min_count=4, aborted=never_abort),
-        "update": lambda: lloyd_update(X, np.zeros((1, 2)), 4),
-    }[step]
     with pytest.raises(Refusal, match="fewer rows than min_count=4"):
-        call()
+        step(X, 2, min_count=4)
 
 
-def test_nothing_but_repeated_rows_is_refused():
-    X = np.repeat([[1.0, 2.0], [3.0, 4.0]], 10, axis=0)
-    with pytest.raises(Refusal, match="nothing it may send"):
-        local(X, 2)
-
-
-def test_no_text_of_a_refusal_holds_a_value():
-    with pytest.raises(Refusal) as refusal:
-        local(np.full((9, 2), 123.456), 2)
+@pytest.mark.parametrize("step", [local, seeded])
+def test_nothing_but_repeated_rows_is_refused_without_a_value(step):
+    with pytest.raises(Refusal, match="nothing it may send") as refusal:
+        step(np.repeat([[123.456, 2.0], [3.0, 4.0]], 10, axis=0), 2)
     assert "123" not in str(refusal.value)
 
 
-def test_local_clusters_stop_when_aborted():
+@pytest.mark.parametrize("step", [local, seeded])
+def test_a_site_stops_when_aborted(step):
     with pytest.raises(Aborted):
-        local(blobs([0, 0], [9, 9]), 2, aborted=lambda: True)
+        step(blobs([0, 0], [9, 9]), 2, aborted=lambda: True)
 
 
 # ---- seeds ----
@@ -181,12 +173,6 @@ def test_small_sites_draw_so_few_seeds_that_a_cell_may_be_sent(seeds):
         assert found.counts.min() >= 4
 
 
-def test_cells_of_one_row_repeated_are_refused_as_means():
-    X = np.repeat([[1.0, 2.0], [3.0, 4.0]], 5, axis=0)
-    with pytest.raises(Refusal, match="nothing it may send"):
-        seed_cells(X, 2, np.random.default_rng(0), **KEEP_ALL)
-
-
 def test_more_seeds_than_rows_or_than_different_rows_are_fewer_cells():
     X = np.array([[0.0], [0.1], [5.0], [5.3]])
     found = seed_cells(X, 9, np.random.default_rng(0), seeds="rows", min_count=1, aborted=never_abort)
@@ -195,11 +181,6 @@ def test_more_seeds_than_rows_or_than_different_rows_are_fewer_cells():
     assert (
         len(seed_cells(twice, 8, np.random.default_rng(0), seeds="rows", min_count=1, aborted=never_abort).counts) == 4
     )
-
-
-def test_seeds_stop_when_aborted():
-    with pytest.raises(Aborted):
-        seed_cells(blobs([0, 0], [9, 9]), 2, np.random.default_rng(0), min_count=2, aborted=lambda: True)
 
 
 # ---- one update ----

@@ -33,11 +33,9 @@ def _expect(data: Dataset, n: int, d: int, k: int | None, has_centroids: bool) -
     assert data.n_clusters == k
     assert (data.centroids is not None) == has_centroids
     if has_centroids:
-        assert data.centroids is not None
         assert data.centroids.shape == (k, d)
         assert data.centroids.dtype == np.float64
     if k is not None:
-        assert data.y is not None
         assert data.y.dtype == np.int64
         np.testing.assert_array_equal(np.arange(k), np.unique(data.y))
     for per_row in (data.y, data.owners):

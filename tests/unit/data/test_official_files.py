@@ -75,7 +75,6 @@ def test_birch_labels_are_the_nearest_centroids(tmp_path: Path, monkeypatch: pyt
     X, centroids = np.array([[0, 0], [9, 9], [1, 0]]), np.array([[10, 10], [0, 1]])
     _declare(monkeypatch, "birch2", {"X": X, "y": np.array([1, 0, 1]), "centroids": centroids})
     data = load("birch2")
-    assert data.y is not None
     assert data.y.tolist() == [1, 0, 1]
 
 
@@ -111,8 +110,6 @@ def test_mnist_and_qmnist_share_images_and_have_known_hashes(folder: Path, monke
     _declare(monkeypatch, "qmnist", {"train": labels})
     data = load("qmnist")
     assert data.X.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert data.y is not None
-    assert data.owners is not None
     assert (data.y.tolist(), data.owners.tolist()) == ([5, 0, 4], [2154, 3000, 2154])
     assert load("mnist").X.tolist() == data.X.tolist()
     assert len(hashes) == 3

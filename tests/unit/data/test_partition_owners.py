@@ -1,11 +1,8 @@
 """Owners of rows as sites."""
 
 import numpy as np
-import pytest
 
-from flareclust._foundation.errors import UserError
 from flareclust.data.partition import partition
-from tests.unit.data.partition_cases import _rows
 
 
 def test_every_owner_is_a_site_in_the_order_of_their_numbers() -> None:
@@ -32,21 +29,3 @@ def test_owners_draws_nothing() -> None:
     rng, untouched = np.random.default_rng(4), np.random.default_rng(4)
     partition("owners", np.zeros((5, 2)), None, 2, rng, np.arange(5))
     assert rng.random() == untouched.random()
-
-
-def test_missing_misfitting_and_too_few_owners_are_refused() -> None:
-    X, y = _rows(each=2)
-    rng = np.random.default_rng(0)
-    with pytest.raises(UserError, match=r"'owners:3' needs to know whose each row is.*; iid, power:A, beta:B"):
-        partition("owners:3", X, y, 2, rng)
-    with pytest.raises(UserError, match=r"expected one owner per row, shape \(10,\), got shape \(9,\)"):
-        partition("owners", X, y, 2, rng, np.arange(9))
-    with pytest.raises(UserError, match=r"'owners:4' asks for 4 owners, but there are only 3; write 'owners'"):
-        partition("owners:4", X, y, 2, rng, np.arange(10) % 3)
-
-
-def test_the_advice_about_labels_and_owners_names_no_split_that_needs_the_other() -> None:
-    X, y = _rows(each=2)
-    for spec, labels in (("dirichlet:1", None), ("owners", y)):
-        with pytest.raises(UserError, match=r"iid, power:A, beta:B\[,redraw\] work without"):
-            partition(spec, X, labels, 2, np.random.default_rng(0))

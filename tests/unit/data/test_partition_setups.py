@@ -142,7 +142,6 @@ def test_the_papers_set_ups_on_their_data(
     assert set(masks.sum(axis=1)) == sizes
     assert set((masks[1:] & masks[:-1]).sum(axis=1)) == common
     assert sum(map(len, split.rows.values())) == rows
-    assert data.y is not None
     held = (_clusters(split, data.y) > 0).sum(axis=1)
     assert held.max() <= (15 if name == "dim128" else split.k)
     assert held.min() >= (7 if name == "dim128" else split.k)
@@ -150,8 +149,6 @@ def test_the_papers_set_ups_on_their_data(
 
 def test_the_writers_of_qmnist_are_the_lowest_with_all_three_digits() -> None:
     data = _data("qmnist")
-    assert data.y is not None
-    assert data.owners is not None
     split = split_features("qmnist-a2", data.X, data.y, 1, np.random.default_rng(0), data.owners)
     digits: dict[int, set[int]] = {}
     for writer, digit in zip(data.owners.tolist(), data.y.tolist(), strict=True):
@@ -162,7 +159,6 @@ def test_the_writers_of_qmnist_are_the_lowest_with_all_three_digits() -> None:
 
 def test_pixels_that_are_always_white_are_at_one_site_each() -> None:
     data = _data("qmnist")
-    assert data.y is not None
     split = split_features("qmnist-a1", data.X, data.y, 1, np.random.default_rng(0), data.owners)
     constant = np.ptp(data.X[np.isin(data.y, [0, 3, 7])], axis=0) == 0
     assert constant.sum() == 119

@@ -102,19 +102,24 @@ def test_site_numbers_that_make_no_sense_are_refused(spec: str) -> None:
         partition(spec, X[:0], y[:0], 1, rng)
 
 
-def test_missing_and_misfitting_labels_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("spec", "labels", "owners", "message"),
+    [
+        ("clusters:2", None, None, "'clusters:2' needs a class label for every row.*iid, power:A, beta:B"),
+        ("dirichlet:1", None, None, r"iid, power:A, beta:B\[,redraw\] work without"),
+        ("dirichlet:1", 9, None, r"expected one label per row, shape \(10,\), got shape \(9,\)"),
+        ("owners:3", 10, None, "'owners:3' needs to know whose each row is.*; iid, power:A, beta:B"),
+        ("owners", 10, None, r"iid, power:A, beta:B\[,redraw\] work without"),
+        ("owners", 10, range(9), r"expected one owner per row, shape \(10,\), got shape \(9,\)"),
+        ("owners:4", 10, [0, 1, 2] * 3 + [0], "asks for 4 owners, but there are only 3; write 'owners'"),
+        ("none", 10, None, "a folder with one file per site, or a mapping"),
+    ],
+)
+def test_a_split_without_what_it_needs_says_which_ones_do_without(spec, labels, owners, message) -> None:
     X, y = _rows(each=2)
-    rng = np.random.default_rng(0)
-    with pytest.raises(UserError, match=r"'clusters:2' needs a class label for every row.*iid, power:A, beta:B"):
-        partition("clusters:2", X, None, 2, rng)
-    with pytest.raises(UserError, match=r"expected one label per row, shape \(10,\), got shape \(9,\)"):
-        partition("dirichlet:1", X, y[:9], 2, rng)
-
-
-def test_none_is_not_a_split() -> None:
-    X, y = _rows(each=2)
-    with pytest.raises(UserError, match=r"a folder with one file per site, or a mapping"):
-        partition("none", X, y, 2, np.random.default_rng(0))
+    y, owners = None if labels is None else y[:labels], None if owners is None else np.array(owners)
+    with pytest.raises(UserError, match=message):
+        partition(spec, X, y, 2, np.random.default_rng(0), owners)
 
 
 def test_labels_may_be_any_values() -> None:

@@ -32,7 +32,6 @@ def test_the_content_hashes_are_those_of_the_published_files(name: str) -> None:
 @needs_files
 def test_the_labels_of_s1_belong_to_the_author_centroids() -> None:
     data = load("s1")
-    assert data.centroids is not None
     assert (cdist(data.X, data.centroids).argmin(axis=1) == data.y).mean() == pytest.approx(0.993, abs=0.001)
 
 
@@ -40,7 +39,6 @@ def test_the_labels_of_s1_belong_to_the_author_centroids() -> None:
 def test_qmnist_names_the_writers_of_mnist() -> None:
     data = load("qmnist", verify=True)
     _expect(data, 60_000, 784, 10, False)
-    assert data.owners is not None
     assert len(np.unique(data.owners)) == 539
     mnist = load("mnist")
     np.testing.assert_array_equal(mnist.y, data.y)
@@ -50,7 +48,6 @@ def test_qmnist_names_the_writers_of_mnist() -> None:
 @needs_files
 def test_har_columns_have_distinct_names() -> None:
     columns = load("har").columns
-    assert columns is not None
     assert columns[0] == "tBodyAcc-mean()-X"
     assert len(set(columns)) == 561
 
@@ -60,9 +57,6 @@ def test_every_setting_of_garst_grid_is_a_split_of_the_grid() -> None:
     data = load("garst_grid:beta10_ppc200_noise1.5")
     assert data.n_clusters == 16
     assert data.X.shape == (3200, 2)
-    assert data.owners is not None
-    assert data.y is not None
-    assert data.centroids is not None
     assert np.unique(data.owners).tolist() == [0, 1, 2, 3, 4]
     means = np.array([data.X[data.y == c].mean(axis=0) for c in range(16)])
     assert np.abs(means - data.centroids).max() < 4.5 * 1.5 / np.sqrt(200)

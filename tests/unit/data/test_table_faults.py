@@ -58,7 +58,8 @@ FAULTS: dict[str, tuple[tuple[str, ...], Callable[[], pd.DataFrame], dict[str, A
     "a column without any": (
         SUFFIXES, lambda: _gaps(*((i, 1) for i in range(100))), {}, "100 cells are .*, first in row 1, {height}; {height} without any value: choose",
     ),
-    "text": (TEXT, _text, {}, "column 'height' is not numeric.*, first in row 61;"),
+    "text": (("csv",), _text, {}, "column 'height' is not numeric.*, first in row 61;"),
+    "text with a type": (TEXT[1:], _text, {}, r"column 'height' is not numeric \(.*string\), first in row 61;"),
     "a column that is not there": (
         NAMED, frame, {"columns": ["wieght", "age", "zzz"]}, r"no column 'wieght' \(did you mean 'weight'.*\?\), 'zzz'; it has 'age'",
     ),

@@ -28,29 +28,32 @@ def test_rows_on_disk_are_those_in_memory_bit_for_bit(tmp_path, suffix):
     there, here = read(file, tmp_path), read(file, tmp_path, None)
     assert is_mapped(there.X)
     assert not there.X.flags.writeable
-    assert there.X.flags.c_contiguous
     assert not is_mapped(here.X)
-    np.testing.assert_array_equal(frame().to_numpy(), there.X)
-    np.testing.assert_array_equal(here.X, there.X)
-    assert there.columns == here.columns == (None if suffix == "npy" else NAMES)
+    for table in (there, here):
+        assert (table.X.dtype, table.X.flags.c_contiguous) == (np.float64, True)
+        np.testing.assert_array_equal(frame().to_numpy(), table.X)
+        assert table.columns == (None if suffix == "npy" else NAMES)
 
 
+@pytest.mark.parametrize("memory", [None, 100])
 @pytest.mark.parametrize("suffix", SUFFIXES[1:])
-def test_columns_are_chosen_in_pieces_too(tmp_path, suffix):
-    table = read(write(tmp_path, suffix, frame()), tmp_path, columns=["weight", "age"])
-    assert is_mapped(table.X)
+def test_columns_are_chosen_by_name_in_the_order_asked_for(tmp_path, suffix, memory):
+    table = read(write(tmp_path, suffix, frame()), tmp_path, memory, columns=["weight", "age"])
+    assert (is_mapped(table.X), table.X.flags.c_contiguous) == (memory is not None, True)
     np.testing.assert_array_equal(frame().to_numpy()[:, [2, 0]], table.X)
+    assert table.columns == ("weight", "age")
 
 
+@pytest.mark.parametrize("memory", [None, 100])
 @pytest.mark.parametrize("dtype", ["int16", "float32", ">f8", "bool"])
-def test_other_dtypes_and_orders_are_converted_on_the_way(tmp_path, dtype):
+def test_other_dtypes_and_orders_are_converted_on_the_way(tmp_path, dtype, memory):
     X = (np.arange(300).reshape(100, 3) % 7).astype(dtype)
     for name, array in (("c", X), ("f", np.asfortranarray(X))):
         np.save(tmp_path / f"{name}.npy", array)
         np.savez(tmp_path / f"{name}.npz", X=array)
         for suffix in ("npy", "npz"):
-            table = read(File(tmp_path / f"{name}.{suffix}", suffix, suffix), tmp_path)
-            assert table.X.dtype == np.float64
+            table = read(File(tmp_path / f"{name}.{suffix}", suffix, suffix), tmp_path, memory)
+            assert (table.X.dtype, table.X.flags.c_contiguous) == (np.float64, True)
             np.testing.assert_array_equal(X.astype(float), table.X)
 
 
@@ -110,16 +113,10 @@ def test_nothing_is_left_of_the_scratch_file_after_an_error(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by Linux's /dev/full")
-def test_a_full_disk_is_reported_in_plain_words(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "r+b", buffering=0))  # noqa: SIM115
-    with pytest.raises(UserError, match=r"scratch folder cannot take them \(No space left on device\); see `memory`"):
-        read(write(tmp_path, "parquet", frame()), tmp_path)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by Linux's /dev/full")
-def test_a_disk_that_is_full_at_the_last_rows_is_reported_in_plain_words(tmp_path, monkeypatch):
-    """These few rows are still in the file's buffer when the map is made, and when it is closed."""
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
+@pytest.mark.parametrize(("full_at", "how"), [("once", ("r+b", 0)), ("the last rows", ("wb", -1))])
+def test_a_full_disk_is_reported_in_plain_words(tmp_path, monkeypatch, full_at, how):
+    """With a buffer, these few rows are still in it when the map is made, and when it is closed."""
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", *how))  # noqa: SIM115
     with pytest.raises(UserError, match=r"scratch folder cannot take them \(No space left on device\); see `memory`"):
         read(write(tmp_path, "parquet", frame()), tmp_path)
 

@@ -4,8 +4,6 @@ import traceback
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +13,6 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.cells import check_rows
 from flareclust.data.tables import read_table
-from tests.unit.data.tables_cases import _write_arrow
 
 SECRET = 271828.1828
 
@@ -106,23 +103,6 @@ def test_decimal_commas_are_named_with_what_to_do(tmp_path: Path, text: str, wor
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UserError, match=words):
         read_table(tmp_path / "t.csv")
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow"])
-def test_text_and_missing_cells_in_arrow_formats_are_named(tmp_path: Path, suffix: str) -> None:
-    frame = pd.DataFrame({"x": [1.0, None], "sex": [None, "secret"]})
-    path = tmp_path / f"t{suffix}"
-    if suffix == ".parquet":
-        frame.to_parquet(path)
-    elif suffix == ".feather":
-        frame.to_feather(path)
-    else:
-        _write_arrow(path, pa.table(frame))
-    with pytest.raises(UserError, match=r"column 'sex' is not numeric \(.*string\), first in row 2") as caught:
-        read_table(path)
-    assert "secret" not in str(caught.value)
-    with pytest.raises(UserError, match="1 cell is missing, NaN or infinite, first in row 2, column 'x'"):
-        read_table(path, columns=["x"])
 
 
 @pytest.mark.parametrize("header", [False, True])

@@ -145,37 +145,74 @@ def test_principal_components_are_a_setting_of_the_name():
 # --- imports ---
 
 
-@pytest.mark.parametrize(
-    ("module", "absent"),
-    [
-        ("flareclust", {"prefect", "mlflow", "sklearn", "nvflare", "numpy", "pandas", "matplotlib"}),
-        ("flareclust.executors.feca", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib", "pyarrow"}),
-        ("flareclust.executors.kfed", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib", "pyarrow"}),
-        ("flareclust.platform.controller", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib"}),
-        ("flareclust.cli", {"prefect", "mlflow", "sklearn", "nvflare"}),
-        ("flareclust.api", {"prefect", "mlflow", "sklearn", "pandas", "pyarrow", "matplotlib"}),
-    ],
-)
-def test_importing_a_module_leaves_out_what_it_does_not_need(module, absent, tmp_path):
-    nothing_else_is_loaded(f"import sys, {module}; print(*sorted({absent!r} & set(sys.modules)))", tmp_path)
+FRAMES = {"sklearn", "prefect", "mlflow", "pandas", "pyarrow", "matplotlib"}
+FILES = {"sklearn", "scipy", "pandas", "pyarrow", "pooch"}
 
-
-@pytest.mark.parametrize("algorithm", ["feca", "portfolio", "lloyd"])
-def test_a_run_in_this_process_leaves_out_what_it_does_not_need(algorithm, tmp_path):
-    absent = {"prefect", "mlflow", "sklearn", "pandas", "pyarrow", "matplotlib"}
-    code = (
-        "import sys, numpy as np, flareclust\n"
-        "sites = {f's{i}': np.random.default_rng(i).normal(size=(60, 2)) + 9 * (np.arange(60) % 3)[:, None] for i in range(3)}\n"
-        f"flareclust.run({algorithm!r}, sites, 3)\n"
-        f"print(*sorted({absent!r} & set(sys.modules)))"
+#: What a program does, its code, and what it must not load.
+PROGRAMS = {
+    "flareclust": ("import flareclust", FRAMES - {"pyarrow"} | {"nvflare", "numpy"}),
+    "an executor": ("import flareclust.executors.feca, flareclust.executors.kfed", FRAMES),
+    "the controller": ("import flareclust.platform.controller", FRAMES - {"pyarrow"}),
+    "the command": ("import flareclust.cli", {"prefect", "mlflow", "sklearn", "nvflare"}),
+    "the API": ("import flareclust.api", FRAMES),
+    # numba itself imports the bare package scipy.
+    "the core": (
+        "from flareclust.core import assessment, kernels, lloyd, seeds",
+        {"sklearn", "scipy.linalg", "scipy.sparse", "pandas", "prefect", "mlflow", "nvflare", "torch"},
+    ),
+    "pictures that are not drawn": (
+        "from flareclust.experiment.plotting import features, federation, tree",
+        {"matplotlib"},
+    ),
+    "pictures": (
+        """
+import numpy as np
+from flareclust.experiment.plotting import features, federation, tree
+federation.federation_picture({"a": np.zeros((1, 2))}, np.zeros((1, 2)))
+features.coverage_picture(["a"], ["s"], np.ones((1, 1)), np.zeros((1, 1)))
+one = np.zeros(1, dtype=int)
+tree.tree_picture(one, one + 1, np.ones(1), np.zeros(2, dtype=int), ["s", "t"], 1)
+""",
+        {"matplotlib.pyplot"},
+    ),
+    "data sets in the folder": (
+        """
+import os, numpy as np
+os.environ["FLARECLUST_DATA"] = "."
+os.mkdir("s1")
+np.savez("s1/s1.npz", X=np.ones((3, 2)), y=np.zeros(3, int), centroids=np.ones((1, 2)))
+from flareclust.data.datasets import load
+load("s1"), load("grid16")
+""",
+        FILES,
+    ),
+    "a table in an npz": (
+        """
+import numpy as np
+np.savez("t.npz", X=np.ones((2, 3)), columns=["a", "b", "c"])
+from flareclust.data.tables import read_table
+read_table("t.npz")
+""",
+        FILES - {"scipy"},
+    ),
+} | {
+    f"a run of {algorithm} in its process": (
+        f"""
+import numpy as np, flareclust
+sites = {{f"s{{i}}": np.random.default_rng(i).normal(size=(60, 2)) + 9 * (np.arange(60) % 3)[:, None] for i in range(3)}}
+flareclust.run({algorithm!r}, sites, 3)
+""",
+        FRAMES,
     )
-    nothing_else_is_loaded(code, tmp_path)
+    for algorithm in ("feca", "portfolio", "lloyd")
+}
 
 
-def nothing_else_is_loaded(code, tmp_path):
-    """Ensure that a program in a process of its own prints nothing."""
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_leaves_out_what_it_does_not_need(program, tmp_path):
+    code, absent = PROGRAMS[program]
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sorted({absent!r} & set(sys.modules)))"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

@@ -22,17 +22,22 @@ def sites(n=40, m=3):
     return {f"site-{i}": rng.normal(size=(n, 2)) + 20 * (np.arange(n) % 2)[:, None] for i in range(m)}
 
 
-def evaluated(assessed=None, policy=None):
-    """The result of three sites of forty rows, as if the assessment had been of so many rows."""
+def evaluated(assessed=None, policy=None, refused=(), at_sites=False, **arrays):
+    """The result of three sites of forty rows, as if the assessment had been of so many rows.
+
+    With `at_sites`, as of a run whose sites tell nobody how many rows they have.
+    """
     experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3, policy=policy)
     prepared = prepare(experiment, _NamedSites(sites()))
-    outcome = submit(experiment, prepared)
+    outcome, lost = submit(experiment, prepared), dict.fromkeys(refused, "answered too late")
+    *rounds, last = outcome.rounds
     if assessed is not None:
-        *rounds, last = outcome.rounds
-        outcome = replace(
-            outcome, rounds=[*rounds, {**last, "diagnostics": {**last["diagnostics"], ASSESSED: assessed}}]
-        )
-    return evaluate(experiment, prepared, outcome, 0.0)
+        last = {**last, "diagnostics": {**last["diagnostics"], ASSESSED: assessed}}
+    if at_sites:
+        last = {**last, "sites": [site for site in last["sites"] if site not in lost]}
+        arrays = {name: value for name, value in outcome.arrays.items() if name != "counts"} | arrays
+        outcome, prepared = replace(outcome, labels={}, arrays=arrays), Prepared(2, {})
+    return evaluate(experiment, prepared, replace(outcome, rounds=[*rounds, last], refused=lost), 0.0)
 
 
 def test_a_result_tells_of_how_many_rows_its_metrics_are(capsys, tmp_path):
@@ -57,21 +62,8 @@ def test_under_a_policy_the_warning_says_why():
     assert "118 of 120 rows: the sites' policy leaves out small cells" in warning
 
 
-def at_provisioned_sites(assessed, policy=None, refused=(), **arrays):
-    """The result of a run whose sites tell nobody how many rows they have."""
-    experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3, policy=policy)
-    outcome = submit(experiment, prepare(experiment, _NamedSites(sites())))
-    *rounds, last = outcome.rounds
-    last = {**last, "diagnostics": {**last["diagnostics"], ASSESSED: assessed}}
-    arrays = {name: value for name, value in outcome.arrays.items() if name != "counts"} | arrays
-    lost = dict.fromkeys(refused, "answered too late")
-    last |= {"sites": [site for site in last["sites"] if site not in lost]}
-    outcome = replace(outcome, rounds=[*rounds, last], labels={}, arrays=arrays, refused=lost)
-    return evaluate(experiment, Prepared(2, {}), outcome, 0.0)
-
-
 def test_where_nobody_knows_how_many_rows_there_are_the_tables_say_so(capsys):
-    result = at_provisioned_sites(120.0)
+    result = evaluated(120.0, at_sites=True)
     assert result.assessed == {"rows": 120, "of": None}
     assert not result.warnings
     print_result(result)
@@ -81,23 +73,23 @@ def test_where_nobody_knows_how_many_rows_there_are_the_tables_say_so(capsys):
 
 @pytest.mark.parametrize("name", ["received_counts", "counts", "rows_in_all"])
 def test_rows_that_provisioned_sites_reported_and_did_not_assess_are_warned_of(name):
-    (warning,) = at_provisioned_sites(10.0, **{name: np.array([1000, 24])}).warnings
+    (warning,) = evaluated(10.0, at_sites=True, **{name: np.array([1000, 24])}).warnings
     assert warning.startswith(
         "the assessment is of 10 rows, where the sites reported 1024 before; how many they have is"
     )
     assert "Sites' policies leave out small cells, so inertia is of these rows alone" in warning
-    assert not at_provisioned_sites(120.0, **{name: np.array([60, 50])}).warnings  # without small clusters
-    assert not at_provisioned_sites(120.0, **{name: np.array([60, 60])}).warnings
+    assert not evaluated(120.0, at_sites=True, **{name: np.array([60, 50])}).warnings  # without small clusters
+    assert not evaluated(120.0, at_sites=True, **{name: np.array([60, 60])}).warnings
 
 
 def test_rows_of_sites_that_were_lost_are_not_missing_from_the_assessment():
-    assert at_provisioned_sites(80.0, refused=["site-2"], counts=np.array([60, 60])).warnings == [
+    assert evaluated(80.0, at_sites=True, refused=["site-2"], counts=np.array([60, 60])).warnings == [
         "site-2 answered too late"
     ]
 
 
 def test_a_known_policy_is_named_where_nothing_tells_how_many_rows_there_are():
-    (warning,) = at_provisioned_sites(10.0, policy={}).warnings
+    (warning,) = evaluated(10.0, at_sites=True, policy={}).warnings
     assert "of 10 rows; how many the sites have is not known here, and their policies leave out small cells" in warning
 
 
@@ -113,10 +105,7 @@ def test_an_assessment_of_no_rows_has_no_metrics():
 
 
 def test_rows_of_a_site_that_only_an_earlier_exchange_went_without_count_in_both_numbers():
-    experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3)
-    prepared = prepare(experiment, _NamedSites(sites()))
-    outcome = replace(submit(experiment, prepared), refused={"site-2": "answered too late"})
-    result = evaluate(experiment, prepared, outcome, 0.0)
+    result = evaluated(refused=["site-2"])
     assert "site-2" in result.left_out
     assert result.assessed == {"rows": 120, "of": 120}
 

@@ -11,57 +11,17 @@ from flareclust.data.tables import Table
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
-from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.profiles import ClusterProfiles
 from flareclust.federation.site import rows_shown
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import PROFILED_KNOWN, StepName, Task
-from tests.unit.experiment.test_profiles import COLUMNS, patients
-
-
-def gappy(share: float = 0.15, seed: int = 1) -> dict[str, pd.DataFrame]:
-    """Return patients whose crp or sex is not always known."""
-    rng = np.random.default_rng(seed)
-    frames = patients()
-    for frame in frames.values():
-        missing = rng.random((len(frame), 2)) < share
-        frame.loc[missing[:, 0], "crp"] = np.nan
-        frame.loc[missing[:, 1], ["sex=f", "sex=m"]] = np.nan
-    return frames
+from tests.unit.experiment.test_profiles import asked, gappy, patients
 
 
 @pytest.fixture(scope="module")
 def result() -> flareclust.Result:
     return flareclust.run("lloyd", gappy(), k=3, missing="mean", scale="standard")
-
-
-@pytest.mark.parametrize(
-    ("name", "missing"), [("lloyd", "mean"), ("lloyd", "partial"), ("ffcm", "mean"), ("feca", "partial")]
-)
-def test_the_frame_is_what_pandas_finds_in_the_known_cells(name, missing):
-    frames = gappy()
-    found = flareclust.run(name, frames, k=3, missing=missing, scale="standard")
-    rows = pd.concat([frames[site] for site in sorted(frames)], ignore_index=True).assign(cluster=found.labels)
-    by_cluster, profiles = rows.groupby("cluster"), found.profiles().set_index(["cluster", "column"])
-    for measure, expected in (("mean", by_cluster.mean()), ("sd", by_cluster.std()), ("cells", by_cluster.count())):
-        np.testing.assert_allclose(profiles[measure].unstack()[COLUMNS], expected, rtol=1e-9, atol=1e-9)
-    assert profiles["rows"].unstack()["age"].tolist() == by_cluster.size().tolist()
-    everything = rows[COLUMNS]
-    z = (by_cluster.mean() - everything.mean()) / everything.std()
-    np.testing.assert_allclose(profiles["z"].unstack()[COLUMNS], z, rtol=1e-9, atol=1e-9)
-    eta = (
-        1
-        - ((by_cluster[COLUMNS].transform("mean") - everything) ** 2).sum()
-        / ((everything - everything.mean()) ** 2).sum()
-    )
-    np.testing.assert_allclose(profiles["eta_squared"].unstack()[COLUMNS].iloc[0], eta, rtol=1e-9)
-    medians = by_cluster[["age", "crp"]].median()
-    np.testing.assert_allclose(profiles["median"].unstack()[["age", "crp"]], medians, atol=2.0)
-    table = pd.crosstab(rows["cluster"], rows["sex=f"]).to_numpy()
-    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
-    v = np.sqrt(((table - expected) ** 2 / expected).sum() / table.sum())
-    np.testing.assert_allclose(found.profiles().query("column == 'sex=m'")["cramers_v"], v, rtol=1e-9)
 
 
 @pytest.mark.parametrize("missing", ["mean", "partial"])
@@ -104,24 +64,6 @@ def test_a_column_that_no_site_describes_in_a_cluster_says_nothing(result):
     assert np.isnan(profiles.mean[1, 1])
     assert np.isnan(profiles.z[1, 1])
     assert "crp" not in profile_words.sentence(profiles, 1)
-
-
-def asked(frames: dict[str, pd.DataFrame], params: dict[str, object]) -> list[tuple[str, str, dict[str, np.ndarray]]]:
-    """Return what sites answer in a job: step, site and arrays."""
-    executor, aggregator = registry.get("lloyd").build(3, 0, params)
-    seen = []
-
-    def ask(step, round_, arrays, sites):
-        replies = {}
-        for site in sites:
-            task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
-            rows = Table(frames[site].to_numpy(), tuple(COLUMNS))
-            replies[site] = SiteReply(executor.answer(task, rows, never_abort).arrays)
-            seen.append((step, site, replies[site].arrays))
-        return replies
-
-    run_federation(aggregator, ask, list(frames), FederationOptions(profile=True))
-    return seen
 
 
 @pytest.mark.parametrize("missing", ["mean", "partial"])

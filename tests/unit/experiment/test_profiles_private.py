@@ -136,7 +136,6 @@ def noisy(
         "high": np.array([100.0, 200.0])[:d],
     }
     found = noisy_profiles_of(arrays, np.array(centroids), columns)
-    assert found is not None
     return found
 
 

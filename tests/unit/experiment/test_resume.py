@@ -12,26 +12,29 @@ from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from tests.unit.engines.checkpoint_cases import sites, stored
 
+IRIS = {"algorithm": "lloyd", "data": "iris", "k": 3, "n_sites": 3}
 
-def interrupted(folder, after=2, **settings):
-    """Run lloyd on iris until there are so many records."""
+
+def interrupted(folder, after=2, step=None, **settings):
+    """Run until there are so many records, or so many of a step."""
 
     def stop(record):
-        seen.append(record)
+        if step in (None, record["step"]):
+            seen.append(record)
         if len(seen) > after:
             raise KeyboardInterrupt
 
     seen = []
     with pytest.raises(KeyboardInterrupt):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, out=folder, on_round=stop, **settings)
+        flareclust.run(out=folder, on_round=stop, **IRIS | settings)
 
 
 def test_a_run_is_resumed_in_its_folder_and_the_checkpoint_is_gone(tmp_path):
     out = tmp_path / "out"
-    expected = flareclust.run("lloyd", "iris", 3, n_sites=3, out=tmp_path / "whole")
+    expected = flareclust.run(**IRIS, out=tmp_path / "whole")
     interrupted(out)
     assert {path.name for path in out.iterdir()} == {CHECKPOINT}
-    found = flareclust.run("lloyd", "iris", 3, n_sites=3, resume=out)
+    found = flareclust.run(**IRIS, resume=out)
     for name, value in expected.arrays.items():
         np.testing.assert_array_equal(found.arrays[name], value)
     assert found.rounds == expected.rounds
@@ -39,7 +42,7 @@ def test_a_run_is_resumed_in_its_folder_and_the_checkpoint_is_gone(tmp_path):
     assert names == {path.name for path in (tmp_path / "whole").iterdir()}
     assert not names & {CHECKPOINT, PART}
     with pytest.raises(UserError, match="holds a finished result, so there is nothing to resume"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=out)
+        flareclust.run(**IRIS, resume=out)
 
 
 @pytest.mark.parametrize(
@@ -54,47 +57,30 @@ def test_a_run_is_resumed_in_its_folder_and_the_checkpoint_is_gone(tmp_path):
 def test_other_settings_are_refused(tmp_path, changed, words):
     interrupted(tmp_path / "out")
     with pytest.raises(UserError, match=words):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=tmp_path / "out", **changed)
+        flareclust.run(**IRIS, resume=tmp_path / "out", **changed)
 
 
-def test_other_rows_are_refused(tmp_path):
-    out = tmp_path / "out"
-    run = {"algorithm": "lloyd", "k": 3, "out": out}
+@pytest.mark.parametrize("from_files", [False, True])
+def test_other_rows_are_refused(tmp_path, from_files):
+    def data(change=0.0):
+        rows = {site: X + change * (site == "site-1") for site, X in sites().items()}
+        if not from_files:
+            return rows
+        (tmp_path / "sites").mkdir(exist_ok=True)
+        for site, X in rows.items():
+            np.save(tmp_path / "sites" / f"{site}.npy", X)
+        return str(tmp_path / "sites")
 
-    def stop(record):
-        if record["round"]:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run(data=sites(), on_round=stop, **run)
-    changed = sites()
-    changed["site-1"][0, 0] += 1e-9
+    given = {"n_sites": None} | ({"partition": "none"} if from_files else {})
+    interrupted(tmp_path / "out", data=data(), **given)
     with pytest.raises(UserError, match="is of another job: rows is"):
-        flareclust.run(data=changed, resume=out, algorithm="lloyd", k=3)
-
-
-def test_changed_files_are_refused(tmp_path):
-    folder = tmp_path / "sites"
-    folder.mkdir()
-    for site, rows in sites().items():
-        np.save(folder / f"{site}.npy", rows)
-
-    def stop(record):
-        if record["round"]:
-            raise KeyboardInterrupt
-
-    run = {"algorithm": "lloyd", "data": str(folder), "k": 3, "partition": "none"}
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run(**run, out=tmp_path / "out", on_round=stop)
-    np.save(folder / "site-1.npy", sites()["site-1"] + 1e-9)
-    with pytest.raises(UserError, match="is of another job: rows is"):
-        flareclust.run(**run, resume=tmp_path / "out")
+        flareclust.run(**IRIS | given | {"data": data(1e-9)}, resume=tmp_path / "out")
 
 
 def test_a_new_run_does_not_overwrite_a_checkpoint(tmp_path):
     interrupted(tmp_path)
     with pytest.raises(UserError, match=r"holds the checkpoint of an interrupted run; resume it \(--resume"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, out=tmp_path)
+        flareclust.run(**IRIS, out=tmp_path)
     with pytest.raises(UserError, match="holds the checkpoint"):
         flareclust.run("feca", "iris", 3, n_sites=3).save(tmp_path)
     check_out(tmp_path, resume=True)
@@ -103,34 +89,23 @@ def test_a_new_run_does_not_overwrite_a_checkpoint(tmp_path):
 def test_a_run_goes_on_in_its_own_folder_only(tmp_path):
     interrupted(tmp_path / "a")
     with pytest.raises(UserError, match="leave out --out"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=tmp_path / "a", out=tmp_path / "b")
+        flareclust.run(**IRIS, resume=tmp_path / "a", out=tmp_path / "b")
     with pytest.raises(UserError, match=r"holds no checkpoint\.npz"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=tmp_path / "c")
+        flareclust.run(**IRIS, resume=tmp_path / "c")
 
 
 def test_with_a_range_the_job_with_the_selected_k_is_resumed(tmp_path):
-    run = {"algorithm": "lloyd", "data": "iris", "k": "2..4", "n_sites": 3}
-    expected = flareclust.run(**run)
-
-    def stop(record):
-        if record["step"] == "update" and record["round"] > 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run(**run, out=tmp_path / "out", on_round=stop)
-    found = flareclust.run(**run, resume=tmp_path / "out")
+    ranged = IRIS | {"k": "2..4"}
+    expected = flareclust.run(**ranged)
+    interrupted(tmp_path / "out", step="update", **ranged)
+    found = flareclust.run(**ranged, resume=tmp_path / "out")
     np.testing.assert_array_equal(found.centroids, expected.centroids)
     assert found.rounds == expected.rounds
 
 
 def test_differentially_private_jobs_are_not_resumed(tmp_path):
-    def stop(record):
-        if record["round"] > 1:
-            raise KeyboardInterrupt
-
     private = Policy(dp=DifferentialPrivacy(bounds=(-20.0, 20.0), epsilon=20.0, delta=1e-4, budget=20.0)).to_json()
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run("dp-lloyd", sites(), 3, policy=private, out=tmp_path / "out", on_round=stop)
+    interrupted(tmp_path / "out", algorithm="dp-lloyd", data=sites(), n_sites=None, policy=private)
     assert not (tmp_path / "out").exists()
     stored(tmp_path)
     with pytest.raises(UserError, match="dp-lloyd cannot be resumed: the sites would draw the noise"):
@@ -146,42 +121,27 @@ def test_what_is_not_federated_has_nothing_to_resume(tmp_path):
 # From the command line
 
 
+OVER = "same command with --resume .*out"
+
+
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("engine", "error", "kind", "words"),
     [
-        (
-            KeyboardInterrupt(),
-            Interrupted,
-            "interrupted; the same command with --resume .*out in the place of --out goes on",
-        ),
-        (
-            JobFailed("sites were lost", transient=True),
-            JobFailed,
-            "sites were lost\nthe same command with --resume .*out .*from the last exchange",
-        ),
+        ("inprocess", KeyboardInterrupt(), Interrupted, f"interrupted; the {OVER} in the place of --out goes on"),
+        ("inprocess", JobFailed("lost", transient=True), JobFailed, f"lost\nthe {OVER} .*from the last exchange"),
+        ("inprocess", JobFailed("too few sites"), JobFailed, "^too few sites$"),
+        ("simulator", JobFailed("too few sites"), JobFailed, f"too few sites\nif its reason is gone, the {OVER}"),
     ],
-    ids=["Ctrl-C", "failure"],
+    ids=["Ctrl-C", "a failure", "one that would come again", "one whose reason may go"],
 )
-def test_the_command_says_how_to_go_on(tmp_path, monkeypatch, error, kind, words):
+def test_the_command_says_how_to_go_on(tmp_path, monkeypatch, engine, error, kind, words):
     def stopped(*_, out, **__):
         stored(out)
         raise error
 
     monkeypatch.setattr("flareclust.api.run_experiment", stopped)
     with pytest.raises(kind, match=words):
-        run_command(algorithm="lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
-
-
-def test_a_failure_that_would_come_again_is_no_reason_to_resume(tmp_path, monkeypatch):
-    def failed(*_, out, **__):
-        stored(out)
-        raise JobFailed("too few sites")
-
-    monkeypatch.setattr("flareclust.api.run_experiment", failed)
-    with pytest.raises(JobFailed, match=r"^too few sites$"):
-        run_command(algorithm="lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
-    with pytest.raises(JobFailed, match="too few sites\nif its reason is gone, the same command with --resume"):
-        run_command(algorithm="lloyd", data="iris", k="3", engine="simulator", out=tmp_path / "out", track=False)
+        run_command(algorithm="lloyd", data="iris", k="3", engine=engine, out=tmp_path / "out", track=False)
 
 
 def test_the_command_resumes_a_folder(tmp_path):

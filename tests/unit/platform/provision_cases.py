@@ -48,6 +48,15 @@ def changed(folder, change):
     return file
 
 
+def provisioned_with(folder, **args):
+    """Provision with these arguments of our Builder, and return the kits."""
+
+    def change(project):
+        next(builder for builder in project["builders"] if builder["path"] == OURS).update(args=args)
+
+    return provisioned(changed(folder, change), folder / "made")[0]
+
+
 def resources(kit, name="resources.json.default"):
     return json.loads((kit / "local" / name).read_text())
 

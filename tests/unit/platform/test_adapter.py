@@ -42,7 +42,6 @@ class Site:
         for part in ("startup", "local", JOB):
             (folder / part).mkdir(parents=True)
         if isinstance(rows, Table):
-            assert rows.columns is not None
             np.savez(folder / "rows.npz", X=rows.X, columns=np.array(rows.columns))
             write_config(folder / "local", str(folder / "rows.npz"))
         else:
@@ -63,41 +62,52 @@ class Site:
 
 
 def run_adapter(
-    algorithm: Algorithm, params: dict[str, Any], rows: dict[str, Any], folder: Path, monkeypatch: Any
-) -> Any:
-    """Run a federation through NVFlare's objects; return what the controller wrote, with the labels of the sites."""
+    algorithm: Algorithm,
+    params: dict[str, Any],
+    rows: dict[str, Any],
+    server: Path,
+    monkeypatch: Any,
+    job: str = JOB,
+    stop: int | None = None,
+    **settings: Any,
+) -> tuple[dict[str, Site], list[str]]:
+    """Run a job through NVFlare's objects, until so many tasks; return its sites, and why its controller panicked."""
     sites = {
-        name: Site(name, algorithm.build(OPTIONS.k, OPTIONS.seed, params)[0], table, folder / name)
+        name: Site(name, algorithm.build(OPTIONS.k, OPTIONS.seed, params)[0], table, server / job / "sites" / name)
         for name, table in rows.items()
     }
-    controller = ClusteringController(algorithm.name, params or None)
-    server = folder / "server"
-    for part in ("startup", "local", JOB):
-        (server / part).mkdir(parents=True)
+    controller = ClusteringController(algorithm.name, params or None, **settings)
+    for part in ("startup", "local", job):
+        (server / part).mkdir(parents=True, exist_ok=True)
     engine = MagicMock()
     engine.get_workspace.return_value = Workspace(str(server), site_name="server")
     engine.get_component.return_value = algorithm.build(OPTIONS.k, OPTIONS.seed, params)[1]
     engine.get_clients.return_value = [SimpleNamespace(name=name) for name in sites]
-    context = FLContext()
+    context, asked, reasons = FLContext(), [], []
     context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-    context.set_prop(FLContextKey.CURRENT_RUN, JOB, private=False, sticky=False)
+    context.set_prop(FLContextKey.CURRENT_RUN, job, private=False, sticky=False)
 
     def broadcast(task: Any, fl_ctx: FLContext, targets: list[str], **how: Any) -> None:
+        if len(asked) == stop:
+            raise RuntimeError("killed")
+        asked.append(task.name)
         for name in targets:
             one = SimpleNamespace(result=sites[name].answer(task), client=SimpleNamespace(name=name))
             task.result_received_cb(one, fl_ctx)
 
     monkeypatch.setattr(controller, "broadcast_and_wait", broadcast)
-    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: pytest.fail(reason))
+    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: None)
     controller.start_controller(context)
     controller.control_flow(Signal(), context)
-    outcome, _ = outcome_files.read(Path(engine.get_workspace().get_result_root(JOB)))
-    outcome.labels.update({name: read_labels(site.folder / JOB) for name, site in sites.items()})
-    return outcome
+    return sites, reasons
 
 
 @pytest.mark.parametrize("algorithm", REPEATABLE, ids=lambda a: a.name)
 def test_nvflares_objects_give_the_bits_of_the_in_process_engine(algorithm, tmp_path, monkeypatch):
-    sites, params = case_of(algorithm)
-    check_same(algorithm, run_adapter(algorithm, params, dict(sites), tmp_path, monkeypatch))
+    rows, params = case_of(algorithm)
+    sites, reasons = run_adapter(algorithm, params, dict(rows), tmp_path, monkeypatch)
+    assert reasons == []
+    outcome, _ = outcome_files.read(Path(Workspace(str(tmp_path), site_name="server").get_result_root(JOB)))
+    outcome.labels.update({name: read_labels(site.folder / JOB) for name, site in sites.items()})
+    check_same(algorithm, outcome)

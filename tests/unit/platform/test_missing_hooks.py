@@ -8,19 +8,16 @@ from types import SimpleNamespace
 import pytest
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey
-from nvflare.apis.fl_context import FLContext
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 
-from flareclust.platform import admission
+from flareclust.platform import _private, admission
 from flareclust.platform._private import (
     AppDeployer,
     BlobHandler,
-    Cell,
     CellIdentityResolver,
-    ClientEngine,
     ClientRequestProcessors,
     CoreCell,
 )
@@ -34,6 +31,7 @@ from flareclust.protocol.registry import get
 from flareclust.protocol.task import REFUSED, ROUND, StepName
 from flareclust.sites.policy_file import write_policy
 from tests.forked import run_each
+from tests.unit.platform.peer_cases import Cell, starting
 
 CONFIG = "config/config_fed_client.json"
 PLAIN = "{}"
@@ -62,43 +60,19 @@ def unpacked(monkeypatch):
     return seen
 
 
-class Network(SimpleNamespace):
-    """A cell as far as the guards change it."""
-
-    def __init__(self, **changed):
-        resolver = CellIdentityResolver("server")
-        manager = SimpleNamespace(identity_resolver=resolver)
-        whole = {
-            "add_incoming_filter": lambda channel, topic, cb: None,
-            "communicator": SimpleNamespace(conn_manager=manager),
-        }
-        super().__init__(core_cell=SimpleNamespace(**{**whole, **changed}), get_fqcn=lambda: "north")
-
-
-def context(kit, cell, engine=None):
-    fl_ctx = FLContext()
-    fl_ctx.set_prop(FLContextKey.ARGS, SimpleNamespace(workspace=str(kit)), private=True, sticky=True)
-    if engine is None:
-        engine = ClientEngine.__new__(ClientEngine)
-        engine.cell = cell
-    fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-    fl_ctx.set_prop(FLContextKey.SITE_OBJ, SimpleNamespace(cell=cell), private=True, sticky=False)
-    return fl_ctx
-
-
 def site_says(kit, settings, cell):
     """Return what a started site says of a job with these settings; nothing where it unpacks it."""
     deployer, packed = SiteDeployer(), io.BytesIO()
-    deployer.handle_event(EventType.SYSTEM_BOOTSTRAP, context(kit, cell))
+    deployer.handle_event(EventType.SYSTEM_BOOTSTRAP, starting(kit, cell))
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr(CONFIG, settings)
-    return deployer.deploy(Workspace(str(kit), "north"), "job", {}, "app", packed.getvalue(), context(kit, cell))
+    return deployer.deploy(Workspace(str(kit), "north"), "job", {}, "app", packed.getvalue(), starting(kit, cell))
 
 
 def server_says(kit, settings, cell):
     """Return the same of a server."""
     validator = ServerValidator()
-    validator.handle_event(EventType.SYSTEM_BOOTSTRAP, context(kit, cell))
+    validator.handle_event(EventType.SYSTEM_BOOTSTRAP, starting(kit, cell))
     (kit / "job" / "config").mkdir(parents=True, exist_ok=True)
     (kit / "job" / CONFIG).write_text(settings)
     return validator.validate(str(kit / "job"))[0]
@@ -115,10 +89,10 @@ GONE = {
 @pytest.mark.parametrize("gone", GONE)
 def test_a_site_with_a_policy_runs_no_job_unguarded(gone, kit, unpacked, monkeypatch):
     write_policy(kit / "local", Policy())
-    assert site_says(kit, PLAIN, Network()) == ""
+    assert site_says(kit, PLAIN, Cell()) == ""
     owner, name, words = GONE[gone]
     monkeypatch.delattr(owner, name)
-    said = site_says(kit, PLAIN, Network())
+    said = site_says(kit, PLAIN, Cell())
     assert said.startswith(f"{DROPS} (")
     assert words in said
     assert said.endswith(f"{REMEDY} (its policy)")
@@ -128,21 +102,21 @@ def test_a_site_with_a_policy_runs_no_job_unguarded(gone, kit, unpacked, monkeyp
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("says", [site_says, server_says])
 def test_no_job_with_secure_sums_runs_unguarded_and_another_does_with_a_warning(says, gone, kit, monkeypatch, caplog):
-    assert says(kit, SUMS, Network()) == ""
+    assert says(kit, SUMS, Cell()) == ""
     owner, name, _ = GONE[gone]
     monkeypatch.delattr(owner, name)
-    said = says(kit, SUMS, Network()).removeprefix("the server ")
+    said = says(kit, SUMS, Cell()).removeprefix("the server ")
     assert said.startswith(f"{DROPS} (")
     assert said.endswith(f"{REMEDY} (the job's secure sums)")
     caplog.clear()
-    assert says(kit, PLAIN, Network()) == ""
+    assert says(kit, PLAIN, Cell()) == ""
     (warning,) = (record.getMessage() for record in caplog.records if "the job runs" in record.getMessage())
     assert DROPS in warning
 
 
 @pytest.mark.parametrize("says", [site_says, server_says])
 def test_what_only_the_running_process_lacks_counts_as_well(says, kit):
-    network = Network()
+    network = Cell()
     del network.core_cell.add_incoming_filter
     assert "no attribute 'add_incoming_filter'" in says(kit, SUMS, network)
     (noted,) = json.loads((kit / "protection.json").read_text())["problems"]
@@ -151,7 +125,7 @@ def test_what_only_the_running_process_lacks_counts_as_well(says, kit):
 
 def test_a_list_without_processors_is_none(kit, monkeypatch):
     monkeypatch.setattr(ClientRequestProcessors, "request_processors", [])
-    assert "with 0 processors of requests" in site_says(kit, SUMS, Network())
+    assert "with 0 processors of requests" in site_says(kit, SUMS, Cell())
 
 
 @pytest.mark.parametrize("component", [SiteDeployer, ServerValidator])
@@ -169,21 +143,21 @@ def test_a_job_that_cannot_be_guarded_in_its_own_process_is_stopped_there(relies
     if relies == "policy":
         write_policy(kit / "local", Policy())
     components = {SECURE_SUMS: SecureSums()} if relies == "sums" else {}
-    network, reasons = Network(), []
+    network, reasons = Cell(), []
     del network.core_cell.add_incoming_filter
     engine = SimpleNamespace(
         get_cell=lambda: network, get_component=components.get, get_workspace=lambda: Workspace(str(kit), "north")
     )
     deployer = SiteDeployer()
     monkeypatch.setattr(deployer, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
-    deployer.handle_event(EventType.ABOUT_TO_START_RUN, context(kit, network, engine))
+    deployer.handle_event(EventType.ABOUT_TO_START_RUN, starting(kit, network, engine))
     assert len(reasons) == stopped
     assert all(reason.startswith(f"this site {DROPS} (") for reason in reasons)
 
 
 def test_a_site_without_nvflares_deployer_unpacks_no_job(kit, monkeypatch, unpacked):
     monkeypatch.setattr(admission, "_AppDeployer", admission.AppDeployerSpec)
-    said = site_says(kit, PLAIN, Network())
+    said = site_says(kit, PLAIN, Cell())
     assert said.startswith("cannot unpack the files of jobs (no AppDeployer): NVFlare ")
     assert unpacked == []
 
@@ -203,7 +177,7 @@ def started(context, monkeypatch, **settings):
 
 def of_job(monkeypatch):
     """Give the job's server a cell as far as the receiver changes it; return it."""
-    cell = object.__new__(Cell)
+    cell = object.__new__(_private.Cell)
     core = SimpleNamespace(
         get_fobs_context=lambda: {"cell": cell},
         req_reg=SimpleNamespace(find=lambda channel, topic: SimpleNamespace(cb=None)),

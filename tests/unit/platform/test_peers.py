@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
-from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
@@ -31,6 +30,7 @@ from flareclust.platform.peers import (
     _SafeProcessor,
     job_problem,
 )
+from tests.unit.platform.peer_cases import Cell, starting
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 
@@ -141,22 +141,6 @@ def processors(monkeypatch):
     return listed
 
 
-class Cell:
-    """A cell that keeps its filters."""
-
-    def __init__(self, fqcn):
-        self.filters, self._fqcn = [], fqcn
-        self.resolver = CellIdentityResolver(fqcn)
-        manager = SimpleNamespace(identity_resolver=self.resolver)
-        self.core_cell = SimpleNamespace(
-            add_incoming_filter=lambda channel, topic, cb: self.filters.append(cb),
-            communicator=SimpleNamespace(conn_manager=manager),
-        )
-
-    def get_fqcn(self):
-        return self._fqcn
-
-
 @pytest.fixture(autouse=True)
 def kit(tmp_path, monkeypatch):
     """A kit's folder, in which NVFlare starts a server and which a site's arguments name."""
@@ -165,14 +149,8 @@ def kit(tmp_path, monkeypatch):
 
 
 def started(component, *, cell):
-    """Have a component see that the process of a site or server starts."""
-    fl_ctx = FLContext()
-    fl_ctx.set_prop(FLContextKey.ARGS, SimpleNamespace(workspace=str(Path.cwd())), private=True, sticky=True)
-    engine = ClientEngine.__new__(ClientEngine)
-    engine.cell = cell
-    fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-    fl_ctx.set_prop(FLContextKey.SITE_OBJ, SimpleNamespace(cell=cell), private=True, sticky=False)
-    component.handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
+    """Have a component see that the process of a site or server starts in the current folder."""
+    component.handle_event(EventType.SYSTEM_BOOTSTRAP, starting(Path.cwd(), cell))
 
 
 def message(origin, destination="north", endpoint=None, **headers):

@@ -196,57 +196,50 @@ def test_standard_output_comes_back_however_threads_overlap(capsys):
     assert capsys.readouterr().out == "heard\n"
 
 
+@pytest.fixture
+def failing(kit, monkeypatch):
+    """Open a session of which connecting raises an error; return how many were closed."""
+
+    def opened(error):
+        closed = []
+
+        class Failing:
+            def __init__(self, *_):
+                pass
+
+            def try_connect(self, timeout):
+                raise error
+
+            def close(self):
+                closed.append(self)
+
+        session.guard_downloads()  # of NVFlare's own session
+        monkeypatch.setattr(session, "Session", Failing)
+        try:
+            with session.open_session(kit):
+                pass
+        finally:
+            assert len(closed) == 1, "its threads would keep the process for ever"
+
+    return opened
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("odd")])
-def test_a_session_that_is_not_reached_is_closed(kit, monkeypatch, error):
-    """Its threads would keep the process for ever."""
-    closed = []
-
-    class Unreachable:
-        def __init__(self, *_):
-            pass
-
-        def try_connect(self, timeout):
-            raise error
-
-        def close(self):
-            closed.append(self)
-
-    session.guard_downloads()  # of NVFlare's own session
-    monkeypatch.setattr(session, "Session", Unreachable)
-    with pytest.raises(type(error)), session.open_session(kit):
-        pass
-    assert len(closed) == 1
+def test_a_session_that_is_not_reached_is_closed(failing, error):
+    with pytest.raises(type(error)):
+        failing(error)
 
 
 @pytest.mark.parametrize(
     ("there", "error", "words"), [(True, UserError, "does not talk to the kit"), (False, JobFailed, "does not answer")]
 )
-def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_away(
-    kit, monkeypatch, there, error, words
-):
+def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_away(failing, kit, there, error, words):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         if there:
             listener.listen()
-        about = {
-            "username": "lead@hub.org",
-            "host": "127.0.0.1",
-            "port": listener.getsockname()[1],
-            "project_name": "x",
-        }
+        about = {"username": "lead@hub.org", "host": "127.0.0.1", "project_name": "x"}
+        about["port"] = listener.getsockname()[1]
         (kit / _ADMIN_FILE).write_text(json.dumps({"admin": about}))
-
-        class Refused:
-            def __init__(self, *_):
-                pass
-
-            def try_connect(self, timeout):
-                raise NoConnection("cannot connect to server")
-
-            def close(self):
-                pass
-
-        session.guard_downloads()  # of NVFlare's own session
-        monkeypatch.setattr(session, "Session", Refused)
-        with pytest.raises(error, match=words), session.open_session(kit):
-            pass
+        with pytest.raises(error, match=words):
+            failing(NoConnection("cannot connect to server"))

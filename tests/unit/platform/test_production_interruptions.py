@@ -22,9 +22,11 @@ def test_sites_lost_below_the_quorum_are_named(serve):
         serve(FakeServer(["FINISHED:EXECUTION_EXCEPTION"], error_log=log))
 
 
-def test_a_server_that_was_started_again_has_lost_the_job(serve):
-    server = FakeServer(["RUNNING"])
-    server.restart_at(4)
+@pytest.mark.parametrize(("status", "look"), [("RUNNING", 4), ("DISPATCHED", 3)])
+def test_a_server_that_was_started_again_has_lost_the_job(serve, status, look):
+    """Also one that was dispatched and did not run yet, which NVFlare never takes up again."""
+    server = FakeServer([status])
+    server.restart_at(look)
     with pytest.raises(JobFailed, match="started again and has lost the job") as failure:
         serve(server)
     assert failure.value.transient
@@ -58,19 +60,6 @@ def test_a_job_beyond_its_deadline_is_aborted(serve):
     assert server.aborted == ["job-1"]
 
 
-def test_an_interrupted_caller_aborts_its_job(serve):
-    server = FakeServer(["RUNNING"])
-
-    def interrupt(number: int) -> None:
-        if number == 3:
-            raise KeyboardInterrupt
-
-    server.on_look = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        serve(server)
-    assert server.aborted == ["job-1"]
-
-
 def test_with_its_token_a_running_job_is_taken_up_again(serve, outcome):
     server = FakeServer([COMPLETED], outcome)
     server.tokens, server.running = {"key-0": "earlier"}, {"earlier"}
@@ -90,15 +79,6 @@ def test_failed_lost_and_other_jobs_of_a_token_are_passed_over(serve, outcome):
     server.known = {"failed": "FINISHED:EXECUTION_EXCEPTION", "lost": "RUNNING"}
     assert serve(server, token="key").job == "job-4"
     assert server.submitted == ["key-0", "key-1", "key-2", "key-3"]
-
-
-def test_a_job_caught_by_a_crash_before_it_ran_is_lost(serve):
-    """NVFlare never takes up a dispatched job again."""
-    server = FakeServer(["DISPATCHED"])
-    server.restart_at(3)
-    with pytest.raises(JobFailed, match="has lost the job") as failure:
-        serve(server)
-    assert failure.value.transient
 
 
 def test_a_job_that_waits_in_the_queue_survives_a_crash(serve, outcome):
@@ -166,7 +146,8 @@ def test_a_job_is_aborted_if_the_server_vanishes_right_after_taking_it(serve, mo
     assert server.aborted == ["job-1"]
 
 
-def test_a_second_signal_waits_until_the_job_is_aborted(serve):
+@pytest.mark.parametrize("more_signals", [0, 3])
+def test_an_interrupted_caller_aborts_its_job_before_a_second_signal_counts(serve, more_signals):
     server = FakeServer(["RUNNING"])
 
     def interrupt(number: int) -> None:
@@ -174,7 +155,7 @@ def test_a_second_signal_waits_until_the_job_is_aborted(serve):
             raise KeyboardInterrupt
 
     def abort(job: str) -> None:
-        for _ in range(3):
+        for _ in range(more_signals):
             signal.raise_signal(signal.SIGINT)
         server.aborted.append(job)
 

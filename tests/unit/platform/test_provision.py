@@ -12,7 +12,17 @@ from flareclust.sites.kit import code_from
 from flareclust.sites.permissions import KitFiles
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.running import unguarded_scripts
-from tests.unit.platform.provision_cases import OURS, SITES, allowed, changed, component, provisioned, resources, rights
+from tests.unit.platform.provision_cases import (
+    OURS,
+    SITES,
+    allowed,
+    changed,
+    component,
+    provisioned,
+    provisioned_with,
+    resources,
+    rights,
+)
 
 
 def test_the_project_file_makes_kits_for_server_sites_lead_and_admin(kits):
@@ -31,10 +41,7 @@ def test_every_kit_lists_the_classes_of_our_jobs_one_by_one_and_no_others(kits, 
 
 @pytest.mark.slow
 def test_the_project_file_can_add_the_classes_of_nvflare(tmp_path):
-    file = changed(
-        tmp_path, lambda p: next(b for b in p["builders"] if b["path"] == OURS).update(args={"nvflare_classes": True})
-    )
-    kits = provisioned(file, tmp_path / "made")[0]
+    kits = provisioned_with(tmp_path, nvflare_classes=True)
     assert resources(kits / "clinic-a")["class_allow_list"] == [*DEFAULT_CLASS_ALLOW_LIST, *of_sites()]
 
 
@@ -95,11 +102,7 @@ def test_sites_have_the_recommended_policy_and_the_server_none(kits):
     ],
 )
 def test_the_project_file_can_say_another_policy_or_none(tmp_path, said, policy):
-    file = changed(
-        tmp_path, lambda p: next(b for b in p["builders"] if b["path"] == OURS).update(args={"policy": said})
-    )
-    kits = provisioned(file, tmp_path / "made")[0]
-    assert policy_of(kits / "clinic-a" / "local") == policy
+    assert policy_of(provisioned_with(tmp_path, policy=said) / "clinic-a" / "local") == policy
 
 
 def test_arguments_in_the_project_file_are_used_and_a_participant_may_differ(tmp_path):

@@ -3,26 +3,20 @@
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.signal import Signal
-from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.errors import UserError
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.platform import controller
-from flareclust.platform.controller import _CHECKPOINTS, ClusteringController, checkpoint_at
+from flareclust.platform.controller import _CHECKPOINTS, checkpoint_at
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import get
 from tests.same_outcome import OPTIONS, case_of
-from tests.unit.platform.test_adapter import JOB, Site
+from tests.unit.platform.test_adapter import JOB, run_adapter
 
 LLOYD = get("lloyd")
 ROWS, PARAMS = case_of(LLOYD)
@@ -33,35 +27,9 @@ def _encoding():
     nvflare_fobs_initialize()
 
 
-def run(server: Path, job: str, monkeypatch, *, stop=None, params=PARAMS, **settings) -> list[str]:
-    """Run a job at the server whose folder is `server`, until so many tasks; return why it panicked."""
-    executors = {name: LLOYD.build(OPTIONS.k, OPTIONS.seed, params)[0] for name in ROWS}
-    sites = {name: Site(name, executors[name], rows, server / job / "sites" / name) for name, rows in ROWS.items()}
-    for part in ("startup", "local", job):
-        (server / part).mkdir(parents=True, exist_ok=True)
-    engine = MagicMock()
-    engine.get_workspace.return_value = Workspace(str(server), site_name="server")
-    engine.get_component.return_value = LLOYD.build(OPTIONS.k, OPTIONS.seed, params)[1]
-    engine.get_clients.return_value = [SimpleNamespace(name=name) for name in sites]
-    context, asked, reasons = FLContext(), [], []
-    context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-    context.set_prop(FLContextKey.CURRENT_RUN, job, private=False, sticky=False)
-
-    def broadcast(task, fl_ctx, targets, **how):
-        if len(asked) == stop:
-            raise RuntimeError("killed")
-        asked.append(task.name)
-        for name in targets:
-            reply = sites[name].answer(task)
-            task.result_received_cb(SimpleNamespace(result=reply, client=SimpleNamespace(name=name)), fl_ctx)
-
-    workflow = ClusteringController("lloyd", params or None, **settings)
-    monkeypatch.setattr(workflow, "broadcast_and_wait", broadcast)
-    monkeypatch.setattr(workflow, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
-    monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: None)
-    workflow.start_controller(context)
-    workflow.control_flow(Signal(), context)
-    return reasons
+def run(server: Path, job: str, monkeypatch, *, params=PARAMS, **settings) -> list[str]:
+    """Run a job of Lloyd's algorithm at the server whose folder is `server`; return why it panicked."""
+    return run_adapter(LLOYD, params, ROWS, server, monkeypatch, job, **settings)[1]
 
 
 def kept(server: Path) -> set[str]:

@@ -44,7 +44,6 @@ def owner() -> Iterator[tuple["subprocess.Popen[str]", Path]]:
     process = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
     folder = ""
     try:
-        assert process.stdout is not None
         folder = process.stdout.readline().strip()
         yield process, Path(folder)
     finally:

@@ -113,47 +113,35 @@ def test_a_reply_that_comes_too_late_is_named_and_not_used(monkeypatch):
     assert warned == ["site-2 answered 'update' too late; the reply was not used"]
 
 
-def test_a_server_with_another_version_ends_the_job(monkeypatch):
-    controller = ClusteringController("feca", needs="99.1.0")
-    reasons = []
-    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
-    controller.control_flow(Signal(), FLContext())
-    assert reasons == [f"the server has flareclust {__version__} where the job needs 99.1.0"]
+OWN_NETWORK = "tests.unit.deep.networks_of_ours.Flat"
 
 
-def test_a_server_with_an_old_list_of_classes_ends_the_job(context, tmp_path, monkeypatch):
-    (tmp_path / "local" / "resources.json").write_text(OLD_LIST)
-    controller = ClusteringController("feca")
-    reasons = []
-    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
-    controller.control_flow(Signal(), context)
-    assert reasons == [f"the server {TOO_WIDE}"]
-
-
-def test_a_server_runs_a_network_of_the_users_own_only_if_it_is_listed(context, tmp_path, monkeypatch):
-    (tmp_path / "local" / "resources.json").write_text('{"class_allow_list": ["some.other.Class"]}')
-    controller = ClusteringController("deepfeca")
-    controller._aggregator = DeepFeCAAggregator(2, network="tests.unit.deep.networks_of_ours.Flat")
-    reasons = []
-    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
-    controller.control_flow(Signal(), context)
-    assert reasons == [
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "listed", "reason"),
+    [
+        ("feca", {"needs": "99.1.0"}, None, f"has flareclust {__version__} where the job needs 99.1.0"),
+        ("feca", {}, OLD_LIST, TOO_WIDE),
         (
-            "the server does not allow tests.unit.deep.networks_of_ours.Flat; its operator adds it to class_allow_list in "
-            "local/resources.json"
-        )
-    ]
+            "deepfeca",
+            {},
+            '{"class_allow_list": ["some.other.Class"]}',
+            f"does not allow {OWN_NETWORK}; its operator adds it to class_allow_list in local/resources.json",
+        ),
+    ],
+    ids=["another version", "an old list of classes", "a network of the user's own"],
+)
+def test_a_server_that_may_not_run_a_job_ends_it(context, tmp_path, monkeypatch, algorithm, settings, listed, reason):
+    if listed is not None:
+        (tmp_path / "local" / "resources.json").write_text(listed)
+    controller, reasons = ClusteringController(algorithm, **settings), []
+    if algorithm == "deepfeca":
+        controller._aggregator = DeepFeCAAggregator(2, network=OWN_NETWORK)
+    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
+    controller.control_flow(Signal(), context)
+    assert reasons == [f"the server {reason}"]
 
 
 def test_the_communicator_checks_tasks_as_often_as_the_controller_says():
     communicator = WFCommServer()
     ClusteringController("feca", task_check_period=0.03).set_communicator(communicator)
     assert communicator._task_check_period == 0.03
-
-
-def test_nvflares_own_controller_still_does_not_pass_that_on(monkeypatch):
-    """If this fails, ClusteringController.set_communicator can go."""
-    communicator = WFCommServer()
-    monkeypatch.delattr(ClusteringController, "set_communicator")
-    ClusteringController("feca", task_check_period=0.03).set_communicator(communicator)
-    assert communicator._task_check_period == 0.2

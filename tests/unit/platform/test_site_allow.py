@@ -148,12 +148,6 @@ def test_a_sites_own_launcher_is_kept(plain):
     assert found["allow_log_streaming"] is True
 
 
-def test_log_streaming_can_be_asked_for(plain):
-    assert allow(plain / "clinic-a") == 0
-    assert allow(plain / "clinic-a", "--log-streaming") == 0
-    assert resources(plain / "clinic-a")["allow_log_streaming"] is True
-
-
 def test_log_streaming_in_a_sites_own_file_is_its_choice(plain, capsys):
     kit = plain / "clinic-a"
     shutil.copy(kit / "local" / "resources.json.default", kit / "local" / "resources.json")
@@ -166,14 +160,15 @@ def test_log_streaming_in_a_sites_own_file_is_its_choice(plain, capsys):
 @pytest.mark.parametrize(
     ("said", "words", "then"), [(False, (), False), (None, (), False), (False, ("--log-streaming",), True)]
 )
-def test_log_streaming_that_an_own_file_does_not_choose_is_set(plain, said, words, then):
+@pytest.mark.parametrize("name", ["resources.json", "resources.json.default"])
+def test_log_streaming_that_a_file_does_not_choose_is_set(plain, name, said, words, then):
     kit = plain / "clinic-a"
     own = resources(kit) | {"allow_log_streaming": said}
     if said is None:  # NVFlare then streams
         del own["allow_log_streaming"]
-    (kit / "local" / "resources.json").write_text(json.dumps(own))
+    (kit / "local" / name).write_text(json.dumps(own))
     assert allow(kit, *words) == 0
-    assert resources(kit, "resources.json")["allow_log_streaming"] is then
+    assert resources(kit, name)["allow_log_streaming"] is then
 
 
 @pytest.mark.parametrize("text", ["{", '{"permissions": []}'])

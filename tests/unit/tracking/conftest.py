@@ -1,5 +1,7 @@
 """Fixtures that several test files of this folder share."""
 
+import re
+
 import pytest
 
 from flareclust.tracking.runs import Tracker
@@ -7,7 +9,7 @@ from flareclust.tracking.runs import Tracker
 
 @pytest.fixture
 def tracker(store, request):
-    return Tracker(store, experiment=request.node.name)
+    return Tracker(store, experiment=re.sub(r"\W", "_", request.node.name))
 
 
 @pytest.fixture

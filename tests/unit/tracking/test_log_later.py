@@ -53,6 +53,10 @@ def contents(uri, run_id):
     return run.info.status, run.info.run_name, run.data.params, histories, tags, files, len(models)
 
 
+def full_disk(*args, **more):
+    raise OSError("the disk is full")
+
+
 def run_tracked(**more):
     return flareclust.run(
         "lloyd", data="iris", n_sites=3, rounds=3, seed=1, track=True, out="out", partition="dirichlet:1", **more
@@ -116,7 +120,7 @@ def test_a_store_that_fails_costs_a_warning_and_the_rest_is_logged_later(
     def fails(*args, **more):
         if method == "log" and not any(name.startswith("round/") for name, _, _ in args[2]):
             return works(*args, **more)
-        raise OSError("the disk is full")
+        full_disk()
 
     with monkeypatch.context() as patch:
         patch.setattr(Tracker, method, fails)
@@ -136,19 +140,13 @@ def test_a_store_that_fails_costs_a_warning_and_the_rest_is_logged_later(
 
 
 def test_a_job_that_failed_is_what_is_reported_and_not_that_its_run_could_not_be_closed(store, tmp_path, monkeypatch):
-    def fails(*args, **more):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(Tracker, "fail", fails)
+    monkeypatch.setattr(Tracker, "fail", full_disk)
     with pytest.raises(JobFailed, match="fewer rows than k=100"):
         flareclust.run("feca", data="iris", k=100, n_sites=3, track=True, out="out")
 
 
 def test_a_store_that_fails_at_the_start_is_reported_before_any_work(store, tmp_path, monkeypatch):
-    def fails(*args, **more):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(Tracker, "start", fails)
+    monkeypatch.setattr(Tracker, "start", full_disk)
     monkeypatch.setattr("flareclust.flows.run.submit", None)
     with pytest.raises(NoAnswer, match="the MLflow store failed: the disk is full"):
         run_tracked()
@@ -256,7 +254,7 @@ class Failing:
         def call(*args):
             self.n += 1
             if self.n - 1 in self.calls:
-                raise OSError("the disk is full")
+                full_disk()
             return self.method(owner, *args)
 
         return call

@@ -7,28 +7,10 @@ import pandas as pd
 import pytest
 
 import flareclust
-from flareclust.tracking.model_files import save_model
+from tests.unit.tracking.tracking_cases import model_of, saved_model
 
 RNG = np.random.default_rng(0)
 X = np.concatenate([RNG.normal(center, 1, (40, 2)) * [1, 1000] for center in (-10, 0, 10)])
-
-
-@pytest.fixture
-def model(tmp_path):
-    """Return the loaded model of a result."""
-    import mlflow
-
-    def load(result):
-        from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
-
-        folder = tmp_path / "model"
-        metric = "cosine" if of_directions(result.arrays) else "euclidean"
-        parts = {"scaling": scaling_of(result.arrays), "filling": filling_of(result.arrays), "metric": metric}
-        parts["thresholds"] = result.thresholds()
-        save_model(folder, result.centroids, result.columns, run_id="0" * 32, model_id="m-" + "0" * 32, **parts)
-        return mlflow.pyfunc.load_model(str(folder))
-
-    return load
 
 
 def frame(rows):
@@ -45,12 +27,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_details_are_the_placements_of_the_result(model, case):
+def test_details_are_the_placements_of_the_result(tmp_path, case):
     rows = X + np.array([30.0, 30_000.0]) if case == "directions" else X.copy()
     if case in ("filled", "open"):
         rows[::9, 0] = np.nan
     result = flareclust.run("lloyd", {"a": frame(rows[::2]), "b": frame(rows[1::2])}, k=3, **CASES[case])
-    loaded, asked = model(result), np.concatenate([rows, [[0.0, 0.0], [1e3, -1e6]]])
+    loaded, asked = model_of(result, tmp_path / "model"), np.concatenate([rows, [[0.0, 0.0], [1e3, -1e6]]])
     found = loaded.predict(frame(asked), params={"details": True})
     expected = result.placements(frame(asked))
     pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False)
@@ -59,14 +41,14 @@ def test_details_are_the_placements_of_the_result(model, case):
     np.testing.assert_array_equal(labels, result.predict(frame(asked)))
 
 
-def test_the_scoring_server_answers_raw_rows_with_gaps_and_categories(model):
+def test_the_scoring_server_answers_raw_rows_with_gaps_and_categories(tmp_path):
     from fastapi.testclient import TestClient
     from mlflow.pyfunc.scoring_server import init
 
     raw = pd.DataFrame({"age": [20.0, 21.0, 60.0, np.nan] * 10, "sex": ["f", "m", "m", "f"] * 10})
     ready = pd.DataFrame({"age": raw["age"], "sex=f": (raw["sex"] == "f") * 1.0, "sex=m": (raw["sex"] == "m") * 1.0})
     result = flareclust.run("lloyd", {"a": ready[:20], "b": ready[20:]}, k=2, missing="mean")
-    loaded = model(result)
+    loaded = model_of(result, tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(raw), result.predict(ready))
     records = [{"age": 22, "sex": "m"}, {"age": None, "sex": "f"}, {"age": 900, "sex": None}]
     client = TestClient(init(loaded))
@@ -87,10 +69,7 @@ def test_the_scoring_server_answers_raw_rows_with_gaps_and_categories(model):
 
 
 def test_without_thresholds_far_is_not_known(tmp_path):
-    import mlflow
-
-    save_model(tmp_path / "model", np.array([[1.0], [5.0]]), ["a"], run_id="0" * 32, model_id="m-" + "0" * 32)
-    loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    loaded = saved_model(tmp_path / "model", np.array([[1.0], [5.0]]), ["a"])
     found = loaded.predict(pd.DataFrame({"a": [2.0]}), params={"details": True})
     assert (found["cluster"][0], found["second"][0], found["distance"][0]) == (0, 1, 1.0)
     assert found["far"].isna().all()

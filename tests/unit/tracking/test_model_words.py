@@ -2,7 +2,6 @@
 
 import datetime
 
-import mlflow
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -11,9 +10,8 @@ import pytest
 import flareclust
 from flareclust import UserError
 from flareclust.data.schema.reading import rows_of
-from flareclust.preparation.scaling import filling_of, scaling_of
-from flareclust.tracking.model_files import save_model
 from tests.served import run, tables
+from tests.unit.tracking.tracking_cases import model_of, saved_model
 
 
 @pytest.fixture
@@ -21,10 +19,7 @@ def served(tmp_path):
     """The tables by site, the result of a run on them, and its model."""
     made = tables(tmp_path)
     result = run(tmp_path, out=tmp_path / "out")
-    parts = {"scaling": scaling_of(result.arrays), "filling": filling_of(result.arrays), "words": result.words}
-    parts["thresholds"] = result.thresholds()
-    save_model(tmp_path / "model", result.centroids, result.columns, run_id="0" * 32, model_id="m-" + "0" * 32, **parts)
-    return made, result, mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    return made, result, model_of(result, tmp_path / "model")
 
 
 def test_words_are_read_as_the_run_has_read_them(served, tmp_path):
@@ -74,10 +69,7 @@ def test_numbers_that_may_be_values_or_places_are_refused(tmp_path):
         rows_of(pd.DataFrame({"grade": [1, 2]}), ["grade"], words)
     assert rows_of(pd.DataFrame({"grade": ["1", "3"]}), ["grade"], words).tolist() == [[0], [2]]
     assert rows_of(pd.DataFrame({"score": [1, "2"]}), ["score"], {"score": ("0", "1", "2")}).tolist() == [[1], [2]]
-    save_model(
-        tmp_path / "model", np.array([[0.0], [2.0]]), ["grade"], run_id="0" * 32, model_id="m-" + "0" * 32, words=words
-    )
-    model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    model = saved_model(tmp_path / "model", np.array([[0.0], [2.0]]), ["grade"], words=words)
     assert model.predict(pd.DataFrame({"grade": ["1", "3"]})).tolist() == [0, 1]
     with pytest.raises(ValueError, match="grade may be values or their places"):
         model.predict(pd.DataFrame({"grade": [1, 3]}))

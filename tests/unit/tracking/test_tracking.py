@@ -14,6 +14,11 @@ from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, numbers_of
 from tests.unit.tracking.tracking_cases import CENTROIDS, ROUNDS, STARTED, artifact, history, log_federation
 
 
+@pytest.fixture
+def run_id(tracker):
+    return tracker.start("key", "name", {})
+
+
 # --- runs ---
 def test_run_carries_name_params_and_tags_as_text(tracker, client):
     run = client.get_run(tracker.start("key", "feca/iid/s0", {"k": 15, "noise": 0.1, "init": None}, {"seed": 7}))
@@ -67,8 +72,7 @@ def test_keys_that_mlflow_cannot_search_are_refused(tracker, key):
         tracker.start(key, "name", {})
 
 
-def test_finish_and_fail_close_the_run(tracker, client):
-    run_id = tracker.start("key", "name", {})
+def test_finish_and_fail_close_the_run(tracker, run_id, client):
     tracker.finish(run_id)
     assert client.get_run(run_id).info.status == "FINISHED"
     tracker.fail(run_id, "z" * 10_000)
@@ -77,8 +81,7 @@ def test_finish_and_fail_close_the_run(tracker, client):
 
 
 # --- metrics ---
-def test_rounds_are_logged_once_however_often_they_are_sent(tracker, client):
-    run_id = tracker.start("key", "name", {})
+def test_rounds_are_logged_once_however_often_they_are_sent(tracker, run_id, client):
     expected = [(r, 100.0 / (r + 1), STARTED + r) for r in range(10)]
     tracker.log(run_id, numbers_of(rounds=ROUNDS[:4]), STARTED)  # what was streamed before a crash
     for started in (STARTED, STARTED, STARTED + 5000):
@@ -90,9 +93,8 @@ def test_rounds_are_logged_once_however_often_they_are_sent(tracker, client):
     assert sorted(client.get_run(run_id).data.metrics) == ["round/inertia", "round/moved"]
 
 
-def test_equal_rounds_of_two_writers_at_once_leave_one_history(tracker, client, monkeypatch):
+def test_equal_rounds_of_two_writers_at_once_leave_one_history(tracker, run_id, client, monkeypatch):
     # Both read the empty history before either writes: only the fixed timestamps keep the second copy out.
-    run_id = tracker.start("key", "name", {})
     empty = client.get_run(run_id)
     tracker.log(run_id, numbers_of(rounds=ROUNDS), STARTED)
     monkeypatch.setattr(tracker._client, "get_run", lambda _: empty)
@@ -100,8 +102,7 @@ def test_equal_rounds_of_two_writers_at_once_leave_one_history(tracker, client, 
     assert history(client, run_id, "round/moved") == [(r, 10.0 - r, STARTED + r) for r in range(10)]
 
 
-def test_rounds_take_one_request_per_thousand_metrics(tracker, client, monkeypatch):
-    run_id = tracker.start("key", "name", {})
+def test_rounds_take_one_request_per_thousand_metrics(tracker, run_id, client, monkeypatch):
     sizes = []
     store = tracker._client._tracking_client.store
     send = store.log_batch
@@ -115,15 +116,13 @@ def test_rounds_take_one_request_per_thousand_metrics(tracker, client, monkeypat
     assert len(sizes) == 2
 
 
-def test_values_that_say_nothing_are_skipped(tracker, client):
-    run_id = tracker.start("key", "name", {})
+def test_values_that_say_nothing_are_skipped(tracker, run_id, client):
     tracker.log(run_id, numbers_of(rounds=[{"round": 0, "a": math.inf, "b": None, "c": math.nan, "d": 1}]), STARTED)
     tracker.log(run_id, numbers_of({"nmi": None, "l2": math.nan}))
     assert client.get_run(run_id).data.metrics == {"round/d": 1.0}
 
 
-def test_result_is_logged_once_and_its_files_are_readable(tracker, client, tmp_path):
-    run_id = tracker.start("key", "name", {})
+def test_result_is_logged_once_and_its_files_are_readable(tracker, run_id, client, tmp_path):
     (tmp_path / "result.json").write_text('{"k": 2}')
 
     def log(ari):
@@ -152,8 +151,7 @@ def test_centroids_without_column_names_get_numbered_ones(tracker):
     assert artifact(tracker, run_id, "centroids.csv").read_text().splitlines()[0] == "x0,x1"
 
 
-def test_centroids_whose_names_do_not_fit_are_refused(tracker):
-    run_id = tracker.start("key", "name", {})
+def test_centroids_whose_names_do_not_fit_are_refused(tracker, run_id):
     for centroids, columns, message in [
         (CENTROIDS, ["a"], "expected 2 different column names"),
         (CENTROIDS, ["a", "a"], "expected 2 different column names"),

@@ -43,39 +43,35 @@ def test_logged_model_loads_without_pickle_and_checks_its_columns(tracker):
             model.predict(surplus)
 
 
-def test_named_columns_are_found_by_name(tracker):
+@pytest.mark.parametrize(
+    ("centroids", "space", "rows", "labels"),
+    [
+        (CENTROIDS, {}, {"b": [0.0, 0.0], "id": [7, 8], "a": [9.0, 1.0]}, [1, 0]),
+        (
+            [[0.0, 5000.0], [4.0, 5000.0]],  # of rows as they are, the first would be nearest to both
+            {"scaling": Scaling(np.array([0.0, 5000.0]), np.array([1.0, 1000.0]))},
+            {"a": [1.0, 3.0], "b": [9000.0, 5500.0]},
+            [0, 1],
+        ),
+        (
+            [[0.0, 5000.0], [4.0, 5000.0]],
+            {"filling": np.array([3.0, 5000.0])},
+            {"a": [1.0, np.nan], "b": [np.nan, 4999.0]},
+            [0, 1],
+        ),
+        (np.eye(2), {"metric": "cosine"}, {"a": [9.0, 0.1, 0.0], "b": [8.0, 0.2, 0.0]}, [0, 1, -1]),
+    ],
+    ids=["by name", "scaled", "filled", "directions"],
+)
+def test_a_model_takes_rows_in_the_units_and_with_the_gaps_of_its_columns(tracker, centroids, space, rows, labels):
     import mlflow
 
     run_id = tracker.start("key", "name", {})
-    tracker.log_model(run_id, CENTROIDS, columns=["a", "b"])
+    tracker.log_model(run_id, np.array(centroids), ["a", "b"], **space)
     model = mlflow.pyfunc.load_model(str(model_folder(tracker, run_id)))
-    assert model.predict(pd.DataFrame({"b": [0.0, 0.0], "id": [7, 8], "a": [9.0, 1.0]})).tolist() == [1, 0]
+    assert model.predict(pd.DataFrame(rows)).tolist() == labels
     with pytest.raises(mlflow.MlflowException, match=r"missing inputs \['b'\]"):
         model.predict(pd.DataFrame({"a": [9.0]}))
-
-
-def test_a_model_of_scaled_columns_takes_rows_in_their_units(tracker):
-    import mlflow
-
-    run_id = tracker.start("key", "name", {})
-    scaling = Scaling(np.array([0.0, 5000.0]), np.array([1.0, 1000.0]))
-    centroids = np.array([[0.0, 5000.0], [4.0, 5000.0]])
-    tracker.log_model(run_id, centroids, ["a", "b"], scaling=scaling)
-    model = mlflow.pyfunc.load_model(str(model_folder(tracker, run_id)))
-    rows = pd.DataFrame({"a": [1.0, 3.0], "b": [9000.0, 5500.0]})
-    assert model.predict(rows).tolist() == [0, 1]
-    scaled = [scaling(rows.to_numpy()), scaling(centroids)]
-    assert np.linalg.norm(scaled[0][:, None] - scaled[1], axis=2).argmin(axis=1).tolist() == [0, 1]
-
-
-def test_a_model_of_filled_columns_takes_rows_with_gaps(tracker):
-    import mlflow
-
-    run_id = tracker.start("key", "name", {})
-    centroids = np.array([[0.0, 5000.0], [4.0, 5000.0]])
-    tracker.log_model(run_id, centroids, ["a", "b"], filling=np.array([3.0, 5000.0]))
-    model = mlflow.pyfunc.load_model(str(model_folder(tracker, run_id)))
-    assert model.predict(pd.DataFrame({"a": [1.0, np.nan], "b": [np.nan, 4999.0]})).tolist() == [0, 1]
 
 
 def test_model_is_logged_once_and_belongs_to_its_run(tracker, client):
@@ -114,13 +110,3 @@ def test_mlflow_models_predict_gives_the_labels(tracker, store, tmp_path):
         output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert json.loads(output) == {"predictions": [1, 0, 1]}
-
-
-def test_a_model_of_directions_takes_rows_of_any_length(tracker):
-    import mlflow
-
-    run_id = tracker.start("key", "name", {})
-    tracker.log_model(run_id, np.eye(2), ["a", "b"], metric="cosine")
-    model = mlflow.pyfunc.load_model(str(model_folder(tracker, run_id)))
-    rows = pd.DataFrame({"a": [9.0, 0.1, 0.0], "b": [8.0, 0.2, 0.0]})
-    assert model.predict(rows).tolist() == [0, 1, -1]

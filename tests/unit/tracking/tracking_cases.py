@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
+from flareclust.tracking.model_files import save_model
 from flareclust.tracking.runs import numbers_of
 
 CENTROIDS = np.array([[0.0, 0.1], [10.0, 1 / 3]])
@@ -32,6 +34,21 @@ def model_folder(tracker, run_id):
 
     location = tracker._find_model(run_id).artifact_location
     return Path(download_artifacts(artifact_uri=location, tracking_uri=tracker.uri))
+
+
+def saved_model(folder, centroids, columns, **parts):
+    """Save a model in a folder, and return it as MLflow loads it."""
+    import mlflow
+
+    save_model(folder, centroids, columns, run_id="0" * 32, model_id="m-" + "0" * 32, **parts)
+    return mlflow.pyfunc.load_model(str(folder))
+
+
+def model_of(result, folder):
+    """Return the loaded model of a result."""
+    parts = {"scaling": scaling_of(result.arrays), "filling": filling_of(result.arrays), "words": result.words}
+    parts["metric"] = "cosine" if of_directions(result.arrays) else "euclidean"
+    return saved_model(folder, result.centroids, result.columns, thresholds=result.thresholds(), **parts)
 
 
 def log_federation(tracker, run_key="key"):

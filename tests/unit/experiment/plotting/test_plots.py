@@ -1,8 +1,5 @@
 """What a picture of a federation shows, read from its artists; how it looks is for the eye."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
@@ -15,7 +12,6 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.experiment.plotting.federation import _MOST_PANELS, federation_picture
 from flareclust.experiment.plotting.style import PALETTE, cluster_colour, ink_on, save
-from tests.patience import PATIENCE
 
 CENTROIDS = np.array([[0.0, 0.0], [5.0, 5.0], [0.0, 5.0]])
 
@@ -228,14 +224,3 @@ def test_only_png_files_are_written(tmp_path):
     with pytest.raises(UserError, match=r"picture\.pdf"):
         save(federation_picture(_sites(1), CENTROIDS), tmp_path / "picture.pdf")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_importing_is_cheap_and_drawing_leaves_pyplot_alone():
-    code = """
-import sys, numpy as np, flareclust.experiment.plotting.federation as plots
-print("matplotlib" in sys.modules)
-plots.federation_picture({"a": np.zeros((1, 2))}, np.zeros((1, 2)))
-print("matplotlib.pyplot" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stdout.split() == ["False", "False"]

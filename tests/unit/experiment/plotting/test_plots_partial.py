@@ -1,7 +1,5 @@
 """What the pictures of different columns show, read from their artists; how they look is for the eye."""
 
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.experiment.plotting.features import NAMED, coverage_picture
 from flareclust.experiment.plotting.style import PALETTE, save
 from flareclust.experiment.plotting.tree import tree_picture
-from tests.patience import PATIENCE
 
 NAN = np.nan
 MASKS = np.array([[1, 1, 0, 0], [0, 1, 1, 1]])
@@ -253,16 +250,3 @@ def test_trees_of_any_size_can_be_written(tmp_path: Path, c: int) -> None:
     assert len(ticks(figure.axes[0])[1]) == (c if c <= NAMED else 0)
     first = save(figure, tmp_path / "1.png").read_bytes()
     assert save(figure, tmp_path / "2.png").read_bytes() == first
-
-
-def test_importing_is_cheap_and_drawing_leaves_pyplot_alone() -> None:
-    code = """
-import sys, numpy as np, flareclust.experiment.plotting.features as plots, flareclust.experiment.plotting.tree as trees
-print("matplotlib" in sys.modules)
-one = np.zeros(1, dtype=int)
-plots.coverage_picture(["a"], ["s"], np.ones((1, 1)), np.zeros((1, 1)))
-trees.tree_picture(one, one + 1, np.ones(1), np.zeros(2, dtype=int), ["s", "t"], 1)
-print("matplotlib.pyplot" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stdout.split() == ["False", "False"]
