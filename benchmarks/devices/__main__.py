@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.devices import mixture, page
 from flareclust.data.devices import Devices
-from flareclust.engines.devices import run_devices
+from flareclust.devices.engine import run_devices
 from flareclust.engines.options import JobOptions
 from flareclust.federation.exchanges import Sampling
 from flareclust.protocol import registry

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from benchmarks.devices.__main__ import CASES, Case
-from flareclust.engines.devices import run_devices
+from flareclust.devices.engine import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.exchanges import Sampling

@@ -29,5 +29,11 @@ def require(extra: str, what: str) -> None:
         raise UserError(f"{what} needs {names}; install the extra: python -m pip install 'flareclust[{extra}]'")
 
 
+def require_part(name: str, what: str) -> None:
+    """Raise UserError, about `what` needs it, where flareclust was installed without the folder of a part that can be left out."""
+    if find_spec(f"flareclust.{name}") is None:
+        raise UserError(f"{what} needs the folder flareclust/{name}, without which flareclust was installed here")
+
+
 def _missing(extra: str) -> list[str]:
     return [name for name in _EXTRAS[extra] if find_spec(name) is None]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require_part
 from flareclust.cli.entry import say
 from flareclust.cli.settings import takes
 
@@ -29,6 +30,7 @@ def personalise(
     **asked: Any,
 ) -> None:
     """Train one model per cluster of devices, and compare with one for all, one each, or IFCA."""
+    require_part("personal", "flareclust personalise")
     if finished:
         given = {**_given(ctx, asked), "export": export, "track": track or None}
         _refuse("finished, which reads what was trained", given)

@@ -75,20 +75,19 @@ def _result_of(
     from flareclust.api import LOCAL, run_experiment
     from flareclust.experiment.config import new_folder
     from flareclust.experiment.reports import terminal
-    from flareclust.experiment.results.artifacts import check_unused
-    from flareclust.federation.checkpoint import CHECKPOINT
+    from flareclust.experiment.results import artifacts
 
     local = resume is not None and experiment.engine in LOCAL
     folder = out or (None if local else new_folder(experiment))
     where = folder or Path(resume or "")
     if not local and not overwrite:
-        check_unused(where)
+        artifacts.check_unused(where)
     before = _written(where)
     try:
         with redirect_stdout(sys.stderr), terminal.progress(experiment) as on_round:
             return run_experiment(experiment, track=track, out=folder, on_round=on_round, resume=resume)
     except (KeyboardInterrupt, JobFailed) as error:
-        if not (where / CHECKPOINT).exists():
+        if not artifacts.has_checkpoint(where):
             if isinstance(error, JobFailed) or _written(where) == before:
                 raise
             later = f"log it later with: flareclust log {where}"

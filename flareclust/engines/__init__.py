@@ -1,7 +1,6 @@
 """Ways to run a federation: every engine drives the same executor and aggregator objects."""
 
 __all__ = [
-    "devices",
     "inprocess",
     "late_jobs",
     "late_sites",

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require_part
 from flareclust.data.digest import digest_of
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
-from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
@@ -173,6 +173,9 @@ class _Submission:
             if not first and self.kept is not None:
                 raise UserError("runs of the engine devices keep no checkpoint to resume from; run it anew")
             assert prepared.devices is not None
+            require_part("devices", "the engine devices")
+            from flareclust.devices.engine import run_devices
+
             return run_devices(algorithm, params, prepared.devices, options, self.on_round, sampling)
         if asked.engine in ("poc", "production"):
             token = None if self.token is None else f"{self.token}-{name}-{k}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.version import __version__
@@ -25,7 +25,6 @@ from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
 from flareclust.experiment.sweeps import folder as study_files
-from flareclust.personal.result import PersonalResult
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
 from flareclust.protocol import registry
@@ -36,6 +35,9 @@ from flareclust.tracking.promotion import METRIC, check_alias, check_metric
 from flareclust.tracking.runs import Tracker, numbers_of
 from flareclust.tracking.store import NoAnswer, resolve_uri, store_errors
 from flareclust.tracking.sweep_runs import SweepTracker
+
+if TYPE_CHECKING:
+    from flareclust.personal.result import PersonalResult
 
 _log = logging.getLogger(__name__)
 
@@ -334,7 +336,7 @@ def _tracking(result: Result, folder: Path) -> Mapping[str, Any]:
     return {"key": key, "tags": {}, "started": summary.stat().st_mtime - result.seconds.get("total", 0.0)}
 
 
-def log_personal(result: PersonalResult, name: str) -> PersonalResult:
+def log_personal(result: "PersonalResult", name: str) -> "PersonalResult":
     """Log a saved result as a finished run; return it with `run_id`, or with a warning where the store failed."""
     store = resolve_uri()
     tags = {"kind": "personal", "method": result.settings["method"], "flareclust.version": __version__}

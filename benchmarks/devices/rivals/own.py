@@ -11,7 +11,7 @@ from benchmarks.devices.rivals.processes import Clock
 from benchmarks.devices.rivals.work import ROWS, START, WORK, K, rows_in, rows_of, versions
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.devices import Devices
-from flareclust.engines.devices import run_devices
+from flareclust.devices.engine import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol import registry

@@ -30,9 +30,14 @@ _FILES = (
 )
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether `folder` holds the checkpoint of an interrupted run."""
+    return (folder / CHECKPOINT).exists()
+
+
 def check_resume(folder: Path) -> None:
     """Raise UserError unless `folder` holds the checkpoint of an interrupted run."""
-    if not (folder / CHECKPOINT).exists() and (folder / outcome_files.SUMMARY).exists():
+    if not has_checkpoint(folder) and (folder / outcome_files.SUMMARY).exists():
         raise UserError(f"{folder} holds a finished result, so there is nothing to resume; see flareclust.load_result")
 
 
@@ -48,7 +53,7 @@ def check_unused(folder: Path) -> None:
 def check_out(folder: Path, *, resume: bool = False) -> None:
     """Raise UserError unless a result may be written to `folder`: new, empty, or an older result; or a run to resume."""
     check_target(folder, _FILES)
-    if not resume and (folder / CHECKPOINT).exists():
+    if not resume and has_checkpoint(folder):
         raise UserError(
             f"{folder} holds the checkpoint of an interrupted run; resume it (--resume {folder}, or resume=), remove it, or "
             "choose a new folder"

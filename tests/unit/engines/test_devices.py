@@ -7,8 +7,8 @@ import flareclust
 from flareclust import Devices, UserError
 from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust.data.partition import rows_by_site
-from flareclust.engines import devices as engine
-from flareclust.engines.devices import run_devices
+from flareclust.devices import engine
+from flareclust.devices.engine import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation import batch_exchanges
