@@ -219,8 +219,9 @@ class Exchanges:
 
     def _assessment(self, round_: Round[Any], job: "ServerJob") -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
-        able, sizes = [site for site in self.sites if site not in self.silent], {"k": len(round_.task["centroids"])}
-        return ExchangeRequest(job.schema(StepName.ASSESS), StepName.ASSESS, round_, able, sizes)
+        schema = job.schema(StepName.ASSESS)
+        able = [site for site in self.sites if site not in self.silent]
+        return ExchangeRequest(schema, StepName.ASSESS, round_, able, {"k": len(round_.task["centroids"])})
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""

@@ -319,7 +319,7 @@ _BUILT_IN_BY_NAME = {algorithm.name: algorithm for algorithm in BUILT_IN}
 
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms by name: the built-in ones and those of installed packages."""
-    table = dict(_BUILT_IN_BY_NAME)
+    table = {algorithm.name: algorithm for algorithm in BUILT_IN}
     for entry in entry_points(group="flareclust.algorithms"):
         try:
             added = entry.load()
