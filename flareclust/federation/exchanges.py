@@ -199,8 +199,7 @@ class Exchanges:
         """Return the metrics from the sums of the assessment; its record has them, and over how many rows they are."""
         metrics = job.quality(round_, sums)
         known = {name: value for name, value in metrics.items() if value is not None}
-        rows = float(np.sum(sums["counts"]))
-        self.record(StepName.ASSESS, replies, round_.index, 0.0, {ASSESSED: rows, **known})
+        self.record(StepName.ASSESS, replies, round_.index, 0.0, {ASSESSED: float(np.sum(sums["counts"])), **known})
         return metrics
 
     def describe(self, request: ExchangeRequest) -> Mapping[str, Message]:
