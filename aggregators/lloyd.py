@@ -70,7 +70,7 @@ class LloydAggregator(ClusteringAggregator):
     state = LloydState
 
     def begin(self) -> _Round:
-        """Ask for seeds, or totals where there are none with secure sums, or for the first update of centroids given."""
+        """Ask for seeds, for totals with secure sums, or for the first update of the centroids given."""
         state, start = LloydState(), self.params.start
         if not isinstance(start, str):
             return Round({"centroids": np.array(start)}, state=state, step=lloyd.UPDATE)
@@ -145,7 +145,15 @@ def check_judges_nobody(rule: robust.Rule) -> None:
 def updated(
     params: lloyd.UpdatesParams, round_: _Round, replies: Collection[Message], centers: Centers, attempts: int = 0
 ) -> _Round:
-    """Return the next update, or so many attempts to split and merge, or the end."""
+    """Return the next update, or attempts to leave a local optimum, or the end.
+
+    Args:
+        params: of the algorithm.
+        round_: the update that the replies answer.
+        replies: of the sites.
+        centers: of clusters, from the means of their rows.
+        attempts: to split and merge, after the last update.
+    """
     before = round_.task["centroids"]
     centroids = centers(refining.lloyd_merge(before, replies, params.rule))
     shift = movement(before, centroids)

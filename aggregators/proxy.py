@@ -197,15 +197,25 @@ def _proxies_of(reply: Message, rng: np.random.Generator) -> list[FloatArray]:
 
 
 def attract(points: FloatArray, cluster: IntArray, w: float, phi: str) -> agglomeration.Tree:
-    """Merge the sets of proxy points (N, D) with the strongest attraction until one is left: lines 5-10.
+    """Merge the sets of proxy clusters with the strongest force of attraction until one is left: lines 5-10.
 
-    Points are NaN where their site lacks the column; `cluster` (N,) is in 0..c-1, `w` the power of the distance `phi`.
+    Args:
+        points: proxy points (N, D), NaN where their site lacks the column.
+        cluster: of each point (N,), in 0..c-1.
+        w: power of the distance.
+        phi: the distance.
     """
     return agglomeration.agglomerate(*forces.pair_forces(points, cluster, w, phi))
 
 
 def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArray:
-    """Return the centroids (k, D) of the sets, 0..k-1, that clusters (c, D) of so many rows (c,) went to: line 12."""
+    """Return the centroids (k, D) of the sets that clusters (c,) went to: line 12.
+
+    Args:
+        centroids: of the clusters (c, D), NaN where their site lacks the column.
+        counts: their rows (c,).
+        group: the set of each (c,), in 0..k-1.
+    """
     return np.stack([grouping.merge(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
 
 

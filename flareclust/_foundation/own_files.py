@@ -75,9 +75,14 @@ def write_atomically(
 ) -> Iterator[IO[Any]]:
     """Give a new file to write, which takes the place of `path` in one step when all of it is on the disk.
 
-    Where that fails, what was there stays, and nothing else is left. With the mode None it is the account's usual one. Where
-    another process may be writing the same file now, which is then `shared`, the unfinished file has a name of its own; else it
-    is `NAME.part`, and replaces one that a killed process has left.
+    Where that fails, what was there stays, and nothing else is left.
+
+    Args:
+        path: of the file; its folder is there.
+        kind: what is written.
+        mode: of the file; None for the account's usual one.
+        shared: whether another process may be writing the same file now. The unfinished file has a name of its own then, else
+            `NAME.part`, and replaces one that a killed process has left.
     """
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}" if shared else f"{path.name}.part")
     try:

@@ -22,8 +22,11 @@ _SERVER_APP = "app_server"
 def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int = 600) -> Outcome:
     """Let late sites of a federation place their own rows; each keeps its labels.
 
-    The folder holds a result.npz and result.json, the kit is that of the admin who submits the job. All sites are connected,
-    and have `task_timeout` seconds.
+    Args:
+        folder: holds a result.npz and result.json.
+        kit: of the admin who submits the job.
+        sites: the late sites, all connected.
+        task_timeout: seconds they have.
 
     Returns:
         an outcome whose only round has the number of rows placed (`placed_rows`), and whose `refused` says which site

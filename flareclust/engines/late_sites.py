@@ -24,8 +24,10 @@ from flareclust.protocol.task import StepName, Task
 def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
     """Return the cluster (n,) of each of a late site's rows (n, d); -1 where nothing known can be compared with a row.
 
-    The folder holds a result.npz and result.json, as a run or a finished NVFlare job leaves them. The site's random choices
-    follow from its name.
+    Args:
+        folder: holds a result.npz and result.json, as a run or a finished NVFlare job leaves them.
+        rows: of the late site.
+        site: its name, from which its random choices follow.
 
     Raises:
         UserError: the folder holds no result, or the rows do not fit it.

@@ -60,9 +60,13 @@ def run_pooled(
 ) -> Outcome:
     """Run a baseline on the pooled rows of all sites; what its `bytes_up` counts are the rows themselves.
 
-    The rows by site are (n_i, d); those of a baseline for different columns (n_i, d_i), known by their names. `index` says
-    where each site's rows are in the data set they were assigned from, which may have more rows, so that the result does
-    not depend on the split; None for the order of the sites.
+    Args:
+        algorithm: a baseline of the registry.
+        params: its settings.
+        sites: rows (n_i, d) by site; those of a baseline for different columns (n_i, d_i), known by their names.
+        options: settings every job has.
+        index: where each site's rows are in the data set they were assigned from, so that the result does not depend on
+            the split; None for the order of the sites. The data set may have more rows than the sites.
 
     Raises:
         UserError: a setting is unknown, the sites' rows do not fit together, or there are fewer than k.

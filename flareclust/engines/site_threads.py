@@ -25,7 +25,9 @@ def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: i
     Large works run in threads, small ones in the calling thread. An exception is that of the first site that has one, as
     in a loop; works that have not begun are dropped then, and those that run are asked to stop.
 
-    A work is the bytes of a site's rows, and what to call with a check whether to stop.
+    Args:
+        works: the bytes of a site's rows, and what to call with a check whether to stop.
+        workers: most threads.
     """
     stopped = Event()
 

@@ -217,7 +217,11 @@ def sender_of(executor: "ClusteringExecutor", step: str, name: str | None) -> st
 def rows_shown(
     executor: "ClusteringExecutor", task: Task, table: Table, session: SiteSession | None = None
 ) -> SiteRows:
-    """Return the rows as the method of a task's step gets them at a site; for evaluations, which repeat what a site computed."""
+    """Return the rows as the method of a task's step gets them at a site; for evaluations, which repeat what a site computed.
+
+    Raises:
+        Refusal: the site cannot take part.
+    """
     rows, step = _rows(executor, task, table, never_abort), line_of(executor, task.step).step
     gate, views = site_stages(executor, session)
     return shown(SiteExchange(task, step, rows.table, rows), [*gate, *views]).rows

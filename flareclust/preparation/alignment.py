@@ -94,7 +94,13 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
 
 
 def moments(table: Table, columns: IntArray, min_count: int) -> Message:
-    """Return the mean and variance that `describe` sends, each of the `columns` (D,) as a group: for masked sums only."""
+    """Return the mean and variance that `describe` sends, each column as a group: for masked sums only.
+
+    Args:
+        table: the site's rows.
+        columns: codes of the federation's columns (D,).
+        min_count: as for `describe`.
+    """
     description = describe(table, sums=True, min_count=min_count)
     has, own = places(columns, description["codes"])
     if not len(description["mean"]):
@@ -106,7 +112,12 @@ def moments_of_known(table: Table, columns: IntArray, min_count: int, repeats: i
     """Return mean and squared deviations of the known cells of each column, as a group of so many rows.
 
     Columns with fewer than `min_count` or three known cells are left out; all are where these means would give rows away.
-    Where they are to be rounded as in `flareclust.core.scaling`, `repeats` is how often the same row may be there.
+
+    Args:
+        table: the site's rows, NaN where a cell is missing.
+        columns: codes of the federation's columns (D,).
+        min_count: smallest number of known cells that is described.
+        repeats: where they are to be rounded as in `flareclust.core.scaling`, how often the same row may be there; else None.
     """
     has, own = places(columns, _codes_of(table))
     X, least = table.X[:, own], max(min_count, LEAST_ROWS)

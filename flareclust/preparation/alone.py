@@ -62,9 +62,13 @@ def _enough_alone(used: int) -> int:
 
 
 def _left_alone(spread: float, centroids: FloatArray, counts: IntArray, clusters: int) -> float:
-    """Return the sum of squared distances that at most `clusters` clusters, one or more, of a site leave (reading 2).
+    """Return the sum of squared distances that at most `clusters` clusters of a site leave (reading 2).
 
-    From the squared deviations of all its rows from their mean, and the means (c, d) and rows (c,) of the clusters that it sent.
+    Args:
+        spread: squared deviations of all rows of the site from their mean, added.
+        centroids: means of the clusters that the site sent (c, d), c >= 1.
+        counts: their rows (c,).
+        clusters: at least 1.
     """
     means, rows = [np.array(mean) for mean in centroids], [float(n) for n in counts]
     left = spread - float(counts @ ((centroids - counts @ centroids / counts.sum()) ** 2).sum(axis=1))

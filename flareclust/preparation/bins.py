@@ -24,9 +24,11 @@ Ranges = Sequence[Sequence[float] | None]
 
 
 def asked_grid(task: Task, scale: str, d: int) -> Grid:
-    """Return the bins that a task asks about; raise BadMessage where they are not of d columns, or not needed.
+    """Return the bins that a task asks about, of d columns.
 
-    Or are asked for again: with a grid for every round, a server could move the edge of a bin over a single cell.
+    Raises:
+        BadMessage: they are not those of d columns, or are asked for later than before the rounds, or without need. With a
+            grid for every round, a server could move the edge of a bin over a single cell.
     """
     if scale not in BY_BINS:
         raise BadMessage(f"was asked for cells in bins, which scale={scale} does without")

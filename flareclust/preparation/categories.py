@@ -52,8 +52,13 @@ def scaled_together(
 ) -> Columns:
     """Return columns with those of each category scaled together; as they are where they are not scaled.
 
-    Their variances add up to `category_variance` times `number_variance`, however many values the category has. `mean` (D,)
-    and `deviation` (D,), 0 for a constant column, are those of the columns over all rows.
+    Their variances add up to `category_variance` times `number_variance`, however many values the category has.
+
+    Args:
+        columns: with a scaling of each by itself.
+        groups: the columns of each category.
+        mean: of the columns over all rows (D,).
+        deviation: of the columns over all rows (D,), 0 for a constant column.
     """
     if columns.mean is None or columns.deviation is None or not groups:
         return columns
@@ -68,8 +73,11 @@ def scaled_together(
 def weighted(columns: Columns, groups: Sequence[Sequence[int]], gamma: float | None, deviation: FloatArray) -> Columns:
     """Return columns with those of categories divided by their weight in Huang's distance, gamma.
 
-    That is what a category that differs adds to the squared distance; None for `huang_gamma`, which follows from the
-    `deviation` (D,) of the columns over all rows.
+    Args:
+        columns: with or without a scaling.
+        groups: the columns of each category.
+        gamma: what a category that differs adds to the squared distance; None for `huang_gamma`.
+        deviation: of the columns over all rows (D,), 0 for a constant column.
     """
     categories = category_columns.in_categories(groups, len(deviation))
     mean = np.zeros_like(deviation) if columns.mean is None else columns.mean

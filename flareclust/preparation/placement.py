@@ -85,8 +85,13 @@ def thresholds_of(
     """Return the distance from each centroid (k,) beyond which a row is far from it; None where nothing says it.
 
     It is `times` the root mean square distance of the cluster's rows to the centroid, which is exact from the moments of a
-    profile. Without a profile, and for clusters that it does not describe, it is that of all `rows`, a number, whose squared
-    distances to their centroids add up to the `inertia`.
+    profile. Without a profile, and for clusters that it does not describe, it is that of all rows.
+
+    Args:
+        arrays: of the result.
+        inertia: sum of the squared distances of `rows` to their centroids.
+        rows: how many.
+        times: above 0.
     """
     centroids = as_clustered(arrays, arrays["centroids"])
     squared = np.full(len(centroids), np.nan)

@@ -44,7 +44,13 @@ def pooled_message(total: Message, left_out: BoolArray) -> Message:
 
 
 def odd_columns(task: Task, table: Table, sent: Message, context: SiteContext) -> Message:
-    """Return what is odd about the site's columns beside the totals, by what it has `sent` of them, and name them in its log.
+    """Return what is odd about the site's columns, and name them in its log.
+
+    Args:
+        task: carries the totals.
+        table: the columns, by their names.
+        sent: what the site has sent of their location and spread.
+        context: the site's conditions; numbers of rows were rounded as its policy says.
 
     Raises:
         BadMessage: the totals do not fit, or this is asked for a second time, as a server would that changes the totals to

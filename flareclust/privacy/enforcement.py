@@ -49,7 +49,14 @@ _MOST_PROFILING = 5
 
 @dataclass(frozen=True)
 class Request:
-    """A task that was let in; `sizes` are those of `policy_sizes`, and masked sums the answer where the sites' keys came with it."""
+    """A task that was let in.
+
+    Attributes:
+        step: what the site is asked to do.
+        round: its number.
+        sizes: what a reply must respect: K, the number of centroids sent; c and t of the scores.
+        masked: whether the sites' keys came with it, so that the answer is masked sums.
+    """
 
     step: str
     round: int
@@ -59,14 +66,29 @@ class Request:
 
 @dataclass(frozen=True)
 class PolicyEnforcer:
-    """Holds one job to a site's policy, by what it has asked so far; `known` are executors by name, whose steps say what they send."""
+    """Holds one job to a site's policy.
+
+    Attributes:
+        policy: the site's.
+        asked: what the job has asked so far.
+        known: the executors of algorithms by name, whose steps say what they send.
+    """
 
     policy: Policy
     asked: RequestLog = field(default_factory=RequestLog)
     known: "Mapping[str, type[ClusteringExecutor]]" = field(default_factory=executors)
 
     def check_request(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Request:
-        """Return what the job asks for, written down as asked; Refusal where it may not be."""
+        """Return what the job asks for, written down as asked.
+
+        Args:
+            step: of the task.
+            round_: of the task, as it came.
+            arrays: that came with it.
+
+        Raises:
+            Refusal: it may not be asked.
+        """
         if not any(step in sender.job_steps() for sender in self.known.values()):
             if step in StepName.OF_CLASSES and self.policy.dp is None:
                 raise against_classes(f"was asked for the step {step} of federated averaging (fedavg, ifca)")

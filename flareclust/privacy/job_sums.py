@@ -28,7 +28,13 @@ class SecureSums:
 
 
 def check_members(members: Iterable[str], job: SecureSums | None, policy: Policy | None) -> None:
-    """Raise Refusal unless the job and the site's policy let it add up its numbers with those of these sites, itself among them."""
+    """Raise Refusal unless a site may add up its numbers with those of these sites, itself among them.
+
+    Args:
+        members: their names.
+        job: what the job holds its sites to, if it does.
+        policy: the site's, if it has one.
+    """
     if job is not None:
         _check(list(members), job.min_sites, job.sites, "the job: min_sites", "the job: secure_sites")
     if policy is not None:

@@ -215,7 +215,11 @@ class Policy:
             object.__setattr__(self, "arrays", tuple(names))
 
     def least_rows(self, *, private: bool) -> int:
-        """Return with how many rows a site takes part: enough for a cluster, unless what leaves is differentially private."""
+        """Return with how many rows a site takes part: fewer than a cluster must have cannot make one.
+
+        Args:
+            private: whether what leaves is differentially private, which needs no floor.
+        """
         return self.min_rows if private else max(self.min_rows, self.min_count)
 
     def among(self, sites: Sequence[str]) -> "Policy":
@@ -226,7 +230,11 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Policy":
-        """Return the policy that a mapping with keys of a file states; UserError for unknown keys and impossible values."""
+        """Return the policy that a mapping with keys of a file states.
+
+        Raises:
+            UserError: a key is unknown, with the nearest known one, or a value is none that it can have.
+        """
         if not isinstance(settings, Mapping):
             raise UserError(f"a policy is a mapping of settings, got {type(settings).__name__}")
         known = [DP if field.name == "dp" else field.name for field in fields(cls)]
@@ -255,7 +263,11 @@ _NUMBERS = ("epsilon", "delta", "budget")
 
 
 def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
-    """Return the policy in a YAML or JSON file, or in a mapping; UserError as `Policy.of`, or for arrays that no algorithm sends."""
+    """Return the policy in a YAML or JSON file, or in a mapping.
+
+    Raises:
+        UserError: the file cannot be read, `Policy.of` refuses what it says, or it names arrays that no algorithm sends.
+    """
     if not isinstance(source, str | Path):
         return _with_known_arrays(source)
     try:
@@ -309,9 +321,16 @@ def unknown_arrays(policy: Policy) -> list[str]:
 
 
 def check_sites_of_sums(number: str, minimum: object, names: str, sites: object) -> tuple[int, tuple[str, ...] | None]:
-    """Return the least number of sites of a masked sum, and the names of those that may be among them, None for any.
+    """Return the least number of sites of a masked sum, and the names of those that may be among them, if they can be.
 
-    UserError, with what the two settings are called (`number`, `names`), where they cannot be.
+    Args:
+        number: what the setting with the number is called.
+        minimum: the number.
+        names: what the setting with the names is called.
+        sites: the names, None for any.
+
+    Raises:
+        UserError: they cannot be.
     """
     found = check_int(number, minimum, minimum=LEAST_SITES)
     if sites is None:

@@ -27,7 +27,13 @@ QUESTION = "flareclust_question"
 
 @dataclass
 class SiteSession:
-    """One job at a site with a policy, by its name there; in the ledger is what it spends, None without differential privacy."""
+    """One job at a site with a policy.
+
+    Attributes:
+        policy: what may leave.
+        job: the job's name at this site; what it spends is written down under it.
+        ledger: where spendings are written down; None without differential privacy.
+    """
 
     policy: Policy
     job: str
@@ -65,9 +71,11 @@ class SiteSession:
         return made[2]
 
     def statement(self, algorithm: str | None, *, private: bool) -> str:
-        """Return what an executor states beside its reply, for the site's own filter: its name in the registry, and the policy it kept to.
+        """Return what an executor states beside its reply, for the site's own filter: its algorithm, and the policy it kept to.
 
-        Messages of an executor that is `private` are differentially private where the policy asks for it.
+        Args:
+            algorithm: the executor's name in the registry; None where it is not registered.
+            private: whether the executor's messages are differentially private; they are where the policy asks for it.
         """
         stated = {"policy": self.policy.stated, "private": private and self.policy.dp is not None}
         return json.dumps({"algorithm": algorithm, **stated})

@@ -53,8 +53,13 @@ class PolicyStage(Stage):
 class GroupingStage(Stage):
     """Puts groups of similar rows in the place of rows, and multiples in the place of numbers of rows.
 
-    An algorithm whose messages are differentially private (`private`) sees the rows, of each id that it protects `most` of them,
-    None where no ids are protected, and its numbers stay.
+    An algorithm whose messages are differentially private sees the rows, of each id that it protects a bounded number, and its
+    numbers stay.
+
+    Attributes:
+        session: the job at this site.
+        private: whether all that the executor sends is differentially private.
+        most: rows of an id that the algorithm may see; None where no ids are protected.
     """
 
     session: SiteSession

@@ -99,9 +99,10 @@ class Columns:
         return {**names, "column_masks": self.masks, **union}
 
     def centers(self, means: FloatArray) -> FloatArray:
-        """Return the centers (k, d) of clusters whose rows have these means.
+        """Return the centers (k, d) of clusters whose rows have these means: the means, or their directions.
 
-        With directions, those of the means: the centroids of spherical k-means (Dhillon and Modha 2001, section 3).
+        Means of rows of length 1 are shorter the more the rows differ; their directions are the centroids of spherical k-means
+        (Dhillon and Modha 2001, section 3).
         """
         return of_length_one(means) if self.directions else means
 

@@ -122,10 +122,13 @@ def devices(arrays: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
-    """Write the three files, without labels, for these belong to the sites.
+    """Write the three files; result.json comes last and in one step, so its presence means that all is there.
 
-    `about` is what the job was: algorithm, k, seed, params, version; it counts where it names a field of the outcome. result.json
-    comes last and in one step, so its presence means that all is there.
+    Args:
+        outcome: what to write; the labels stay out, for they belong to the sites.
+        folder: existing folder.
+        about: what the job was: algorithm, k, seed, params, version. Where it names a field of the outcome, such as
+            metrics with more in them, it counts.
     """
     np.savez(folder / ARRAYS, allow_pickle=False, **outcome.arrays)
     (folder / ROUNDS).write_text("".join(map(_line, outcome.rounds)))

@@ -105,7 +105,12 @@ class Algorithm:
         return {name: field.default for name, field in self.params_class().own().items()}
 
     def check(self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None) -> Params:
-        """Return the parameters with these values; UserError for an unknown one, or a value that it, or another one, rules out."""
+        """Return the parameters with these values.
+
+        Raises:
+            UserError: a parameter is unknown (with the nearest known one), has a value that it cannot have, or does not go
+                with another one.
+        """
         self.check_names(params or {})
         return self.params_class()(k=k, seed=seed, **(params or {}))
 

@@ -89,9 +89,12 @@ def accept(
 
 
 def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Message, IntArray]:
-    """Return every array with an axis end to end, in the order of the replies, and for each entry the number of its reply (c,).
+    """Return what the sites sent in one exchange: every array with an axis end to end, in the order of the replies.
 
     With `only`, these arrays at least.
+
+    Returns:
+        The arrays by name, of c entries each, and for each entry the number of the reply that it came with (c,).
     """
     if isinstance(replies, Messages):
         batch = replies.batch

@@ -53,7 +53,10 @@ class SiteContext:
     dp: object = None
 
     def of_repeated(self, repeats: int) -> "SiteContext":
-        """Return what holds for rows duplicated by weights: clusters need `repeats` times as many, and of sums over two one could solve."""
+        """Return what holds for rows duplicated by weights: a cluster needs `repeats` times as many rows for enough of them to differ.
+
+        Three at least, since sums over two rows can be solved for them.
+        """
         if repeats <= 1:
             return self
         return replace(self, min_count=max(self.min_count, LEAST_ROWS) * repeats, repeats=repeats)
@@ -274,7 +277,11 @@ class SiteRows:
         return np.where(scaling.without_direction(self.X), -1, labels) if self.directions else labels
 
     def means(self, centroids: FloatArray) -> local.Sendable:
-        """Return the means of the rows nearest to each of centroids (k, d), as far as they may be sent; Refusal with too few rows."""
+        """Return the means of the rows nearest to each of centroids (k, d), as far as they may be sent.
+
+        Raises:
+            Refusal: the site has fewer rows than a report must cover.
+        """
         return self.completed(centroids).trimmed(centroids)._means_about(centroids)
 
     def _means_about(self, centroids: FloatArray) -> local.Sendable:
@@ -338,7 +345,12 @@ class SiteRows:
         return assessed_totals(assessment.assessment_sums(self.completed(centroids).X, centroids)[1], self.context)
 
     def profiled(self, centroids: FloatArray, labels: IntArray) -> Message:
-        """Return rows, means and squared deviations of the table's columns by final cluster (n,), -1 for none, where describable."""
+        """Return rows, means and squared deviations of the table's columns by final cluster, of those that may be described.
+
+        Args:
+            centroids: the final ones (k, d).
+            labels: the final cluster (n,) of each row; -1 for none.
+        """
         kept, counts, means, m2 = profile_sums.moments(self.raw, labels, len(centroids), self.context.min_count)
         return {"cluster": kept, "counts": counts, "centroids": means, "m2": m2}
 

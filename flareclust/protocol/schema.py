@@ -139,14 +139,15 @@ class Schema:
         sizes: Mapping[str, int] | None = None,
         limits: Mapping[str, int] | None = None,
     ) -> dict[str, int]:
-        """Check keys, dtypes, axes, finiteness and bounds, and return the size of every axis symbol.
-
-        The form of all arrays is checked before the first value of any.
+        """Check keys, dtypes, axes, finiteness and bounds: the form of all arrays before the first value of any.
 
         Args:
             message: the arrays as they came.
-            sizes: of axis symbols that are already known, e.g. {"d": 2}.
+            sizes: sizes of axis symbols that are already known, e.g. {"d": 2}.
             limits: the most entries that the others may have, e.g. {"k": 15}.
+
+        Returns:
+            The size of every axis symbol.
 
         Raises:
             BadMessage: in words that name the array, what was expected and what came, and hold no data value.

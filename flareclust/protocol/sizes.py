@@ -35,7 +35,9 @@ def total_sizes(arrays: Mapping[str, Array], columns: int) -> dict[str, int]:
     """Return the sizes of totals over sites: K or k groups of d columns, t pairs of columns, g cells, c solutions that are
     compared, u oddities of columns, p weights, l leaves and h bins of a profile.
 
-    A task with `columns` but without centroids is about the columns, each a group of its own; `columns` is how many sites have.
+    Args:
+        arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
+        columns: number of the sites' columns, where all have the same.
     """
     if sizes := _model_sizes(arrays) or _bin_sizes(arrays):
         return sizes

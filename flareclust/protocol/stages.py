@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Phase:
-    """A part of a job with steps of its own, such as the preparation of columns, at a site or at the server.
+    """A part of a job with steps of its own, such as the preparation of columns or the assessment, at a site or at the server.
 
     A step's `method` answers at a site: (task, rows) -> arrays. Before the rounds, its `merge` is the server's:
     (round, replies, rng) -> next round; the phase is over with a round that is done, which has the columns of the job.

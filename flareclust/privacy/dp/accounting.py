@@ -59,7 +59,11 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def rho_of(epsilon: float, delta: float) -> float:
-    """Return the largest rho with `epsilon_of(rho, delta) <= epsilon`, to 12 digits and never more; UserError where these are none."""
+    """Return the largest rho with `epsilon_of(rho, delta) <= epsilon`, to 12 digits and never more.
+
+    Raises:
+        UserError: epsilon or delta is none.
+    """
     check_epsilon("epsilon", epsilon)
     check_delta("delta", delta)
     low, high = 0.0, epsilon  # rho-zCDP never implies less than epsilon = rho at deltas such as these

@@ -61,7 +61,11 @@ class DPSession:
         return cls(box, dp, site.job, site.ledger, _rho_of(dp, dp.epsilon), named, columns=table.columns)
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
-        """Return the terms for a job that may spend (epsilon, delta); Refusal where the site grants less, or has not as much left."""
+        """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
+
+        Raises:
+            Refusal: the site grants a job less, or has not as much left; nothing is spent then.
+        """
         rho = _rho("the job", epsilon, delta)
         if rho > self.rho:
             maximum = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.rho, delta))
@@ -76,23 +80,39 @@ class DPSession:
         return replace(self, rho=rho)
 
     def gaussian(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
-        """Return integers (int64) with the noise of `mechanism.gaussian`; what they cost is in the ledger before it is drawn.
+        """Return integers with Gaussian noise that makes them rho-zCDP; what they cost is in the ledger before it is drawn.
 
-        `what` is for readers of the ledger. Refusal where the job, or all jobs together, would spend more than the site grants.
+        Args:
+            values: sums over rows, any shape, int64.
+            sensitivity: most that one row more or less changes all of them together, in L2 norm.
+            rho: what they may cost.
+            what: a description for readers of the ledger.
+
+        Raises:
+            Refusal: the job, or all jobs together, would spend more than the site grants.
         """
         self._spend(what, rho)
         return mechanism.gaussian(values, sensitivity, rho)
 
     def sharing(self, sites: int, colluding: int | None) -> "DPSession":
-        """Return the terms for a masked sum of so many sites, 0 where the site adds all of the noise; Refusal as `SharedNoise.of`."""
+        """Return the terms for a sum that leaves masked, added to those of other sites.
+
+        Args:
+            sites: of the sum; 0 for none, where the site adds all of the noise.
+            colluding: how many of them may tell the server their shares, by the job; None for a third.
+
+        Raises:
+            Refusal: the site's policy asks for more, or names no sites.
+        """
         if not sites:
             return self
         return replace(self, shared=SharedNoise.of(sites, colluding, self.dp.colluding, self.named))
 
     def summed(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
-        """Return integers with this site's share of the noise that makes their total over sites rho-zCDP; `gaussian` unless masked.
+        """Return integers with this site's share of the noise that makes their total over sites rho-zCDP.
 
-        All of it goes into the ledger: so much is spent toward the server if as many sites tell it their shares as may.
+        All of it goes into the ledger: so much is spent toward the server if as many sites tell it their shares as may. Where
+        the sum does not leave masked, this is `gaussian`.
         """
         if self.shared is None:
             return self.gaussian(values, sensitivity, rho, what)
@@ -137,7 +157,11 @@ NO_TERMS = (
 
 
 def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int, hidden: frozenset[str] = frozenset()) -> Box:
-    """Return the bounds of a table's columns; Refusal where there are others, in words that name none that is `hidden`."""
+    """Return the bounds of a table's columns.
+
+    Raises:
+        Refusal: there are bounds for other columns, in words that name none of those that are `hidden`.
+    """
     if isinstance(bounds, Ball):
         return _around(bounds, columns, d)
     if isinstance(bounds, Mapping):

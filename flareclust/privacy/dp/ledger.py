@@ -83,7 +83,12 @@ class _User(NamedTuple):
 
 
 class Overspent(Exception):
-    """A spending was refused, and nothing was written: rho spent so far under the limit of the job, or of all jobs together."""
+    """A spending was refused, and nothing was written.
+
+    Attributes:
+        of_job: whether the job's own limit was in the way, else that of all jobs together.
+        spent: rho spent so far under that limit.
+    """
 
     def __init__(self, of_job: bool, spent: float) -> None:
         super().__init__("beyond the limit of the job" if of_job else "beyond the limit of all jobs")
@@ -119,8 +124,12 @@ class Ledger:
     def spend(self, job: str, what: str, rho: float, job_limit: float, total_limit: float) -> None:
         """Write down that a job spends rho, unless that is more than a limit; it is on the disk when this returns.
 
-        `what` is a description for readers of the ledger, without data; the limits are of what the job, and all jobs together, may
-        have spent afterwards.
+        Args:
+            job: who spends.
+            what: a description for readers of the ledger; no data.
+            rho: of zero-concentrated differential privacy, above 0.
+            job_limit: the most that the job may have spent afterwards.
+            total_limit: the most that all jobs together may have spent afterwards.
 
         Raises:
             Overspent: a limit would be passed.

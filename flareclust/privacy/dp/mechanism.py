@@ -40,14 +40,22 @@ def check_installed() -> None:
 
 
 def sigma(sensitivity: float, rho: float) -> float:
-    """Return the standard deviation of the noise of `gaussian`: (sensitivity^2 / (2 rho))^0.5, as a hint to what to expect."""
+    """Return the standard deviation of the noise: (sensitivity^2 / (2 rho))^0.5, as a hint to what to expect.
+
+    Args:
+        sensitivity: most that a row changes all entries together, in L2 norm.
+        rho: of zero-concentrated differential privacy.
+    """
     return _positive("sensitivity", sensitivity) / math.sqrt(2 * _positive("rho", rho))
 
 
 def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
-    """Return integers below `_LARGEST_SUM` (any shape) with noise that makes their release rho-zCDP, as OpenDP confirms.
+    """Return `values` (any shape) with noise that makes their release rho-zCDP, as OpenDP confirms.
 
-    `sensitivity` is the most that one row more or less changes all entries together, in L2 norm.
+    Args:
+        values: integers below `_LARGEST_SUM`.
+        sensitivity: most that one row more or less changes all entries together, in L2 norm.
+        rho: of zero-concentrated differential privacy.
 
     Raises:
         UserError: the numbers are none of these.
@@ -58,7 +66,12 @@ def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
 
 
 def share(values: IntArray, scale: float) -> IntArray:
-    """Return `values` as for `gaussian` with discrete Gaussian noise of a scale: a share of a noise, which protects nothing by itself."""
+    """Return `values` (any shape) with discrete Gaussian noise of a scale: a share of a noise, which protects nothing by itself.
+
+    Raises:
+        UserError: the values are no integers below `_LARGEST_SUM`, or the scale is too large.
+        Refusal: OpenDP is missing.
+    """
     _check_sums(values)
     if not scale < _LARGEST_SCALE:
         raise UserError(f"a scale of {scale:g} is too large for noise in 64 bits")
@@ -117,14 +130,19 @@ def _positive(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class SharedNoise:
-    """How many sites add up their numbers, and how many of them may tell the server their shares: the noise of the others must suffice."""
+    """The sites of a masked sum, and how many of them may collude with the server: the noise of the remaining sites alone must suffice.
+
+    Attributes:
+        sites: how many add up their numbers.
+        colluding: so many may tell the server their shares.
+    """
 
     sites: int
     colluding: int
 
     @classmethod
     def of(cls, sites: int, colluding: int | None, required: int | None, named: int | None) -> "SharedNoise":
-        """Return what a job asks for.
+        """Return what a job asks for, a third of the sites unless it says a number.
 
         Args:
             sites: of the sum.
@@ -161,7 +179,13 @@ class SharedNoise:
         return self.sites - self.colluding
 
     def scale(self, sensitivity: float, rho: float, entries: int) -> float:
-        """Return the scale of a site's share, so that the shares of the honest sites make a release of so many entries rho-zCDP."""
+        """Return the scale of a site's share, so that the shares of the honest sites make a release rho-zCDP.
+
+        Args:
+            sensitivity: most that one row more or less changes all entries together, in L2 norm.
+            rho: of zero-concentrated differential privacy.
+            entries: how many numbers get noise.
+        """
         scale = max(sensitivity / math.sqrt(2 * rho * self.honest) * (1 + 1e-12), _LEAST_SCALE)
         while _rho_of_sum(scale, self.honest, sensitivity, entries) > rho:
             scale *= 1.01

@@ -28,7 +28,8 @@ class NoisyState(State):
         all_rows: noisy number of all rows.
         summed_sites: how many sites sent it.
         box: what all sites' bounds span together.
-        counts, signal_to_noise: see `flareclust.protocol.cluster_arrays`.
+        counts: noisy numbers of rows behind each centroid (k,).
+        signal_to_noise: of each of them (k,), the radius of the cluster over the distance by which noise moves the centroid.
     """
 
     all_rows: float = 0.0
@@ -57,10 +58,11 @@ def epsilon_for(params: PrivateParams, factor: float) -> float:
 def poor_signal(
     params: PrivateParams, round_: Round[NoisyState], *, noises: int | None = None, shares_noise: bool = False
 ) -> list[str]:
-    """Return a warning with what would help where noise is large beside the clusters of the last round, by their noisy numbers of rows.
+    """Return a warning with what would help where noise is large beside the clusters, by their noisy numbers of rows.
 
     Args:
-        params, round_: of the job.
+        params: the job's settings.
+        round_: the last one; its diagnostics have the radius of a cluster over the distance by which noise moves its centroid.
         noises: how many noises the sums hold; None for one of each site.
         shares_noise: whether sites share one noise in jobs with secure sums.
     """

@@ -48,7 +48,7 @@ class PrivateParams(NamesParams):
 
     @property
     def used_per_id(self) -> int | None:
-        """Return how many rows of an id are used; None where rows are protected."""
+        """Return how many rows of an id are used, where ids are protected; None where rows are."""
         return self.rows_per_id if self.unit == PER_ID else None
 
     @property

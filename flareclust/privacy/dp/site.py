@@ -107,9 +107,13 @@ class Noise:
         return self.terms.box
 
     def add(self, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
-        """Return sums over rows with noise that costs a share of the job's rho; `what` is for readers of the ledger.
+        """Return numbers with noise that costs a share of what the job may spend.
 
-        `sensitivity` is the most that a row changes them; an id changes them so many times as much as it has rows.
+        Args:
+            sums: over the rows.
+            sensitivity: most that a row changes them; an id changes them so many times as much as it has rows.
+            share: of the job's rho.
+            what: a description for readers of the ledger.
         """
         return self.terms.gaussian(sums, self.of_unit(sensitivity), self.rho(share), what + self._protected)
 

@@ -44,8 +44,10 @@ class SiteSums:
     def is_at(self, startup: Path, job_id: str, folder: Path) -> None:
         """Take identity, job and folder of a process at a real site.
 
-        Where its kit's folder `startup` has a certificate, keys are signed with it for this job, and others' checked. In the job's
-        folder it is noted that the key was given.
+        Args:
+            startup: the folder of its kit; where it has a certificate, keys are signed with it, and others' checked.
+            job_id: of the job; keys are signed for it.
+            folder: of the job at this site, where it is noted that the key was given.
         """
         self._identity, self._job_id, self._folder = Identity.of(startup), job_id, folder
 
@@ -64,7 +66,9 @@ class SiteSums:
         return reply
 
     def _note(self) -> None:
-        """Note that the key was given: with a second one, of a process started anew, a job could have sums over other sites."""
+        """Note in the job's folder that the key was given: with a second one, of a process that was started anew, the server
+        could ask for sums over other sites in the same job.
+        """
         if self._folder is None:
             return
         try:
@@ -79,7 +83,8 @@ class SiteSums:
     def check_asked(self, site: str, arrays: Message) -> None:
         """Raise Refusal where a site has no key for masked sums, or is asked about values beyond a public bound, and for all sums after these.
 
-        Sums about such values leave the range of fixed point by an amount from which a server could find the number of rows.
+        Sums about such values leave the range of fixed point, by an amount that depends on how many rows there are. A
+        server that tries one after the other would find that number.
         """
         if site not in self._masks:
             raise Refusal(
@@ -143,7 +148,10 @@ def _reported_groups(step: Step, arrays: Message) -> BoolArray | None:
 class MaskingStage(Stage):
     """Takes the sites' keys out of the task, and masks the reply with them.
 
-    `alike` are settings of the job that must be the same at all sites for their masks to cancel.
+    Attributes:
+        sums: what the site remembers of the job's secure sums.
+        policy: the site's, if it has one.
+        alike: settings of the job that must be the same at all sites for their masks to cancel.
     """
 
     sums: SiteSums
@@ -151,7 +159,13 @@ class MaskingStage(Stage):
     alike: Message = field(default_factory=dict)
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Split the task into arrays and keys; Refusal where sums may not leave so, BadMessage where keys are none or belong to no sum."""
+        """Split the task into arrays and keys.
+
+        Raises:
+            Refusal: sums are to leave without a mask, or to be added up with those of too few or of other sites, or
+                about values beyond `LARGEST_SENT`; or the step is not one of jobs with secure sums.
+            BadMessage: the keys are none, or came with a step that is no sum, or the site has no key.
+        """
         task, step, sums = exchange.task, exchange.step, self.sums
         secure = sums.secure(task.site)
         if secure and step.jobs == "plain":

@@ -62,7 +62,11 @@ class Identity:
 
     @classmethod
     def of(cls, startup: Path) -> "Identity | None":
-        """Return what the folder `startup` of a site's kit holds, None where it is none; Refusal where the kit is incomplete."""
+        """Return what the folder `startup` of a site's kit holds; None where it is none, as in NVFlare's simulator.
+
+        Raises:
+            Refusal: it has a certificate, but not all that belongs to it.
+        """
         if not (startup / "client.crt").exists():
             return None
         try:

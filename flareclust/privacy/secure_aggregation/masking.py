@@ -83,7 +83,11 @@ class KeyTable:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> "KeyTable | None":
-        """Return the table that came with a task, None where there is none; BadMessage unless keys and sorted sites differ."""
+        """Return the table that came with a task, None where there is none.
+
+        Raises:
+            BadMessage: it is not a table of different keys of different sites, in the order of their names.
+        """
         if KEYS_ARRAY not in arrays:
             return None
         rows = _unpacked(arrays[KEYS_ARRAY])
@@ -164,12 +168,18 @@ class SiteMasks:
         return SignedKey(key) if self._identity is None else self._identity.signed(self.site, self._job, key)
 
     def hide(self, words: Words, step: str, round_: int, asked: Message, table: KeyTable) -> Words:
-        """Return fixed-point numbers (4, w) under the masks that this site shares with the others in the table.
+        """Return the numbers (4, w) under the masks that this site shares with the others.
 
-        `asked` are the arrays that the server sent with the task, without the keys.
+        Args:
+            words: in fixed point.
+            step: of the task.
+            round_: of the task.
+            asked: the arrays that the server sent with the task, without the keys.
+            table: whose numbers are added up.
 
         Raises:
-            Refusal: the sum is of fewer than three sites, of others than the sums before, or asked for a second time.
+            Refusal: the sum would disclose a site's own numbers: it is of fewer than three sites, of others than the sums
+                before, or asked for a second time.
             BadMessage: the table does not hold this site's key, or one that is none, or that its site has not signed.
         """
         self._agree(table)

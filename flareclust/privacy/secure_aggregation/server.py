@@ -13,7 +13,11 @@ from flareclust.protocol.sizes import total_sizes
 
 
 class ServerSums:
-    """The sites whose numbers are added up, from their replies with keys and numbers of columns on."""
+    """The sites whose numbers are added up, from their keys on.
+
+    Args:
+        replies: the keys and numbers of columns by site.
+    """
 
     def __init__(self, replies: Mapping[str, Message]) -> None:
         self.columns = int(next(iter(replies.values()))["columns"])
@@ -26,7 +30,11 @@ class ServerSums:
         return list(self.table.keys)
 
     def begin(self, active: Sequence[str]) -> None:
-        """Fix the sites of all sums of the job, before the first one; JobFailed where they are too few or too many."""
+        """Fix the sites of all sums of the job, before the first one.
+
+        Raises:
+            JobFailed: they are fewer than three, or more than totals have room for.
+        """
         if self.begun:
             return
         self.table = self.table.only(active)
