@@ -128,6 +128,8 @@ class ServerJob:
             return {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
         if round_.step == StepName.KNOWN_MOMENTS:
             return {"k": MOST_COLUMNS, "d": 1}
+        if round_.step in (StepName.SCALES, StepName.KNOWN_SCALES):  # all rows as one group
+            return {"k": 1, "d": MOST_COLUMNS}
         usual = {"k": max(self.params.k, len(round_.task.get("candidate", ()))), "d": MOST_COLUMNS}
         return {**usual, **self.aggregator.limits(round_)}
 

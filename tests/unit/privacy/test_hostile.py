@@ -17,7 +17,7 @@ from flareclust.federation.aggregator import unpack
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import _LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
-from flareclust.protocol.task import REFUSED
+from flareclust.protocol.task import REFUSED, StepName, Task
 from flareclust.testing.tools import exchanges, iid_sites
 from tests.examples import examples
 from tests.memory import peak_of
@@ -208,3 +208,23 @@ def test_a_server_that_numbers_clusters_that_are_not_there_is_refused_and_takes_
                 answered(executor, told, sites[told.site], None)
 
         assert peak_of(answer) < 50_000_000
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean"])
+def test_a_site_that_sends_its_columns_as_two_groups_is_left_out(missing):
+    sites, _ = iid_sites(m=4, k=3)
+    executor, aggregator = get("lloyd").build(3, 0, {"scale": "standard", "missing": missing})
+
+    def ask(step, round_, arrays, asked):
+        tasks = {site: Task(step, round_, dict(arrays), site) for site in asked}
+        sent = {site: answered(executor, task, sites[site], None).arrays for site, task in tasks.items()}
+        if step in (StepName.SCALES, StepName.KNOWN_SCALES):
+            first = sent[asked[0]]
+            sent[asked[0]] = {
+                name: np.repeat(value, 2, axis=0) if np.ndim(value) else value for name, value in first.items()
+            }
+        return {site: SiteReply(arrays) for site, arrays in sent.items()}
+
+    outcome = run_federation(aggregator, ask, list(sites))
+    assert list(outcome.refused) == [next(iter(sites))]
+    assert "axis k has 2 entries where there can be at most 1" in outcome.refused[next(iter(sites))]
