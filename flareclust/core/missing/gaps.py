@@ -19,7 +19,7 @@ from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Int
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import few_known
 from flareclust.core.lloyd import kmeans
-from flareclust.core.runtime import one_thread
+from flareclust.core.missing.kernels import nearest_by_known
 
 #: Rounds at most of a site's own clustering of rows with gaps.
 _MOST_ROUNDS = 100
@@ -95,14 +95,10 @@ def _assigned(X: FloatArray, known: BoolArray, centroids: FloatArray, least: int
 
 
 def _nearest(X: FloatArray, known: BoolArray, centroids: FloatArray) -> IntArray:
-    """Return the centroid (n,) that is nearest in the known cells of each row."""
+    """Return the centroid (n,) that is nearest in the known cells of each row, by differences; of equals the first."""
     labels = np.empty(len(X), dtype=np.int64)
-    origin = centroids.mean(axis=0)
-    moved = centroids - origin
-    squares = moved**2
-    with one_thread():
-        for part in pieces(*X.shape):
-            cells = np.where(known[part], X[part] - origin, 0.0)
-            # |x|^2 is the same for all centroids, so that it is left out.
-            labels[part] = (known[part].astype(np.float64) @ squares.T - 2.0 * (cells @ moved.T)).argmin(axis=1)
+    centroids = np.ascontiguousarray(centroids)
+    for part in pieces(*X.shape):
+        cells, weights = np.where(known[part], X[part], 0.0), known[part].astype(np.float64)
+        nearest_by_known(cells, weights, centroids, labels[part])
     return labels

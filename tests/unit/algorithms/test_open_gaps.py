@@ -147,6 +147,33 @@ def test_no_cluster_has_a_column_of_few_known_cells(seed, least):
         np.testing.assert_array_equal(done.rows[done.known], rows[done.known])
 
 
+def differences(rows, centroids):
+    """Return the nearest centroid of each row in the cells that it has, from differences."""
+    return np.nansum((rows[:, None] - centroids) ** 2, axis=2).argmin(axis=1)
+
+
+def test_rows_with_gaps_go_to_the_nearest_centroid_beside_one_that_is_far_away():
+    rng = np.random.default_rng(3)
+    centroids = np.array([[0.0, 0.0, 0.0], [3.0, 3.0, 3.0], [1e9, 1e9, 1e9]])
+    rows = rng.normal(size=(90, 3)) + centroids[np.arange(90) % 3]
+    rows[np.arange(90), rng.integers(0, 3, 90)] = np.nan
+    filled = complete(rows, centroids).rows
+    np.testing.assert_array_equal(
+        np.where(np.isnan(rows), filled, np.nan),
+        np.where(np.isnan(rows), centroids[differences(rows, centroids)], np.nan),
+    )
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9))
+def test_of_equally_near_centroids_a_row_with_gaps_takes_the_first(seed, d):
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-3, 4, size=(300, d)).astype(float)
+    rows[(rng.random(rows.shape) < 0.3) & (np.arange(d) > 0)] = np.nan
+    centroids = rng.integers(-3, 4, size=(5, d)).astype(float)
+    expected = centroids[differences(rows, centroids)]
+    np.testing.assert_array_equal(complete(rows, centroids).rows, np.where(np.isnan(rows), expected, rows))
+
+
 @pytest.mark.parametrize("name", ABLE)
 def test_uploads_do_not_depend_on_a_column_that_few_rows_know(name):
     """One site knows a column in three rows only: below the floor of 5, these cells must not matter to what it sends."""
