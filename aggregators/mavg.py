@@ -4,7 +4,8 @@ Source: the baseline M-Avg of Xu, Chen, Chao, Zhang, "Jigsaw Game: Federated Clu
 describes it in a sentence.
 
 Readings and deviations:
-1. The matching is one to one, with the smallest sum of Euclidean distances, not squared (Hungarian method).
+1. The matching is one to one, with the smallest sum of Euclidean distances, not squared (Hungarian method). Of equal sums that with
+   the smallest squares: in one column crossed pairs would have the same sum, and a mean in the middle.
 2. All sites are matched to one, not to the means so far: the first by name, among those that sent most centroids.
 3. The mean is plain: sites count equally, whatever the number of their rows.
 4. A site with fewer centroids than the first is matched with those that it has. With fewer than k centroids at the

@@ -37,6 +37,14 @@ def test_distances_are_not_squared_in_the_match():
     assert match(A, B)[1].tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("offset", [0.0, -7.25, 1e9])
+def test_of_matchings_with_equal_sums_the_one_with_least_squares_is_taken(offset):
+    """Each of 0 and 1 to each of 2 and 3 comes to 4; so do all matchings of columns that say the same."""
+    A, B = np.array([[1.0], [0.0]]) + offset, np.array([[2.0], [3.0]]) + offset
+    for columns in (1, 2):
+        assert match(np.tile(A, columns), np.tile(B, columns))[1].tolist() == [1, 0]
+
+
 def test_movement_by_hand():
     """New centroids at 0 and 8: spread 4; the one that moved farthest went 2."""
     assert movement(np.array([[6.0], [1.0]]), np.array([[0.0], [8.0]])) == pytest.approx(2 / 4)
