@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 
 from flareclust._foundation.display import some
-from flareclust._foundation.typing import IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import DAYS
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement, criteria
@@ -31,6 +31,7 @@ from flareclust.preparation import result as partial
 from flareclust.preparation.columns import decides_distances, outweighing
 from flareclust.preparation.scaling import OPEN_GAPS, of_directions, scaling_of
 from flareclust.preparation.units import odd_between_sites
+from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
@@ -53,6 +54,13 @@ _MOST_CLIPPED = 0.05
 
 #: Beyond so many refusals those with the same reason are one warning.
 _MOST_REFUSALS = 1000
+
+#: Rows of a cluster at each site below which groups of them give centroids that may be off (docs/policies.md), and what helps.
+_ROWS_PER_CLUSTER = 50
+_LARGER_GROUPS = "Take fewer clusters, join small sites, or take noise in place of groups (dp-lloyd with secure sums)"
+
+#: Share of the rows below which a cluster may be of outliers, or of wrong cells in a column.
+_OUTLIERS = 0.05
 
 _SMALL_CELLS = "so inertia is of these rows alone, and cannot be compared with that of another run"
 
@@ -172,27 +180,68 @@ class Ended:
         yield from filter(None, (choice.tie(arrays, rule), choice.at_end(arrays, rule)))
 
     def _of_the_assessment(self) -> Iterator[str]:
-        """Give where so many rows were left out of the assessment that its metrics say little."""
+        """Give where groups of rows make the result doubtful, or rows left out of the assessment its metrics."""
+        groups, covered = self._of_groups(), self._of_rows_left_out()
+        if groups and covered:
+            yield f"{groups}. {covered[0].upper()}{covered[1:]}"
+        else:
+            yield from filter(None, (groups, covered))
+
+    def _of_rows_left_out(self) -> str:
+        """Return a sentence where so many rows were left out of the assessment that its metrics say little; else nothing."""
         if (assessed := self.assessed) is None:
-            return
+            return ""
         rows, of, policy = assessed["rows"] or 0, assessed["of"], self.experiment.policy is not None
         found = f"the assessment is of {rows} rows"
         if not rows:
             why = ": every cell has fewer rows than the sites' policy lets out" if policy else ""
-            yield f"the assessment is of no rows, so there are no inertia, silhouette and Davies-Bouldin index{why}"
-        elif of is None:
+            return f"the assessment is of no rows, so there are no inertia, silhouette and Davies-Bouldin index{why}"
+        if of is None:
             arrays = {} if left_out(self.outcome) else self.outcome.arrays
             reported = max((int(arrays[name].sum()) for name in _REPORTED if name in arrays), default=0)
             if rows <= _COVERED_UNDER_POLICY * reported:
                 found += f", where the sites reported {reported} before; how many they have is not known here. Sites'"
-                yield f"{found} policies leave out small cells, {_SMALL_CELLS}"
-            elif policy:
+                return f"{found} policies leave out small cells, {_SMALL_CELLS}"
+            if policy:
                 found += "; how many the sites have is not known here, and their"
-                yield f"{found} policies leave out small cells, {_SMALL_CELLS}"
+                return f"{found} policies leave out small cells, {_SMALL_CELLS}"
         elif not policy and rows < _COVERED * of:
-            yield f"the assessment is of {rows} of {of} rows; its metrics say nothing about the others"
+            return f"the assessment is of {rows} of {of} rows; its metrics say nothing about the others"
         elif policy and rows <= _COVERED_UNDER_POLICY * of:
-            yield f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, {_SMALL_CELLS}"
+            return f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, {_SMALL_CELLS}"
+        return ""
+
+    def _of_groups(self) -> str:
+        """Return a sentence where groups of rows mix clusters, since sites have few rows of each or for so long a range of k.
+
+        Else nothing. Where the sites' policies are not known here, they may have them.
+        """
+        asked, k, absent = self.experiment, self.k, left_out(self.outcome)
+        here = asked.policy is not None
+        if "differentially-private" in self.algorithm.promises or not (here or asked.engine == "production"):
+            return ""
+        floor = Policy.of(asked.policy or {}).min_count
+        sizes = [len(rows) for site, rows in self.places.items() if site not in absent and len(rows)]
+        if not sizes:  # unknown here: the mean of what was assessed
+            sizes = [((self.assessed or {}).get("rows") or 0) // max(1, len(self.outcome.sites) - len(absent))]
+        rows, groups = float(np.median(sizes)), f"groups of {floor} or more"
+        whose = "their policy makes" if here else "their policies, unless they say otherwise, make"
+        last = asked.k_range[1] if asked.k_range else 0
+        if 0 < rows < last * floor:
+            most = max(2, int(rows // floor))
+            return (
+                f"sites have about {rows:.0f} rows, of which {whose} {groups}: {most} at most, where up to k={last} was tried, so "
+                f"k={k} may be far too small. End the range at {most}, give the k that you expect, or join small sites"
+            )
+        if 0 < rows < _ROWS_PER_CLUSTER * k:
+            wrong = (
+                "groups mix clusters, and the centroids are probably wrong"
+                if rows < floor * k
+                else "centroids may be off"
+            )
+            each = f"sites have about {rows / k:.0f} rows for each of {k} clusters"
+            return f"{each}, of which {whose} {groups}: {wrong}. {_LARGER_GROUPS}"
+        return ""
 
     def _of_dropped_rows(self) -> Iterator[str]:
         """Give where tables that were read here have rows that took no part, since a cell is missing (drop-rows).
@@ -236,7 +285,13 @@ class Ended:
             dates = [name for name, unit in zip(names, prepared.units, strict=False) if unit == DAYS]
             yield from odd_between_sites(arrays, names, categories, left_out(self.outcome), dates)
         unscaled = scaling_of(arrays) is None and not of_directions(arrays)
-        if prepared.columns is not None and "scale" in self.algorithm.parameters() and unscaled:
-            widest = outweighing(prepared.columns, np.ptp(self.outcome.centroids, axis=0))
+        if not partial.is_partial(arrays) and "scale" in self.algorithm.parameters() and unscaled:
+            widest = outweighing(names, np.ptp(self._large_clusters(), axis=0))
             if widest is not None:
                 yield decides_distances(widest, "scale=standard")
+
+    def _large_clusters(self) -> FloatArray:
+        """Return the centroids (c, d) of clusters that are more than outliers; all of them where labels are not known."""
+        centroids, labels = self.outcome.centroids, self.labels[self.labels >= 0]
+        large = np.bincount(labels, minlength=len(centroids))[: len(centroids)] > _OUTLIERS * len(labels)
+        return centroids[large] if large.sum() > 1 else centroids

@@ -62,6 +62,50 @@ def test_under_a_policy_the_warning_says_why():
     assert "118 of 120 rows: the sites' policy leaves out small cells" in warning
 
 
+@pytest.mark.parametrize(
+    ("rows", "k", "words"),
+    [
+        (100, 2, []),
+        (
+            98,
+            2,
+            ["49 rows for each of 2 clusters, of which their policy makes groups of 10 or more: centroids may be off"],
+        ),
+        (30, 4, ["8 rows for each of 4 clusters", "groups mix clusters, and the centroids are probably wrong"]),
+    ],
+)
+def test_few_rows_of_a_cluster_at_each_site_are_named_under_a_policy(rows, k, words):
+    """Groups of ten rows or more hold rows of several clusters where a site has few of each."""
+    one = flareclust.run("lloyd", sites(rows), k=k, policy={})
+    found = [warning for warning in one.warnings if "for each of" in warning]
+    assert len(found) == bool(words)
+    assert all(word in found[0] for word in words)
+    assert not any("for each of" in warning for warning in flareclust.run("lloyd", sites(rows), k=k).warnings)
+
+
+def test_real_sites_with_few_rows_of_a_cluster_may_have_a_policy():
+    experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3)
+    outcome = submit(experiment, prepare(experiment, _NamedSites(sites())))
+    real = experiment.model_copy(update={"engine": "production"})
+    (warning,) = evaluate(real, Prepared(2, {}), replace(outcome, labels={}), 0.0).warnings
+    assert (
+        "about 20 rows for each of 2 clusters, of which their policies, unless they say otherwise, make groups"
+        in warning
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["pooled", "kfed"])
+@pytest.mark.parametrize(
+    ("most", "word"), [(4, "20 rows for each of 2 clusters"), (5, "4 at most, where up to k=5 was tried")]
+)
+def test_a_range_of_k_beyond_the_groups_of_a_site_is_named(algorithm, most, word):
+    """Sites of forty rows make four groups of ten, so that they cannot show five clusters."""
+    result = flareclust.run(algorithm, sites(), k=(2, most), policy={})
+    (found,) = [warning for warning in result.warnings if "sites have about" in warning]
+    assert word in found
+    assert ("k=2 may be far too small. End the range at 4" in found) == (most == 5)
+
+
 def test_where_nobody_knows_how_many_rows_there_are_the_tables_say_so(capsys):
     result = evaluated(120.0, at_sites=True)
     assert result.assessed == {"rows": 120, "of": None}
@@ -100,7 +144,7 @@ def test_an_assessment_of_no_rows_has_no_metrics():
     result = flareclust.run("pooled", few, k=6, policy={})
     assert result.assessed == {"rows": 0, "of": 36}
     assert [result.metrics[name] for name in ("inertia", "simplified_silhouette", "davies_bouldin")] == [None] * 3
-    assert any("the assessment is of no rows" in warning for warning in result.warnings)
+    assert any("The assessment is of no rows" in warning for warning in result.warnings)
     json.dumps(result.to_json(), allow_nan=False)
 
 
