@@ -1,11 +1,12 @@
-"""Whether clusters are groups of rows or a site: the mark of its device, a column in another unit, or a few wrong cells."""
+"""Whether clusters are groups of rows or a site: the mark of its device, a column in another unit, a few wrong cells or outliers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from flareclust._foundation.display import all_of, some
-from flareclust._foundation.typing import IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.assessment import distances_between
 
 #: Clusters may be a batch effect where this share of their rows is one site's, this share of its rows is in them, and of the
 #: other sites' rows this share is elsewhere.
@@ -13,6 +14,10 @@ _ALONE = 0.95
 
 #: With fewer rows nothing is said of a batch effect, and a cluster is tiny if it has less than this part of the mean size.
 _LEAST, _TINY = 10, 0.01
+
+#: Clusters of at most this share of the rows are outliers if they are so many times as wide as the others, or errors if they lie
+#: so many times as far away as the others do from one another.
+_SMALL, _WIDE, _FAR = 0.05, 3.0, 10.0
 
 
 def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
@@ -59,3 +64,46 @@ def tiny_clusters(counts: Mapping[str, IntArray]) -> list[str]:
     return [
         f"few of {total:,.0f} rows are in {some(small, 5)}: a rare group, or errors such as a code for missing cells?"
     ]
+
+
+def outlying_clusters(centroids: FloatArray, counts: IntArray, scatter: FloatArray, advice: str) -> list[str]:
+    """Return sentences about small clusters that are much wider than the others, or much farther away.
+
+    Args:
+        centroids: (k, d), as rows were compared with them.
+        counts: rows of each (k,), at all sites.
+        scatter: sums of these rows' distances to their centroid (k,).
+        advice: what helps against rows that are far from all others.
+    """
+    share = counts / max(1, int(counts.sum()))
+    small, large = np.flatnonzero((share > 0) & (share <= _SMALL)), np.flatnonzero(share > _SMALL)
+    if not len(small) or not len(large):
+        return []
+    width, others = scatter[small] / counts[small], scatter[large].sum() / counts[large].sum()
+    wide, found = small[width > _WIDE * others], []
+    if len(wide):
+        times = float(scatter[wide].sum() / counts[wide].sum() / others) if others else np.inf
+        found.append(
+            f"{_named(wide)} with {share[wide].sum():.1%} of the rows {'is' if len(wide) == 1 else 'are'} {times:.0f} times as wide as "
+            f"the others: outliers, rows that are far from all others, which move centroids; {advice}"
+        )
+    apart = max(float(distances_between(centroids[large]).max()), others)
+    far = [c for c in small if c not in wide and _distance(centroids, c, large) > _FAR * apart]
+    if far:
+        column = int(np.abs(centroids[far[0]] - centroids[large].mean(axis=0)).argmax())
+        found.append(
+            f"{_named(far)} with {share[far].sum():.1%} of the rows {'lies' if len(far) == 1 else 'lie'} more than {_FAR:.0f} times as "
+            f"far away as the others are apart, most of all in column {column + 1} of {centroids.shape[1]}: a code for missing cells, or "
+            f"another unit? Look at the values there and leave such cells out; {advice}"
+        )
+    return found
+
+
+def _distance(centroids: FloatArray, c: np.int64, others: IntArray) -> float:
+    """Return the distance of a centroid to the nearest of these others."""
+    return float(np.sqrt(((centroids[others] - centroids[c]) ** 2).sum(axis=1)).min())
+
+
+def _named(clusters: Iterable[np.int64]) -> str:
+    numbers = [int(c) for c in clusters]
+    return f"cluster{'s' if len(numbers) > 1 else ''} {all_of(numbers)}"

@@ -123,6 +123,7 @@ class Exchanges:
         self.seconds_local = 0.0
         self.seconds_merge = 0.0
         self.assessed: Mapping[str, Message] = {}
+        self.totals: Message = {}
         self.undescribed: dict[str, str] = {}
         self.failure = ""
         self.sampling: Sampling | None = None
@@ -197,7 +198,7 @@ class Exchanges:
         self, round_: Round[Any], job: "ServerJob", replies: Mapping[str, Message], sums: Message
     ) -> dict[str, float | None]:
         """Return the metrics from the sums of the assessment; its record has them, and over how many rows they are."""
-        metrics = job.quality(round_, sums)
+        self.totals, metrics = sums, job.quality(round_, sums)
         known = {name: value for name, value in metrics.items() if value is not None}
         self.record(StepName.ASSESS, replies, round_.index, 0.0, {ASSESSED: float(np.sum(sums["counts"])), **known})
         return metrics

@@ -26,11 +26,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.errors import JobFailed
-from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
+from flareclust._foundation.typing import Message
+from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, Sampling, SecureExchanges
 from flareclust.federation.profile_exchanges import describe_clusters
 from flareclust.federation.server import ServerJob
+from flareclust.preparation.settings import TrimParams
+from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.rounds import Round
@@ -134,9 +137,20 @@ def run_federation(
             *job.aggregator.warnings(round_, exchanges.assessed),
             *batch_effects(counts),
             *tiny_clusters(counts),
+            *_outlying(job, round_, exchanges.totals),
             *unprofiled,
         ],
     )
+
+
+def _outlying(job: ServerJob, round_: Round[Any], totals: Message) -> list[str]:
+    """Return warnings about clusters of outliers, from the totals of the assessment; none of noisy ones or of different columns."""
+    params = job.params
+    if not totals or isinstance(params, PrivateParams) or round_.columns.different:
+        return []
+    trims = isinstance(params, TrimParams) and not params.trim_rows
+    advice = "set trim_rows=0.05 or more" if trims else "more clusters, or an algorithm with trim_rows, keep them apart"
+    return outlying_clusters(round_.task["centroids"], totals["counts"], totals["scatter"], advice)
 
 
 def _clustered(

@@ -21,7 +21,7 @@ from flareclust.protocol.columns import Columns
 from flareclust.protocol.schema import Schema, real
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
-OUTWEIGHS = 100
+OUTWEIGHS = 30
 
 #: Sites divide their rows by no smaller standard deviation.
 LEAST_DEVIATION = 1e-100
@@ -89,9 +89,9 @@ def sharing(columns: Columns) -> str:
 
 
 def outweighing(names: Sequence[str], spread: FloatArray) -> str | None:
-    """Return the name of the column that varies most (spread (D,)), if far more than half of those that vary; else None."""
-    varying = spread[spread > 0]
-    outweighs = len(varying) > 1 and varying.max() > OUTWEIGHS * np.median(varying)
+    """Return the name of the column that varies most (spread (D,)), if far more than half of the others that vary; else None."""
+    varying = np.sort(spread[spread > 0])
+    outweighs = len(varying) > 1 and varying[-1] > OUTWEIGHS * np.median(varying[:-1])
     return names[int(np.nanargmax(spread))] if outweighs else None
 
 

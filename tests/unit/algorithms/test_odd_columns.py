@@ -261,7 +261,7 @@ def test_a_column_that_outweighs_is_logged_before_round_0(secure, caplog):
         run_inprocess(registry.get("lloyd"), {"compare": "spread"}, sites, options, on_round=on_round)
     assert dict(records)["odd_columns" if secure else "scales"] == 1
     (text,) = logged(caplog)
-    assert text.startswith("column 'column 3 of 3' varies more than 100 times as much as most others")
+    assert text.startswith("column 'column 3 of 3' varies more than 30 times as much as most others")
     caplog.clear()
     run_inprocess(registry.get("lloyd"), {"compare": "spread", "scale": "standard"}, sites, options)
     assert not logged(caplog)

@@ -1,9 +1,10 @@
-"""Clusters that are a site, and clusters of a few rows."""
+"""Clusters that are a site, of a few rows, of outliers, or of wrong cells."""
 
 import numpy as np
 import pytest
 
-from flareclust.evaluation.batch_effects import batch_effects, tiny_clusters
+import flareclust
+from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, tiny_clusters
 
 
 def test_clusters_that_are_together_one_site_are_named():
@@ -30,3 +31,49 @@ def test_clusters_of_a_few_rows_are_named():
     [text] = tiny_clusters(counts)
     assert text.startswith("few of 2,625 rows are in cluster 0 (2 rows), cluster 2 (1 row): ")
     assert tiny_clusters({"all": np.array([5, 60, 0])}) == tiny_clusters({}) == []
+
+
+def test_small_clusters_that_are_wide_or_far_are_named():
+    centroids = np.array([[0.0, 0.0], [6.0, 0.0], [3.0, 40.0], [4.0, -999.0]])
+    counts, scatter = np.array([500, 460, 30, 10]), np.array([500.0, 460.0, 240.0, 10.0])
+    wide, far = outlying_clusters(centroids, counts, scatter, "trim")
+    assert wide.startswith("cluster 2 with 3.0% of the rows is 8 times as wide as the others: outliers")
+    assert far.startswith("cluster 3 with 1.0% of the rows lies more than 10 times as far away as the others are apart")
+    assert "in column 2 of 2: a code for missing cells" in far
+    assert all(text.endswith("; trim") for text in (wide, far))
+    assert outlying_clusters(centroids[:3], counts[:3], np.array([500.0, 460.0, 80.0]), "trim") == []  # less wide
+    assert outlying_clusters(centroids[:2], np.array([30, 10]), np.array([1.0, 9.0]), "trim") == []  # no small one
+    assert outlying_clusters(centroids[:2], np.array([0, 0]), np.zeros(2), "trim") == []
+
+
+def blobs(outlying: float = 0.0, code: float = 0.0) -> dict[str, np.ndarray]:
+    """Return three sites' rows of three groups; a share of them ten times as far away, or with -999 at one site."""
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 3, 900)
+    X = rng.normal(size=(900, 2)) + np.array([[0, 0], [6, 0], [0, 6]])[y]
+    far = rng.random(900) < outlying
+    X[far] = rng.normal(size=(int(far.sum()), 2)) * 30
+    X[:300][rng.random(300) < code, 1] = -999
+    return {site: X[i::3] if not code else X[300 * i : 300 * (i + 1)] for i, site in enumerate("abc")}
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "word"), [({}, None), ({"outlying": 0.05}, "outliers"), ({"code": 0.1}, "a code for missing cells")]
+)
+def test_a_run_names_outliers_and_codes_and_what_helps(rows, word, secure):
+    result = flareclust.run("lloyd", blobs(**rows), k=3, secure_sums=secure)
+    found = [warning for warning in result.warnings if "% of the rows" in warning and "cluster" in warning]
+    assert len(found) == (word is not None)
+    if word is not None:
+        assert word in found[0]
+        assert found[0].endswith("set trim_rows=0.05 or more")
+        assert not any("decides the distances" in warning for warning in result.warnings)  # no advice to scale
+
+
+def test_a_column_of_an_array_that_decides_the_distances_is_named():
+    sites = {site: X * [1, 200] for site, X in blobs().items()}
+    (warning,) = flareclust.run("lloyd", sites, k=3).warnings
+    assert warning.startswith("column 'column 2' varies more than 30 times as much")
+    assert not flareclust.run("lloyd", sites, k=3, scale="standard").warnings
+    assert not flareclust.run("lloyd", blobs(), k=3).warnings
