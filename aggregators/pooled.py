@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.core import clusterers, robust
-from flareclust.evaluation import criteria
+from flareclust.evaluation import criteria, null_reference
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors import pooled
 from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.preparation.settings import by_direction
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
@@ -118,9 +120,38 @@ class PooledAggregator(ClusteringAggregator):
         return Round({"centroids": centroids}, True, diagnostics, state)
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
-        """Say where few of the sites chose the number of clusters."""
-        share = round_.diagnostics.get(_SCORED, 1.0)
-        if share >= _FEW_SCORED:
+        """Say where few of the sites chose the number of clusters, and where there may be no clusters at all."""
+        share, found = round_.diagnostics.get(_SCORED, 1.0), self._of_no_clusters(round_)
+        if share < _FEW_SCORED:
+            reason = (
+                f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions"
+            )
+            found.append(f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites")
+        return found
+
+    def _of_no_clusters(self, round_: _Round) -> list[str]:
+        """Return a sentence where rows without clusters would have as good a variance ratio; none where that is not known."""
+        choice, state, p = round_.state.choice, round_.state, self.params
+        if choice is None or state.received_centroids is None or state.received_counts is None or by_direction(p):
             return []
-        reason = f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions"
-        return [f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites"]
+        rows, k = round_.diagnostics["scored_rows"], choice.k
+        kept = slice(None) if state.kept is None else state.kept
+        points, counts = state.received_centroids[kept], state.received_counts[kept]
+        ratio = choice.calinski_harabasz / (rows - k)  # without the number of rows
+        known = np.isfinite(ratio) & (choice.inertia > 0)
+        if not known.any() or p.categories or len(points) < 2:
+            return []
+        first = int(np.flatnonzero(known)[0])
+        total = choice.inertia[first] * (1 + ratio[first] * (k[first] - 1))
+        spread = np.cov(points, rowvar=False, fweights=counts, bias=True).reshape(points.shape[1], -1)
+        if not (trace := float(np.trace(spread))):
+            return []
+        chance = null_reference.explained_by_chance(
+            spread * (total / rows / trace), k.tolist(), stream(p.seed, 0, "null reference")
+        )
+        better = int((chance >= ratio[known].max()).sum())
+        reason = (
+            f"{better} of {len(chance)} tables of rows without any, with the same spread, have as good a variance ratio"
+        )
+        advice = f"compare with flareclust stability --null before you interpret k={state.chosen_k}"
+        return [f"there may be no clusters: {reason} over k={k[0]}..{k[-1]}; {advice}"] if better else []

@@ -11,13 +11,14 @@ Readings and deviations:
    p-value is about the k that is selected.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray
+from flareclust.core.lloyd import kmeans
 from flareclust.evaluation.criteria import KSelection, goodness
 
 #: The criteria that say how good a solution is, by themselves; the others compare solutions with each other or take few values.
@@ -28,6 +29,9 @@ REFERENCES = ("box", "permuted")
 
 #: Below this p-value there is evidence of clusters; and the fewest runs with which it can be reached.
 LEVEL, FEWEST = 0.05, 19
+
+#: Rows of a draw of `explained_by_chance`, and numbers of clusters that it tries at most.
+_DRAWN, _TRIED = 1000, 12
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,28 @@ def reference_rows(sites: Mapping[str, FloatArray], kind: str, rng: np.random.Ge
         inside = (rng.uniform(-0.5, 0.5, X.shape) * sides) @ axes.T
         drawn[site] = mean + np.where(varies, inside, 0.0)
     return drawn
+
+
+def explained_by_chance(covariance: FloatArray, ks: Sequence[int], rng: np.random.Generator) -> FloatArray:
+    """Return how well k-means explains rows without clusters that vary as much: the best of `explained` in each draw (B,).
+
+    Rows are uniform over a box with the covariance (d, d) of the real ones, `FEWEST` times; ks are the numbers of clusters tried,
+    of which a dozen are taken. A server can know it without a further exchange.
+    """
+    d, tried = len(covariance), sorted({ks[i] for i in np.linspace(0, len(ks) - 1, _TRIED).astype(int)})
+    variances, axes = np.linalg.eigh(covariance)
+    sides, found = np.sqrt(12 * np.maximum(variances, 0)), []
+    for _ in range(FEWEST):
+        rows = (rng.uniform(-0.5, 0.5, (_DRAWN, d)) * sides) @ axes.T
+        total = float(((rows - rows.mean(axis=0)) ** 2).sum())
+        within = [kmeans(rows, k, rng).inertia for k in tried]
+        found.append(max((explained(k, total, w) for k, w in zip(tried, within, strict=True)), default=0.0))
+    return np.array(found)
+
+
+def explained(k: int, total: float, within: float) -> float:
+    """Return the variance ratio of Caliński and Harabasz without the number of rows: (total - within) / within / (k - 1)."""
+    return (total - within) / within / (k - 1) if within > 0 else np.inf
 
 
 def best(selection: KSelection, rule: str) -> float:

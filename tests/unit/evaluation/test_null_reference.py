@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
+import flareclust
 from flareclust.evaluation import null_reference
 from tests.unit.evaluation.choice_cases import NAN, selection_with
 
@@ -62,3 +63,31 @@ def test_the_best_is_over_the_solutions_with_a_known_value():
     assert null_reference.best(selection_with(silhouette=[0.1, NAN, 0.4, 0.2]), "silhouette") == 0.4
     assert null_reference.best(selection_with(davies_bouldin=[0.9, 0.3, 0.5, NAN]), "davies-bouldin") == -0.3
     assert null_reference.best(selection_with(silhouette=[NAN] * 4), "silhouette") == -np.inf
+
+
+SHAPES = {
+    "normal": lambda rng: rng.normal(size=(900, 3)),
+    "uniform": lambda rng: rng.uniform(size=(900, 3)),
+    "exponential": lambda rng: rng.exponential(size=(900, 3)),
+    "two columns that agree": lambda rng: rng.normal(size=(900, 1)) * [1, 1, 0] + rng.normal(size=(900, 3)) / 5,
+}
+
+
+@pytest.mark.parametrize("policy", [None, {}])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_range_of_k_of_rows_without_clusters_says_that_there_may_be_none(shape, policy):
+    X = SHAPES[shape](np.random.default_rng(1))
+    result = flareclust.run("pooled", {site: X[i::3] for i, site in enumerate("abc")}, k=(2, 8), policy=policy)
+    found = [warning for warning in result.warnings if "there may be no clusters" in warning]
+    assert len(found) == 1
+    assert f"before you interpret k={result.k}" in found[0]
+
+
+@pytest.mark.parametrize("algorithm", ["pooled", "lloyd"])
+@pytest.mark.parametrize("settings", [{}, {"scale": "standard"}])
+def test_clusters_are_not_doubted(algorithm, settings):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(900, 3)) + 7 * rng.normal(size=(4, 3))[rng.integers(0, 4, 900)]
+    result = flareclust.run(algorithm, {site: X[i::3] for i, site in enumerate("abc")}, k=(2, 8), **settings)
+    assert result.k == 4
+    assert not any("no clusters" in warning for warning in result.warnings)

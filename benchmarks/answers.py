@@ -1,0 +1,175 @@
+"""Whether results under a policy are right, or say that they may not be: cells of generated tables, in two halves.
+
+    python -m benchmarks.answers groups [--half 1|2]   # portfolio under the recommended policy, by rows of a cluster at each site
+    python -m benchmarks.answers choice [--half 1|2]   # a range of k under it
+    python -m benchmarks.answers noise [--half 1|2]    # groups beside dp-lloyd with secure sums
+
+Rows come from six families (round, unequal numbers, unequal widths, elongated, heavy tails, boxes), at sites with the same
+clusters or skewed ones. A cell is bad where its inertia over all rows is above 1.1 times that of scikit-learn's k-means on the
+pooled rows, its adjusted Rand index .1 below that of the latter, or its k not the true one. The warnings were written with the
+first half in view; the second is for the figures in docs/policies.md.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+
+import flareclust
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.lloyd import assign
+
+FAMILIES = ("round", "unequal", "widths", "elongated", "tails", "boxes")
+
+#: Rows of a cluster at each site: the first number of each line of the table.
+LEAST = (0, 4, 10, 25, 50)
+
+
+class Cell(NamedTuple):
+    """A table: its family, k clusters in d columns at m sites, so many rows of a cluster at each, and whether sites are skewed."""
+
+    family: str
+    k: int
+    d: int
+    m: int
+    rows: int
+    skewed: bool
+    seed: int
+
+
+def table(cell: Cell) -> tuple[FloatArray, IntArray, dict[str, FloatArray]]:
+    """Return the rows (n, d), their clusters (n,), and the rows by site."""
+    rng = np.random.default_rng([cell.seed, *cell[1:5]])
+    k, d, n = cell.k, cell.d, cell.m * cell.rows * cell.k
+    centers = rng.normal(size=(k, d)) * 4 / np.sqrt(2) * (k**0.5 / 1.5 if d == 2 else 1)
+    shares = rng.dirichlet(np.full(k, 2.0)) if cell.family == "unequal" else np.full(k, 1 / k)
+    y = rng.choice(k, n, p=shares)
+    X = centers[y] + _around(cell.family, y, d, rng)
+    if cell.skewed:
+        of_cluster = rng.dirichlet(np.full(cell.m, 0.5), size=k)
+        site = np.array([rng.choice(cell.m, p=of_cluster[c]) for c in y])
+    else:
+        site = rng.integers(0, cell.m, n)
+    return X, y, {f"site-{i:03d}": X[site == i] for i in range(cell.m) if (site == i).any()}
+
+
+def _around(family: str, y: IntArray, d: int, rng: np.random.Generator) -> FloatArray:
+    """Return how far rows (n, d) of the clusters y (n,) lie from their centers."""
+    n, k = len(y), int(y.max()) + 1
+    if family == "tails":
+        return rng.standard_t(3, size=(n, d)) / 1.5
+    if family == "boxes":
+        return rng.uniform(-1.7, 1.7, size=(n, d))
+    noise = rng.normal(size=(n, d))
+    if family == "widths":
+        return noise * rng.uniform(0.4, 1.6, k)[y][:, None]
+    if family == "elongated":
+        long = np.r_[2.0, np.full(d - 1, 0.6)]
+        turned = np.stack([np.linalg.qr(rng.normal(size=(d, d)))[0] * long for _ in range(k)])
+        return np.einsum("nij,nj->ni", turned[y], noise)
+    return noise
+
+
+def measured(
+    cell: Cell, algorithm: str = "portfolio", k_range: tuple[int, int] | None = None, **settings: Any
+) -> dict[str, Any]:
+    """Return how good a run is beside k-means of the pooled rows, whether it is bad, and what it warns of."""
+    X, y, sites = table(cell)
+    best = KMeans(cell.k, n_init=10, random_state=0).fit(X)
+    record: dict[str, Any] = {**cell._asdict(), "algorithm": algorithm}
+    try:
+        result = flareclust.run(algorithm, sites, k=k_range or cell.k, seed=cell.seed, **settings)
+    except (JobFailed, UserError) as error:
+        return record | {"failed": str(error)[:200]}
+    labels, squared = assign(X, result.centroids)
+    ratio, ari = float(squared.sum() / best.inertia_), adjusted_rand_score(y, labels)
+    bad = ari < adjusted_rand_score(y, best.labels_) - 0.1
+    bad |= ratio > 1.1 if k_range is None else result.k != cell.k
+    return record | {"ratio": ratio, "ari": ari, "found": result.k, "bad": bool(bad), "warnings": list(result.warnings)}
+
+
+def cells(half: int, number: int, rows: tuple[int, ...], sites: tuple[int, ...], most: int = 25_000) -> Iterator[Cell]:
+    """Give `number` cells for each number of rows and of sites, drawn for the half."""
+    rng = np.random.default_rng([half, number, *rows])
+    for m in sites:
+        for each in rows:
+            for _ in range(number):
+                k, d = int(rng.choice([3, 5, 8, 12])), int(rng.choice([2, 4, 10]))
+                k = k if m * each * k <= most else 3
+                yield Cell(str(rng.choice(FAMILIES)), k, d, m, each, bool(rng.integers(2)), int(rng.integers(1000)))
+
+
+def groups(half: int) -> Iterator[dict[str, Any]]:
+    for cell in cells(half, 3, (3, 6, 12, 30, 60, 150), (5, 20, 50)):
+        yield measured(cell, policy={})
+
+
+def choice(half: int) -> Iterator[dict[str, Any]]:
+    for cell in cells(half, 4, (5, 10, 15, 25, 50), (20, 50)):
+        for policy in ({}, None):
+            record = measured(cell, "pooled", (2, cell.k + 5), policy=policy)
+            yield record | {"policy": policy is not None}
+
+
+def noise(half: int) -> Iterator[dict[str, Any]]:
+    for cell in cells(half, 1, (5, 10, 25, 50, 100, 200), (10, 50, 200), most=60_000):
+        if cell.m * cell.rows * cell.k > 60_000:
+            continue
+        cell = cell._replace(d=min(cell.d, 4), skewed=False)
+        yield measured(cell, policy={}) | {"epsilon": None}
+        bound = float(np.ceil(1.1 * np.quantile(np.abs(table(cell)[0]), 0.999)))
+        for epsilon in (0.5, 1.0, 2.0):
+            stated = {"bounds": [-bound, bound], "epsilon": epsilon, "delta": 1e-6, "budget": epsilon}
+            own = {"policy": {"differential_privacy": stated}, "epsilon": epsilon, "delta": 1e-6, "secure_sums": True}
+            yield measured(cell, "dp-lloyd", **own) | {"epsilon": epsilon}
+
+
+SUBJECTS: Mapping[str, Callable[[int], Iterator[dict[str, Any]]]] = {"groups": groups, "choice": choice, "noise": noise}
+
+
+def lines(records: list[dict[str, Any]]) -> Iterator[str]:
+    """Give a line of a table for each kind of cell: how many are right, how far off the worst is, and which bad ones are silent."""
+    kinds = defaultdict(list)
+    for record in records:
+        least = max(one for one in LEAST if one <= record["rows"])
+        kinds[str(record.get("epsilon", record.get("policy", ""))), least].append(record)
+    yield "| protection | rows of a cluster at a site | cells | no result | within 2 % | within 5 % | worst | bad | bad, no warning | good, more than one |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for (kind, least), own in sorted(kinds.items()):
+        done = [one for one in own if "failed" not in one]
+        ratios, bad = [one["ratio"] for one in done], [one for one in done if one["bad"]]
+        silent = sum(not one["warnings"] for one in bad)
+        worried = sum(len(one["warnings"]) > 1 for one in done if not one["bad"])
+        near = [sum(ratio <= 1 + share for ratio in ratios) for share in (0.02, 0.05)]
+        numbers = (
+            len(own),
+            len(own) - len(done),
+            *near,
+            f"{max(ratios, default=np.nan):.2f}",
+            len(bad),
+            silent,
+            worried,
+        )
+        yield f"| {kind} | {least} or more | {' | '.join(map(str, numbers))} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("subject", choices=SUBJECTS)
+    parser.add_argument("--half", type=int, choices=(1, 2), default=1)
+    asked = parser.parse_args()
+    records = []
+    for record in SUBJECTS[asked.subject](asked.half):
+        records.append(record)
+        print(json.dumps(record), flush=True)
+    print("\n".join(lines(records)))
+
+
+if __name__ == "__main__":
+    main()
