@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from flareclust._foundation.typing import FloatArray, IntArray
@@ -136,6 +137,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Return the negative inertia of a table (n, d): the sum of squared distances to the nearest centroids."""
         return -float((self.transform(X).min(axis=1) ** 2).sum())
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_gaps
+        return tags
+
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
         if self._partial and hasattr(X, "columns"):  # columns are matched by name, and may be missing
@@ -146,8 +152,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self._one_table(X, reset=False)
 
     def _one_table(self, X: Any, *, reset: bool) -> FloatArray:
-        # Cells may be missing as the settings say, and where columns may.
-        gaps = getattr(self, "missing", "refuse") != "refuse" or (self._partial and not reset)
+        gaps = self._takes_gaps or (self._partial and not reset)  # of new rows, where columns may be missing
         rows: FloatArray = validate_data(
             self,
             X,
@@ -158,6 +163,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             ensure_all_finite="allow-nan" if gaps else True,
         )
         return rows
+
+    @property
+    def _takes_gaps(self) -> bool:
+        """Whether the settings say what missing cells mean."""
+        return getattr(self, "missing", "refuse") != "refuse"
 
     @property
     def _partial(self) -> bool:

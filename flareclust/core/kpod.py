@@ -62,7 +62,7 @@ def kpod(X: ArrayLike, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 
         scale: "standard" where columns are brought to mean 0 and variance 1 of their observed entries, else "none".
 
     Returns:
-        (k, D), NaN where no row of the cluster has the column; fewer than k with fewer than k different rows.
+        (k, D), NaN where no row of the cluster has the column; fewer than k where clusters end without rows.
 
     Raises:
         UserError: a row or a column without any entry, infinite values, fewer rows than k, or a setting out of range.

@@ -88,6 +88,8 @@ def run_pooled(
         X[index[site]] = columns.spread(site, alignment.own_view(table, columns.sent())[0]) if columns else table.X
     started = perf_counter()
     centroids = algorithm.function()(X, **settings)
+    if (different := _few_different(X, options.k)) is not None:
+        centroids = different
     seconds = perf_counter() - started
     arrays = {"centroids": centroids}
     if columns is None:
@@ -109,6 +111,17 @@ def run_pooled(
         seconds_merge=seconds,
         labels={site: found[index[site]] for site in tables},
     )
+
+
+def _few_different(X: FloatArray, k: int) -> FloatArray | None:
+    """Return the different rows (m, d) of X (n, d) where there are fewer than k, so that k-means would repeat centroids; else None."""
+    for rows in (X[: 100 * k], X):  # the first rows say it at once, unless they repeat
+        missing = np.isnan(rows)
+        different = np.unique(np.hstack([np.where(missing, 0.0, rows), missing]), axis=0)  # NaN does not equal NaN
+        if len(different) >= k:
+            return None
+    values, gaps = np.hsplit(different, 2)
+    return np.where(gaps > 0, np.nan, values)
 
 
 def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:

@@ -1,9 +1,11 @@
 """The documents say what the code does: generated tables, settings, commands, links, versions, the worked example."""
 
+import ast
 import importlib
 import re
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -128,26 +130,85 @@ def test_links_are_found_at_all() -> None:
 
 
 def commands(page: str) -> list[str]:
-    """Return the command lines of flareclust in a page's console blocks."""
-    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
-    return [line.removeprefix("$ ") for line in lines if line.startswith("$ flareclust ")]
+    """Return the command lines of flareclust in a page's fenced blocks of all languages, in one line each."""
+    shown = re.findall(r"^ *```\w*\n(.*?)^ *```$", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for block in shown for line in block.replace("\\\n", " ").splitlines()]
+    return [line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?flareclust (?!\d)", line)]
 
 
-def parse(line: str) -> None:
-    """Parse a command line as the program would, without running it."""
+def mentions(page: str) -> list[str]:
+    """Return the command lines of flareclust in a page's inline code, which may leave out arguments: `flareclust run ...`."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    return [line for line in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose) if re.match(r"flareclust [a-z-]", line)]
+
+
+def resolved(line: str) -> tuple[Any, list[str]]:
+    """Return the command that a line names, or a group of commands, and the words behind its name."""
     words = shlex.split(line, comments=True)[1:]
     command = typer.main.get_command(app)
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         name = words.pop(0)
         assert name in command.commands, f"there is no command {name!r}"
         command = command.commands[name]
+    return command, words
+
+
+def parse(line: str) -> None:
+    """Parse a command line as the program would, without running it."""
+    command, words = resolved(line)
     command.make_context("flareclust", words)
+
+
+def name_options(line: str) -> None:
+    """Check that the command of a line exists, with each option that the line has."""
+    command, words = resolved(line)
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    for word in words:
+        name = word.partition("=")[0].strip("[]")
+        assert not name.startswith("-") or name in {*known, "--help"}, f"no such option: {name} of {line}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
 def test_every_printed_command_exists(page: str) -> None:
     for line in commands(page):
         parse(line)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if mentions(page) and page != "CHANGELOG.md"])
+def test_every_command_in_prose_exists_with_its_options(page: str) -> None:
+    for line in mentions(page):
+        name_options(line)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_printed_python_imports_what_there_is(page: str) -> None:
+    """Of this repository; CONTRIBUTING.md prints the modules of its example."""
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if not isinstance(node, ast.ImportFrom) or not re.match(r"(flareclust|benchmarks)\b", str(node.module)):
+                continue
+            if ".stacked" in str(node.module):
+                continue
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                found = hasattr(module, alias.name) or find_spec(f"{node.module}.{alias.name}")
+                assert found, f"{node.module} has no {alias.name}"
+
+
+PROGRAMS = sorted({text for page in PAGES for text in re.findall(r"python3? -c \"([^\"]+)\"", text_of(page))})
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_every_printed_program_of_one_line_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "kits" / "clinics" / "state"
+    state.mkdir(parents=True)
+    (state / "cert.json").write_text('{"clinic-c": 1, "clinic-d": 2}', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(text, {})
+
+
+def test_programs_of_one_line_are_found_at_all() -> None:
+    assert any("warm_up" in text for text in PROGRAMS)
 
 
 def command_names(group: Any, prefix: str = "flareclust") -> list[str]:
@@ -171,6 +232,12 @@ def test_every_command_is_on_the_page_of_commands() -> None:
 def test_wrong_command_lines_are_noticed(line: str) -> None:
     with pytest.raises(Exception, match=r"no command|[Nn]o such option|[Mm]issing"):
         parse(line)
+
+
+@pytest.mark.parametrize("line", ["flareclust runn ...", "flareclust run ... --client", "flareclust site chek KIT"])
+def test_wrong_commands_in_prose_are_noticed(line: str) -> None:
+    with pytest.raises(AssertionError, match=r"no command|no such option"):
+        name_options(line)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])

@@ -158,6 +158,8 @@ class Ended:
             small = sorted(site for site, rows in self.places.items() if 0 < len(rows) < k)
             named = f": {some(small, _MOST_NAMED)} {'has' if len(small) == 1 else 'have'} fewer rows than k"
             why = named if small else ""
+            if not self.algorithm.federated:
+                why = f", since no more rows are different; take k={len(outcome.centroids)} at most"
             yield f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}"
         clipped = outcome.metrics.get("clipped_share")
         if clipped is not None and clipped > _MOST_CLIPPED:

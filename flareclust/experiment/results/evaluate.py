@@ -221,7 +221,10 @@ def with_round_metrics(outcome: Outcome, prepared: Prepared) -> Outcome:
 
 
 def _rows_with_truth(outcome: Outcome, prepared: Prepared) -> tuple[FloatArray, IntArray | None]:
-    """Return the rows (n, d) of the sites that took part, and their true labels (n,) where they are known."""
+    """Return the rows (n, d) of the sites that took part, and their true labels (n,) where they are known.
+
+    Rows whose gaps nothing fills (`missing=drop-rows`) are none of them, as they had no part in the clusters.
+    """
     d = outcome.centroids.shape[1]
     tables = tables_of(prepared, skip_unreadable=True)
     sites = [site for site in outcome.sites if site in tables and site not in outcome.refused]
@@ -229,8 +232,10 @@ def _rows_with_truth(outcome: Outcome, prepared: Prepared) -> tuple[FloatArray, 
     if not sites:
         return np.empty((0, d)), None
     model = {**outcome.arrays, "centroids": outcome.centroids}
-    X = np.concatenate([filled(model, tables[site].X) for site in sites])
+    names = partial.columns_of(model).names if partial.is_partial(model) else None
+    X = np.concatenate([filled(model, in_places(tables[site], names) if names else tables[site].X) for site in sites])
+    complete = ~np.isnan(X).any(axis=1)
     dataset, index = prepared.dataset, prepared.index
     if dataset is None or dataset.y is None or index is None:
-        return X, None
-    return X, dataset.y[np.concatenate([index[site] for site in sites])]
+        return X[complete], None
+    return X[complete], dataset.y[np.concatenate([index[site] for site in sites])[complete]]

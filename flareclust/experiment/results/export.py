@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
@@ -53,36 +54,35 @@ def export(result: "Result", file: Path) -> Path:
 
 
 def _pipeline(result: "Result") -> Any:
-    """Return a fitted scikit-learn pipeline whose `predict` gives the labels of `Result.predict` and `transform` the distances.
+    """Return a fitted scikit-learn pipeline whose `predict` gives the labels of `Result.predict`.
 
-    Rows without a direction, which have the label -1 there, get the label of some cluster here.
+    Its last step is a nearest-neighbour classifier of the centroids whose metric (seuclidean) adds up squared differences. KMeans
+    expands squares, and so loses the distance between clusters that are close together and far from others. Equally near centroids
+    go to the first in both. Rows without a direction, which have the label -1 there, get the label of some cluster here.
     """
-    from sklearn.cluster import KMeans
     from sklearn.impute import SimpleImputer
+    from sklearn.neighbors import KNeighborsClassifier
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import Normalizer, StandardScaler
 
-    directions = of_directions(result.arrays)
     centroids = np.ascontiguousarray(as_clustered(result.arrays, result.centroids))
+    k, d = centroids.shape
     steps: list[tuple[str, Any]] = []
     if FILL in result.arrays:
         # The mean of a single row is that row.
         steps.append(("fill", SimpleImputer().fit(_named(result, result.arrays[FILL][None]))))
-    if directions:
+    if of_directions(result.arrays):
         steps.append(("length_one", Normalizer().fit(_named(result, result.centroids))))
     else:
-        scaling = scaling_of(result.arrays)
-        if scaling is None:  # KMeans expands squared distances, which loses digits far from the origin
-            scaling = Scaling(centroids.mean(axis=0), np.ones(centroids.shape[1]))
-            centroids = scaling(centroids)
+        scaling = scaling_of(result.arrays) or Scaling(np.zeros(d), np.ones(d))
         scaler = StandardScaler().fit(_named(result, result.centroids))
         scaler.mean_, scaler.scale_, scaler.var_ = scaling.mean, scaling.deviation, np.square(scaling.deviation)
         steps.append(("scale", scaler))
-    # As many rows, no two alike, so that k-means of them finds as many clusters.
-    different = np.broadcast_to(np.arange(len(centroids), dtype=np.float64)[:, None], centroids.shape).copy()
-    means = KMeans(len(centroids), init=different.copy(), n_init=1, max_iter=1).fit(different)
-    means.cluster_centers_, means.labels_ = centroids, np.arange(len(centroids), dtype=np.int32)
-    return Pipeline([*steps, ("cluster", means)])
+    nearest = KNeighborsClassifier(1, algorithm="brute", metric="seuclidean", metric_params={"V": np.ones(d)})
+    with catch_warnings():
+        simplefilter("ignore", UserWarning)  # of as many classes as rows, which centroids are
+        nearest.fit(centroids, np.arange(k))
+    return Pipeline([*steps, ("cluster", nearest)])
 
 
 def _graph(result: "Result") -> Any:

@@ -1,6 +1,7 @@
 """The baseline: scikit-learn's k-means with enough starts."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.cluster import KMeans
 
@@ -39,3 +40,32 @@ def test_sixty_clusters_are_found_that_ten_starts_miss():
 def test_no_starts_are_refused():
     with pytest.raises(UserError, match="n_init"):
         central_kmeans(np.zeros((3, 1)), 2, n_init=0)
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@pytest.mark.parametrize("algorithm", ["central", "kpod"])
+@pytest.mark.parametrize("scale", [1.0, 1 / 3, 1e9])
+def test_fewer_different_rows_than_clusters_are_each_a_centroid_once(algorithm, scale):
+    rows = np.array([[0.0, 1.0], [5.0, 5.0], [9.0, 1 / 7]]) * scale
+    table = np.repeat(rows, [20, 7, 13], axis=0)
+    result = flareclust.run(algorithm, table, 5, n_sites=2)
+    np.testing.assert_array_equal(result.centroids, rows)
+    assert result.centroids_found == 3
+    np.testing.assert_array_equal(result.labels, np.repeat([0, 1, 2], [20, 7, 13]))
+    np.testing.assert_array_equal(result.predict(table), np.repeat([0, 1, 2], [20, 7, 13]))
+    text = "3 centroids were found where k=5 were asked for, since no more rows are different; take k=3 at most"
+    assert text in result.warnings
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+def test_rows_with_gaps_that_are_alike_are_one_centroid():
+    sites = {"a": pd.DataFrame({"u": [0.0] * 20}), "b": pd.DataFrame({"u": [5.0] * 30, "v": [5.0] * 30})}
+    result = flareclust.run("kpod", sites, 3)
+    np.testing.assert_array_equal(result.centroids, [[0.0, np.nan], [5.0, 5.0]])
+    assert {site: set(labels.tolist()) for site, labels in result.site_labels.items()} == {"a": {0}, "b": {1}}
+
+
+def test_as_many_different_rows_as_clusters_give_them_all():
+    result = flareclust.run("central", np.repeat(np.eye(3), 400, axis=0), 3)
+    assert (result.centroids_found, len(np.unique(result.centroids, axis=0))) == (3, 3)
+    assert not any("were found" in text for text in result.warnings)

@@ -19,6 +19,9 @@ ASKED = RNG.uniform(-12, 12, (10_000, 3)) * [1, 1000, 0.1]
 CASES = {
     "plain": {},
     "far from the origin": {},
+    "far on both sides": {},
+    "far on both sides, scaled": {"scale": "standard"},
+    "far on both sides, range": {"scale": "range"},
     "scaled": {"scale": "standard"},
     "robust": {"scale": "robust"},
     "range": {"scale": "range"},
@@ -32,6 +35,12 @@ def clustered(case):
     rows, asked = X.copy(), ASKED.copy()
     if case == "far from the origin":
         rows, asked = rows + 1e9, asked + 1e9
+    if case.startswith("far on both sides"):
+        # Expanded squares are of 1e18, where numbers are 128 apart.
+        side = np.where(np.arange(len(rows)) % 2, 1e9, -1e9)[:, None]
+        rows, asked = rows / [1, 1000, 0.1] + side, asked / [1, 1000, 0.1] + np.resize([1e9, -1e9], (len(asked), 1))
+        start = [[side + center] * 3 for side in (-1e9, 1e9) for center in (-10.0, 0.0, 10.0)]
+        return flareclust.run("lloyd", rows, k=6, n_sites=3, start=start, **CASES[case]), asked
     if case == "filled":
         rows[::9, 0] = np.nan
         asked[::5, 0] = np.nan
@@ -43,7 +52,7 @@ def clustered(case):
 def test_both_formats_give_the_labels_of_the_result(case, tmp_path):
     result, asked = clustered(case)
     expected = result.predict(asked)
-    assert len(set(expected.tolist())) == 3
+    assert len(set(expected.tolist())) == result.k
     path = result.export(tmp_path / "model.skops")
     trusted = ["numpy.dtype"] if case == "filled" else []
     assert get_untrusted_types(file=path) == trusted
@@ -54,7 +63,25 @@ def test_both_formats_give_the_labels_of_the_result(case, tmp_path):
     np.testing.assert_array_equal(labels, expected)
     placed = result.placements(asked)
     np.testing.assert_allclose(distances, placed["distance"], rtol=1e-9)
-    np.testing.assert_allclose(model.transform(asked).min(axis=1), placed["distance"], rtol=1e-6)
+    distances, labels = model[-1].kneighbors(model[:-1].transform(asked), result.k)
+    np.testing.assert_array_equal(labels[:, 0], expected)
+    np.testing.assert_allclose(distances[:, 0], placed["distance"], rtol=1e-9)
+    np.testing.assert_allclose(distances[:, 1], placed["second_distance"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0, 1e9])
+def test_equally_near_centroids_go_to_the_first_in_both_formats(offset, tmp_path):
+    places = np.array([[-2.0, 0], [2, 0], [0, -2], [0, 2], [6, 5]]) + offset
+    rows = np.repeat(places, 4, axis=0) + np.tile([[0.5, 0], [-0.5, 0], [0, 0.5], [0, -0.5]], (5, 1))
+    result = flareclust.run("lloyd", {"a": rows, "b": rows}, k=5, start=places.tolist())
+    np.testing.assert_array_equal(result.centroids, places)
+    asked = np.stack(np.meshgrid(np.arange(-9.0, 10), np.arange(-9.0, 10)), axis=-1).reshape(-1, 2) + offset
+    expected = ((asked[:, None] - places) ** 2).sum(axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(result.predict(asked), expected)
+    model = load(result.export(tmp_path / "model.skops"))
+    np.testing.assert_array_equal(model.predict(asked), expected)
+    session = onnxruntime.InferenceSession(str(result.export(tmp_path / "model.onnx")))
+    np.testing.assert_array_equal(session.run(["cluster"], {"rows": asked})[0], expected)
 
 
 @pytest.mark.parametrize("missing", ["drop-rows", "mean"])

@@ -1,6 +1,7 @@
 """Metrics of every round: against scikit-learn and plain NumPy on the rows of the sites that took part."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
@@ -153,3 +154,17 @@ def test_one_shot_algorithms_have_no_round_metrics():
     records = []
     flareclust.run("kfed", dataset().X, k=3, on_round=records.append)
     assert all("pooled_inertia" not in one["diagnostics"] for one in records)
+
+
+@pytest.mark.parametrize("algorithm", ["masked", "fkm-common", "fkm-imputed"])
+def test_columns_in_another_order_and_rows_that_were_dropped_do_not_mislead(algorithm):
+    rows = dataset().X
+    sites = {
+        "a": pd.DataFrame(rows[:60], columns=["u", "v"]),
+        "b": pd.DataFrame(rows[60:], columns=["u", "v"])[["v", "u"]],
+    }
+    sites["a"].iloc[4, 1] = NAN
+    result = flareclust.run(algorithm, sites, k=3, missing="drop-rows", rounds=4)
+    *_, last = (found["pooled_inertia"] for found in diagnostics(result.outcome) if "pooled_inertia" in found)
+    taken = np.delete(rows, 4, axis=0)
+    assert last == pytest.approx((distances(taken, result.centroids).min(axis=1) ** 2).sum())

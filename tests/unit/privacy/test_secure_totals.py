@@ -88,6 +88,23 @@ def test_lloyd_with_secure_sums_is_lloyd_on_the_rows_of_all_sites(seed: int, m: 
     assert not secure.refused
 
 
+def test_plain_rounds_give_the_same_only_while_no_site_withholds_rows() -> None:
+    rows = np.random.default_rng(0).normal(size=(3, 40, 2))
+    sites = {f"site-{i}": own + [[10.0 * (j % 2), 0.0] for j in range(40)] for i, own in enumerate(rows)}
+    start = [[0.0, 0.0], [10.0, 0.0]]
+
+    def centroids(tables: Mapping[str, FloatArray], secure: bool) -> FloatArray:
+        options = JobOptions(k=2, seed=0, secure_sums=secure)
+        return run_inprocess(get("lloyd"), {"start": start, "rounds": 1}, tables, options).centroids
+
+    np.testing.assert_allclose(centroids(sites, True), centroids(sites, False), rtol=0, atol=16 * np.spacing(10.0))
+    alone = {**sites, "site-3": np.concatenate([sites["site-0"][::2], [[14.0, 3.0]]])}
+    pooled = np.concatenate(list(alone.values()))
+    right = pooled[:, 0] > 5
+    np.testing.assert_allclose(centroids(alone, True)[1], pooled[right].mean(axis=0), atol=16 * np.spacing(10.0))
+    np.testing.assert_allclose(centroids(alone, False)[1], pooled[right][:-1].mean(axis=0), atol=16 * np.spacing(10.0))
+
+
 def test_rows_of_a_cluster_with_too_few_in_all_go_to_the_nearest_that_has_enough() -> None:
     """So that all rows are in the totals, and no difference is about the few."""
     near = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1]])
