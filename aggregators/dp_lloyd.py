@@ -77,7 +77,8 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters."""
-        return dp_server.poor_signal(self.params, round_, noises=1 if self.secure else None, shares_noise=True)
+        needed = self.rows_needed(len(_box(round_).low), round_.state.summed_sites)
+        return dp_server.poor_signal(self.params, round_, needed, noises=1 if self.secure else None, shares_noise=True)
 
     def _noise(self, round_: _Round, sensitivity: float, share: float, sent: int) -> float:
         """Return the standard deviation of the noise of the total of so many replies."""

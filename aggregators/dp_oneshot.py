@@ -69,7 +69,9 @@ class DPOneShotAggregator(ClusteringAggregator):
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters."""
-        return dp_server.poor_signal(self.params, round_)
+        state = round_.state
+        needed = 0 if state.box is None else self.rows_needed(len(state.box.low), state.summed_sites)
+        return dp_server.poor_signal(self.params, round_, needed)
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Add up grids, or gather centroids, and cluster them."""

@@ -19,6 +19,9 @@ from flareclust.protocol.state import State
 #: The key of an exchange's diagnostics for its share of the job's rho. `SIGNAL` is how large what was sent is beside its noise.
 BUDGET_SHARE = "budget_share"
 
+#: So many times the rows with which clusters of equal sizes stand out of noise leave few runs with a cluster missed.
+_SEVERAL = 4
+
 
 @dataclass(frozen=True, eq=False)
 class NoisyState(State):
@@ -56,30 +59,36 @@ def epsilon_for(params: PrivateParams, factor: float) -> float:
 
 
 def poor_signal(
-    params: PrivateParams, round_: Round[NoisyState], *, noises: int | None = None, shares_noise: bool = False
+    params: PrivateParams,
+    round_: Round[NoisyState],
+    needed: int,
+    *,
+    noises: int | None = None,
+    shares_noise: bool = False,
 ) -> list[str]:
-    """Return a warning with what would help where noise is large beside the clusters, by their noisy numbers of rows.
+    """Return a warning with what would help where noise is large beside the clusters, by noisy numbers of rows.
 
     Args:
         params: the job's settings.
         round_: the last one; its diagnostics have the radius of a cluster over the distance by which noise moves its centroid.
+        needed: number of rows in all from which clusters of equal sizes stand out of noise; others need several times as many.
         noises: how many noises the sums hold; None for one of each site.
         shares_noise: whether sites share one noise in jobs with secure sums.
     """
-    ratio = max(round_.diagnostics.get(cluster_arrays.SIGNAL, dp_sums.CLEAR), 1e-3)
-    if ratio >= dp_sums.CLEAR:
+    ratio, rows = max(round_.diagnostics.get(cluster_arrays.SIGNAL, dp_sums.CLEAR), 1e-3), round_.state.all_rows
+    enough = rows / (_SEVERAL * needed) if needed else 1.0
+    if ratio >= dp_sums.CLEAR and enough >= 1:
         return []
-    noises, factor = noises or round_.state.summed_sites, dp_sums.CLEAR / ratio
+    noises, factor = noises or round_.state.summed_sites, max(dp_sums.CLEAR / ratio, 1 / max(enough, 1e-3))
     epsilon = epsilon_for(params, factor)
     helps = [f"epsilon={epsilon:.2g}"] if epsilon < accounting.MOST_EPSILON else []
     helps.append(f"{factor:.2g} times as many rows")
     if shares_noise and noises >= LEAST_SITES:
         helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")
-    sentence = (
-        f"noise moves a centroid by about {1 / ratio:.2g} radii of its cluster (by the noisy numbers of rows), so clusters may be missed "
-        f"or misplaced. What helps: {', or '.join(helps)}"
-    )
-    return [sentence]
+    reason = f"noise moves a centroid by about {1 / ratio:.2g} radii of its cluster (by the noisy numbers of rows)"
+    if ratio >= dp_sums.CLEAR:
+        reason = f"clusters of equal sizes stand out of noise from about {needed} rows in all, and there are about {rows:.0f}"
+    return [f"{reason}, so clusters may be missed or misplaced. What helps: {', or '.join(helps)}"]
 
 
 def reach_of(radii: FloatArray, box: Box) -> FloatArray:

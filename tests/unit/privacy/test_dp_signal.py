@@ -78,6 +78,17 @@ def test_a_one_shot_result_says_where_noise_was_as_large_as_clusters(sites, wide
 
 
 @pytest.mark.parametrize("name", PRIVATE)
+def test_a_result_of_few_rows_beside_those_needed_says_so(name, sites):
+    """Clusters of unequal sizes need several times as many rows as equal ones, and none of the noisy numbers may show it."""
+    few = {site: X[::6] for site, X in sites.items()}
+    found = flareclust.run(name, few, k=4, **LOUD).warnings
+    assert len(found) == 1
+    assert "clusters of equal sizes stand out of noise from about" in found[0] or "noise moves a centroid" in found[0]
+    assert "times as many rows" in found[0]
+    assert not flareclust.run(name, sites, k=4, **LOUD).warnings
+
+
+@pytest.mark.parametrize("name", PRIVATE)
 @pytest.mark.parametrize("d", [2, 20])
 def test_rows_needed_grow_with_clusters_and_fall_with_epsilon(name, d):
     def needed(**settings: object) -> int:
