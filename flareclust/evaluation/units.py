@@ -46,8 +46,17 @@ _NAMED = 0.1
 #: Of a power of ten they may be farther from it, since patients differ from site to site: where both are the same, and where not.
 _NEAR_SAME, _NEAR_DEVIATION, _NEAR_MEAN = 0.2, 0.3, 0.6
 
+#: Where the means are clearly apart, and not by chance, both ratios may be farther from a known factor: 25 % of it.
+_EXPLAINED = float(np.log(1.25))
+
+#: Of fewer cells the deviation is hardly known.
+_LEAST = 20
+
 #: From this factor on values in two units are named although many occur in both.
 _LARGE = 10.0
+
+#: Degrees Fahrenheit of patients vary so many times less than 32.
+_DEGREES = 4.0
 
 #: Both ratios are the same where their logarithms differ by no more; the smallest that is named.
 _SAME, _SMALLEST = 0.2, 2.0
@@ -113,6 +122,8 @@ def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
             smaller = ratio <= 1
             digits = float(f"{max(ratio, 1 / ratio):.2g}")
             return Odd(_SEVERAL + smaller, _RATIO.format(f"about {digits:,.10g}", "smaller" if smaller else "larger"))
+    if (explaining := _explaining(own, others, varying)) is not None:
+        return Odd(explaining, ODDITIES[explaining])
     if _has_far_cells(own, others) and _deviates(own, others, varying):
         return Odd(FAR_CELLS, ODDITIES[FAR_CELLS])
     return Odd(ELSEWHERE, ODDITIES[ELSEWHERE]) if apart else None
@@ -162,6 +173,27 @@ def _known(own: Cells, others: Cells) -> int | None:
     return min(powers, key=lambda i: off[i]) if powers else None
 
 
+def _explaining(own: Cells, others: Cells, varying: Varying) -> int | None:
+    """Return the place of the known factor that explains about both ratios where no value occurs in both; None for none.
+
+    That the means are apart is certain here, so the deviations need not differ by more than their own sampling, which is large.
+    """
+    if (
+        min(own.number, others.number) < _LEAST
+        or _flat(own, others)
+        or _overlap(own, others)
+        or not _means_differ(own, others, varying)
+    ):
+        return None
+    spread, center = _log(own.deviation, others.deviation), _log(own.mean, others.mean)
+    sampled = np.sqrt(
+        (1 / own.number + 1 / others.number) / 2
+    )  # one standard error of the deviations' ratio, of normal values
+    off = {i: max(abs(spread - _factor(i)) - sampled, abs(center - _factor(i))) for i in range(_SEVERAL)}
+    best = min(off, key=lambda i: off[i])
+    return best if off[best] <= _EXPLAINED else None
+
+
 def _factor(odd: int) -> float:
     """Return the logarithm of the known factor at a place in `ODDITIES`."""
     factor = float(np.log(list(_KNOWN)[odd // 2]))
@@ -171,9 +203,10 @@ def _factor(odd: int) -> float:
 def _from_fahrenheit(warm: Cells, cold: Cells) -> float:
     """Return how far the logarithms of mean and deviation are from those of the others' values in Fahrenheit.
 
-    Only where the 32 degrees between both zeros are more than their deviation; else it is hardly more than a factor of 1.8.
+    Only where the 32 degrees between both zeros are several times their deviation: 78 kg are as many pounds as 78 degrees are in
+    Fahrenheit, but weights vary more.
     """
-    if warm.deviation >= 32 or 1.8 * cold.mean + 32 <= 0:
+    if _DEGREES * warm.deviation >= 32 or 1.8 * cold.mean + 32 <= 0:
         return np.inf
     return max(abs(_log(warm.deviation, 1.8 * cold.deviation)), abs(_log(warm.mean, 1.8 * cold.mean + 32)))
 
@@ -190,10 +223,11 @@ def _same_ratio(own: Cells, others: Cells) -> float | None:
 
 def _beyond_chance(own: Cells, others: Cells, varying: Varying) -> bool:
     """Return whether mean and deviation both differ by more than sampling, rounding and how much sites vary explain."""
-    if not _deviates(own, others, varying):
-        return False
-    if _flat(own, others):
-        return True
+    return _deviates(own, others, varying) and (_flat(own, others) or _means_differ(own, others, varying))
+
+
+def _means_differ(own: Cells, others: Cells, varying: Varying) -> bool:
+    """Return whether means of columns not about 0 differ by more than sampling, rounding and how much sites vary explain."""
     relative = max(cells.deviation / abs(cells.mean) if cells.mean else np.inf for cells in (own, others))
     parts = 1 / own.number + 1 / others.number
     of_mean = relative * (_ERRORS * np.sqrt(parts) + _ROUNDED * parts)

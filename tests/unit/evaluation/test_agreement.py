@@ -123,6 +123,28 @@ def test_pounds_and_degrees_are_told_apart():
     assert "'x1' looks like Fahrenheit" in degrees
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("lighter", "narrower"), [(0.88, 1), (0.88, 0.88), (1, 0.88)])
+def test_pounds_are_named_although_patients_are_lighter_or_more_alike(lighter, narrower, seed):
+    rng = np.random.default_rng(seed)
+    sites = {site: rng.normal(78, 14, (n, 1)) for site, n in (("a", 150), ("b", 250), ("c", 200), ("d", 180))}
+    sites["b"] = (78 * lighter + 14 * narrower * rng.normal(size=(250, 1))) / 0.45359237
+    for some in (sites, {site: sites[site] for site in "ab"}):
+        [text] = compared(some)
+        assert "'x0' is about" in text
+        assert text.endswith("than at other sites; is it in another unit?")
+
+
+@pytest.mark.parametrize("apart", [1, 2])
+def test_other_patients_are_in_no_other_unit(apart):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        width = np.linspace(0.05, 0.25, 20)
+        sites = {site: np.exp(width * rng.normal(size=(300, 20))) for site in "abc"}
+        sites["b"] *= np.exp(width * apart)
+        assert compared(sites) == []
+
+
 @pytest.mark.parametrize("rows", [3, 5, 8, 15])
 @pytest.mark.parametrize("kind", ["normal", "centred", "lognormal"])
 def test_a_few_rows_are_in_no_other_unit(kind, rows):
