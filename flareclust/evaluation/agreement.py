@@ -4,13 +4,15 @@ A source of a beautiful wrong answer: one site has a column in another unit, and
 silhouettes.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import iso_date
+from flareclust.data.cells import code_cells, iso_date, may_have_codes
+from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
 #: So many columns are named in a sentence.
@@ -97,7 +99,13 @@ def _odd_sites(columns: Sequence[units.Cells]) -> dict[int, tuple[units.Odd, uni
         return {1: (second, columns[0])} if second is not None and second.code == units.FAR_CELLS else {}
     usual, varying = units.Cells(*np.median(columns, axis=0).tolist()), _varying(columns)
     odd_ones = [(i, units.oddity(own, usual, varying)) for i, own in enumerate(columns)]
-    return {i: (odd, usual) for i, odd in odd_ones if odd is not None}
+    narrow = min(columns, key=lambda own: own.deviation)  # far cells at several sites are part of what is usual
+    if narrow.deviation >= abs(
+        narrow.mean
+    ):  # few patients have values at all, or very large ones, and at some sites there are none
+        return {i: (odd, usual) for i, odd in odd_ones if odd is not None}
+    far = {i: (odd, narrow) for i, own in enumerate(columns) if (odd := units.far_cells(own, narrow)) is not None}
+    return far | {i: (odd, usual) for i, odd in odd_ones if odd is not None}
 
 
 def _varying(columns: Sequence[units.Cells]) -> units.Varying:
@@ -163,6 +171,36 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
         text = f"{who} a column {names[j]!r} that {said}{'' if said.endswith('?') else '.'} {whose}"
         found.setdefault((int(odd), n), []).append((names[j], text))
     return [text for odd_ones in found.values() for text in _together(odd_ones)]
+
+
+def coded_cells(tables: Mapping[str, Table]) -> list[str]:
+    """Return a sentence for each column with cells that look like a code for missing ones beside those of all sites together.
+
+    Args:
+        tables: by site, all of them in this process; of a single one the sentences name no site.
+    """
+    columns: dict[str, dict[str, FloatArray]] = {}
+    looked_at = set[str]()
+    for site, table in tables.items():
+        names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
+        for j, name in enumerate(names):
+            columns.setdefault(name, {})[site] = table.X[:, j]
+        if len(table):
+            may_have = may_have_codes(np.fmin.reduce(table.X, axis=0), np.fmax.reduce(table.X, axis=0))
+            looked_at.update(np.array(names, dtype=object)[may_have].tolist())
+    found = []
+    for name in (name for name in columns if name in looked_at):
+        parts = columns[name]
+        coded = np.split(code_cells(np.concatenate(list(parts.values()))), np.cumsum([len(x) for x in parts.values()]))
+        numbers = {site: int(cells.sum()) for site, cells in zip(parts, coded, strict=False)}
+        if number := sum(numbers.values()):
+            by_site = some([f"{site} {n:,}" for site, n in numbers.items() if n], _SHOWN, "more sites")
+            found.append(
+                f"column {name!r} has {number:,} cell{'' if number == 1 else 's'} far from all others"
+                f"{f' ({by_site})' if len(tables) > 1 else ''}; a code for missing ones, such as 9999? List it under missing: in the "
+                "mapping, or leave these cells empty"
+            )
+    return found
 
 
 def missing_cells(names: Sequence[str], missing: IntArray, rows: IntArray, *, left_open: bool = False) -> str:

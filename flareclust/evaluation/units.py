@@ -124,9 +124,16 @@ def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
             return Odd(_SEVERAL + smaller, _RATIO.format(f"about {digits:,.10g}", "smaller" if smaller else "larger"))
     if (explaining := _explaining(own, others, varying)) is not None:
         return Odd(explaining, ODDITIES[explaining])
-    if _has_far_cells(own, others) and _deviates(own, others, varying):
-        return Odd(FAR_CELLS, ODDITIES[FAR_CELLS])
+    if (far := far_cells(own, others, varying)) is not None:
+        return far
     return Odd(ELSEWHERE, ODDITIES[ELSEWHERE]) if apart else None
+
+
+def far_cells(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
+    """Return that a few cells are far from all others; None where they are not, as of others without a deviation."""
+    return (
+        Odd(FAR_CELLS, ODDITIES[FAR_CELLS]) if _has_far_cells(own, others) and _deviates(own, others, varying) else None
+    )
 
 
 def says_smaller(odd: Odd) -> bool:

@@ -10,6 +10,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data.partition_specs import parse
 from flareclust.data.schema.columns import TableSchema
 from flareclust.data.tables import Table as Rows
+from flareclust.evaluation.agreement import coded_cells
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
@@ -60,6 +61,8 @@ def _print_hints(experiment: Experiment, tables: Mapping[str, Rows], schema: Tab
                 hints.append(str(reason))
         for hint in hints:
             say(f"{site}: {hint}", "hint")
+    for hint in coded_cells(tables):
+        say(hint, "hint")
 
 
 def _gaps_of(table: Rows) -> str:
