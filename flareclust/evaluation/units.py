@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flareclust.data.cells import goes_with
+
 #: Factors between units that sites mix up, and what is said of them; powers of ten come first.
 _TENS = {10.0**power: f"{10**power:,}" for power in (1, 2, 3, 6)}
 UNITS: Mapping[float, str] = {
@@ -110,19 +112,19 @@ class Odd(NamedTuple):
     said: str
 
 
-def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
-    """Return what is odd about a column beside that of others; None for nothing."""
+def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE, unit: str = "") -> Odd | None:
+    """Return what is odd about a column beside that of others; None for nothing. Factors that do not go with its unit are not named."""
     if not own.deviation > 0 or not others.deviation > 0:
         return None
     apart = _apart(own, others)
     if apart or _beyond_chance(own, others, varying):
-        if (named := _known(own, others)) is not None:
+        if (named := _known(own, others, unit)) is not None:
             return Odd(named, ODDITIES[named])
         if (ratio := _same_ratio(own, others)) is not None:
             smaller = ratio <= 1
             digits = float(f"{max(ratio, 1 / ratio):.2g}")
             return Odd(_SEVERAL + smaller, _RATIO.format(f"about {digits:,.10g}", "smaller" if smaller else "larger"))
-    if (explaining := _explaining(own, others, varying)) is not None:
+    if (explaining := _explaining(own, others, varying, unit)) is not None:
         return Odd(explaining, ODDITIES[explaining])
     if (far := far_cells(own, others, varying)) is not None:
         return far
@@ -158,16 +160,17 @@ def _has_far_cells(own: Cells, others: Cells) -> bool:
     return own.deviation > _FAR * others.deviation and shift < _FEW * (shift + variance)
 
 
-def _known(own: Cells, others: Cells) -> int | None:
+def _known(own: Cells, others: Cells, unit: str) -> int | None:
     """Return the place of the known factor, or of Fahrenheit, that both ratios agree with best; None where none is near."""
     spread = _log(own.deviation, others.deviation)
     if _flat(own, others):  # one number is left, so it must be a large factor
-        found = min(range(2 * len(UNITS)), key=lambda i: abs(spread - _factor(i)))
+        found = min(_named_for(unit, 2 * len(UNITS)), key=lambda i: abs(spread - _factor(i)))
         factor = _factor(found)
         return found if abs(spread - factor) < _NEAR_DEVIATION and abs(factor) >= np.log(_LARGE) else None
     center = _log(own.mean, others.mean)
-    off = {i: max(abs(spread - _factor(i)), abs(center - _factor(i))) for i in range(_SEVERAL)}
-    off[_FAHRENHEIT] = min(_from_fahrenheit(own, others), _from_fahrenheit(others, own))
+    off = {i: max(abs(spread - _factor(i)), abs(center - _factor(i))) for i in _named_for(unit)}
+    if goes_with(1.8, unit):
+        off[_FAHRENHEIT] = min(_from_fahrenheit(own, others), _from_fahrenheit(others, own))
     best = min(off, key=lambda i: off[i])
     if best < _SEVERAL and abs(_factor(best)) < np.log(_LARGE) and _overlap(own, others):
         return None
@@ -180,7 +183,7 @@ def _known(own: Cells, others: Cells) -> int | None:
     return min(powers, key=lambda i: off[i]) if powers else None
 
 
-def _explaining(own: Cells, others: Cells, varying: Varying) -> int | None:
+def _explaining(own: Cells, others: Cells, varying: Varying, unit: str) -> int | None:
     """Return the place of the known factor that explains about both ratios where no value occurs in both; None for none.
 
     That the means are apart is certain here, so the deviations need not differ by more than their own sampling, which is large.
@@ -196,9 +199,14 @@ def _explaining(own: Cells, others: Cells, varying: Varying) -> int | None:
     sampled = np.sqrt(
         (1 / own.number + 1 / others.number) / 2
     )  # one standard error of the deviations' ratio, of normal values
-    off = {i: max(abs(spread - _factor(i)) - sampled, abs(center - _factor(i))) for i in range(_SEVERAL)}
+    off = {i: max(abs(spread - _factor(i)) - sampled, abs(center - _factor(i))) for i in _named_for(unit)}
     best = min(off, key=lambda i: off[i])
     return best if off[best] <= _EXPLAINED else None
+
+
+def _named_for(unit: str, most: int = _SEVERAL) -> list[int]:
+    """Return the places of known factors, among the first ones, that go with the unit of a column."""
+    return [i for i in range(most) if goes_with(float(np.exp(_factor(i))), unit)]
 
 
 def _factor(odd: int) -> float:

@@ -7,6 +7,7 @@ import pytest
 
 import flareclust
 from flareclust.core.scaling import KnownSpread, rounded_spread
+from flareclust.data.cells import DAYS
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement
 from tests.command_line import call
@@ -193,7 +194,7 @@ def test_columns_that_are_odd_in_the_same_way_are_one_sentence():
 def test_dates_are_said_as_dates():
     cells, deviations = np.full((3, 1), 100), np.full((3, 1), 9.0)
     means = np.array([[19_700.0], [19_700.0], [12_000.0]])
-    [text] = agreement.unit_warnings(["a", "b", "c"], cells, means, deviations, ["seen"], dates=["seen"])
+    [text] = agreement.unit_warnings(["a", "b", "c"], cells, means, deviations, ["seen"], {"seen": DAYS})
     assert "(mean 2002-11-09, elsewhere 2023-12-09)" in text
 
 
