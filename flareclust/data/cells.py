@@ -20,6 +20,32 @@ from flareclust.data.file_formats import Names
 #: The first of the days that dates are counted in, and the unit of a date's feature.
 _START, DAYS = date(1970, 1, 1), "days since 1970-01-01"
 
+#: Units of one kind, and the factors between them beside powers of ten; those of laboratory values have a slash.
+_KINDS: Sequence[tuple[frozenset[str], tuple[float, ...]]] = (
+    (frozenset(("kg", "g", "mg", "lb", "lbs", "pounds")), (1 / 0.45359237,)),
+    (frozenset(("mm", "cm", "m", "in", "inch", "inches")), (25.4, 2.54)),
+    (frozenset(("years", "days")), (365.25,)),
+    (frozenset(("c", "f", "°c", "°f", "celsius", "fahrenheit")), (1.8,)),
+)
+_LABORATORY = (18.0, 38.67, 88.4)
+
+#: What stands for a missing cell in tables of numbers: 7, 8 or 9 several times, with a sign, a point or neither, and -1 and -9.
+_CODES = np.array(
+    [
+        *(
+            sign * float(digit * times) / part
+            for sign in (1, -1)
+            for digit in "789"
+            for times in range(2, 8)
+            for part in (1, 10)
+        ),
+        *(-1.0, -9.0),
+    ]
+)
+
+#: Beside fewer other cells nothing is said of such a code.
+_BESIDE = 10
+
 
 def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False, gaps: bool = False) -> FloatArray:
     """Return X as (n, d) float64, C-contiguous and finite, or NaN with `gaps`; the same array where it already is that.
@@ -107,6 +133,33 @@ class FiniteCheck:
 def takes_numbers(values: Sequence[str]) -> bool:
     """Return whether numbers in a column of words can only be features: its values do not look like numbers, or like their places."""
     return not any(is_number(value) and value != str(place) for place, value in enumerate(values))
+
+
+def goes_with(factor: float, unit: str) -> bool:
+    """Return whether a factor may lead from another unit to that of a column; "" or a unit that is not known goes with all."""
+    unit, larger = unit.strip().casefold(), max(factor, 1 / factor)
+    of_kind = next((known for units, known in _KINDS if unit in units), _LABORATORY if "/" in unit else None)
+    power = np.log10(larger)
+    return of_kind is None or bool(np.isclose([power, *of_kind], [round(power), *[larger] * len(of_kind)]).any())
+
+
+def code_cells(values: FloatArray) -> BoolArray:
+    """Return which cells (n,) of a column, NaN where one is missing, look like a code for missing ones: such numbers, and apart.
+
+    They lie farther from all others than these from one another, or are the only ones below 0.
+    """
+    codes = np.isin(values, _CODES)
+    others = values[~codes & ~np.isnan(values)]
+    if len(others) < max(_BESIDE, int(codes.sum())):
+        return np.zeros(len(values), dtype=np.bool_)
+    low, high = float(others.min()), float(others.max())
+    below = (values < 0) & ((low > 0) | ((low == 0) & (values < -1)))
+    return np.asarray(codes & (below | (values < 2 * low - high) | (values > 2 * high - low)))
+
+
+def may_have_codes(least: FloatArray, largest: FloatArray) -> BoolArray:
+    """Return which columns (d,) may have such cells, by their least and largest values: codes lie beyond all others."""
+    return np.asarray(np.isin(least, _CODES) | np.isin(largest, _CODES))
 
 
 def iso_date(days: float) -> str:

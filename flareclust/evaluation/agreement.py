@@ -4,13 +4,16 @@ A source of a beautiful wrong answer: one site has a column in another unit, and
 silhouettes.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import iso_date
+from flareclust.data.cells import DAYS, code_cells, iso_date, may_have_codes
+from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
 #: So many columns are named in a sentence.
@@ -37,7 +40,7 @@ def unit_warnings(
     means: FloatArray,
     deviations: FloatArray,
     names: Sequence[str],
-    dates: Collection[str] = (),
+    column_units: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Return a sentence for each site and column whose unit, or whose rows, seem to be others than at the other sites.
 
@@ -47,20 +50,41 @@ def unit_warnings(
         sites: their names (m,); with fewer than two there is nothing to compare.
         cells, means, deviations: of their columns, of known cells, each (m, d).
         names: of the columns (d,).
-        dates: the columns of days since 1970-01-01.
+        column_units: by name; `DAYS` of dates, none where they are not known.
     """
     found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for j, name in enumerate(names):
         known = np.flatnonzero(~np.isnan(means[:, j]) & (deviations[:, j] > 0))  # equal cells say nothing of a unit
         columns = [units.Cells(*(float(values[i, j]) for values in (cells, means, deviations))) for i in known]
-        for i, (odd, others) in _odd_sites(columns).items():
-            said = f"column {name!r} {_with_numbers(odd, columns[i], others, date=name in dates)}"
+        for i, (odd, others) in _odd_sites(columns, column_units.get(name, "")).items():
+            said = f"column {name!r} {_with_numbers(odd, columns[i], others, date=column_units.get(name) == DAYS)}"
             found.setdefault((int(known[i]), odd.code), []).append((name, said))
     return [f"{sites[i]}: {said}" for (i, _), odd_ones in sorted(found.items()) for said in _together(odd_ones)]
 
 
+def unlike_tables(
+    tables: Mapping[str, Table], column_units: Mapping[str, str], left_out: Collection[str] = ()
+) -> list[str]:
+    """Return the same sentences of the sites' own tables, which may lack columns; those `left_out` are not compared."""
+    places = {
+        site: {name: j for j, name in enumerate(_names_of(table)) if name not in left_out}
+        for site, table in tables.items()
+    }
+    names = list(dict.fromkeys(name for own in places.values() for name in own))
+    cells, means, deviations = np.full((3, len(tables), len(names)), np.nan)
+    for i, (site, table) in enumerate(tables.items()):
+        for j, name in enumerate(names):
+            x = table.X[:, places[site][name]] if name in places[site] else np.empty(0)
+            if len(x := x[~np.isnan(x)]):
+                cells[i, j], means[i, j], deviations[i, j] = len(x), x.mean(), x.std()
+    return unit_warnings(list(tables), cells, means, deviations, names, column_units)
+
+
 def unlike_columns(
-    X: FloatArray, known: tuple[IntArray, FloatArray, FloatArray], names: Sequence[str], dates: Collection[str] = ()
+    X: FloatArray,
+    known: tuple[IntArray, FloatArray, FloatArray],
+    names: Sequence[str],
+    column_units: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Return a sentence for each column of rows that seems to be in another unit than in others, of a run before.
 
@@ -68,7 +92,7 @@ def unlike_columns(
         X: the rows (n, d), NaN where a cell is missing.
         known: cells, means and deviations of the columns of the others, each (d,).
         names: of the columns (d,).
-        dates: the columns of days since 1970-01-01.
+        column_units: by name; `DAYS` of dates, none where they are not known.
     """
     found: dict[int, list[tuple[str, str]]] = {}
     for j, name in enumerate(names):
@@ -77,27 +101,33 @@ def unlike_columns(
             continue
         own = units.Cells(len(values), float(values.mean()), float(values.std()))
         others = units.Cells(*(float(numbers[j]) for numbers in known))
-        odd = units.oddity(own, others)
+        odd = units.oddity(own, others, unit=column_units.get(name, ""))
         if odd is not None:
-            said = _with_numbers(odd, own, others, date=name in dates)
+            said = _with_numbers(odd, own, others, date=column_units.get(name) == DAYS)
             for theirs, words in _OF_A_RUN:
                 said = said.replace(theirs, words)
             found.setdefault(odd.code, []).append((name, f"column {name!r} {said}"))
     return [said for odd_ones in found.values() for said in _together(odd_ones)]
 
 
-def _odd_sites(columns: Sequence[units.Cells]) -> dict[int, tuple[units.Odd, units.Cells]]:
+def _odd_sites(columns: Sequence[units.Cells], unit: str) -> dict[int, tuple[units.Odd, units.Cells]]:
     """Return what is odd about one column by the place of a site, and what it was compared with."""
     if len(columns) < 2:
         return {}
     if len(columns) == 2:  # nobody can say which of the two has another unit, but who has far cells
-        first, second = units.oddity(columns[0], columns[1]), units.oddity(columns[1], columns[0])
+        first, second = (units.oddity(columns[i], columns[1 - i], unit=unit) for i in (0, 1))
         if first is not None:
             return {0: (first, columns[1])}
         return {1: (second, columns[0])} if second is not None and second.code == units.FAR_CELLS else {}
     usual, varying = units.Cells(*np.median(columns, axis=0).tolist()), _varying(columns)
-    odd_ones = [(i, units.oddity(own, usual, varying)) for i, own in enumerate(columns)]
-    return {i: (odd, usual) for i, odd in odd_ones if odd is not None}
+    odd_ones = [(i, units.oddity(own, usual, varying, unit)) for i, own in enumerate(columns)]
+    narrow = min(columns, key=lambda own: own.deviation)  # far cells at several sites are part of what is usual
+    if narrow.deviation >= abs(
+        narrow.mean
+    ):  # few patients have values at all, or very large ones, and at some sites there are none
+        return {i: (odd, usual) for i, odd in odd_ones if odd is not None}
+    far = {i: (odd, narrow) for i, own in enumerate(columns) if (odd := units.far_cells(own, narrow)) is not None}
+    return far | {i: (odd, usual) for i, odd in odd_ones if odd is not None}
 
 
 def _varying(columns: Sequence[units.Cells]) -> units.Varying:
@@ -163,6 +193,40 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
         text = f"{who} a column {names[j]!r} that {said}{'' if said.endswith('?') else '.'} {whose}"
         found.setdefault((int(odd), n), []).append((names[j], text))
     return [text for odd_ones in found.values() for text in _together(odd_ones)]
+
+
+def coded_cells(tables: Mapping[str, Table]) -> list[str]:
+    """Return a sentence for each column with cells that look like a code for missing ones beside those of all sites together.
+
+    Args:
+        tables: by site, all of them in this process; of a single one the sentences name no site.
+    """
+    columns: dict[str, dict[str, FloatArray]] = {}
+    looked_at = set[str]()
+    for site, table in tables.items():
+        names = _names_of(table)
+        for j, name in enumerate(names):
+            columns.setdefault(name, {})[site] = table.X[:, j]
+        if len(table):
+            may_have = may_have_codes(np.fmin.reduce(table.X, axis=0), np.fmax.reduce(table.X, axis=0))
+            looked_at.update(np.array(names, dtype=object)[may_have].tolist())
+    found = []
+    for name in (name for name in columns if name in looked_at):
+        parts = columns[name]
+        coded = np.split(code_cells(np.concatenate(list(parts.values()))), np.cumsum([len(x) for x in parts.values()]))
+        numbers = {site: int(cells.sum()) for site, cells in zip(parts, coded, strict=False)}
+        if number := sum(numbers.values()):
+            by_site = some([f"{site} {n:,}" for site, n in numbers.items() if n], _SHOWN, "more sites")
+            found.append(
+                f"column {name!r} has {number:,} cell{'' if number == 1 else 's'} far from all others"
+                f"{f' ({by_site})' if len(tables) > 1 else ''}; a code for missing ones, such as 9999? List it under missing: in the "
+                "mapping, or leave these cells empty"
+            )
+    return found
+
+
+def _names_of(table: Table) -> Sequence[str]:
+    return table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
 
 
 def missing_cells(names: Sequence[str], missing: IntArray, rows: IntArray, *, left_open: bool = False) -> str:

@@ -10,7 +10,10 @@ from flareclust.core.assessment import distances_between
 
 #: Clusters may be a batch effect where this share of their rows is one site's, this share of its rows is in them, and of the
 #: other sites' rows this share is elsewhere.
-_ALONE = 0.95
+_ALONE, _HELD, _ELSEWHERE = 0.9, 0.5, 0.95
+
+#: So many sites are named in a sentence.
+_SHOWN = 5
 
 #: With fewer rows nothing is said of a batch effect, and a cluster is tiny if it has less than this part of the mean size.
 _LEAST, _TINY = 10, 0.01
@@ -21,7 +24,9 @@ _SMALL, _WIDE, _FAR = 0.05, 3.0, 10.0
 
 
 def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
-    """Return a sentence for each site whose rows are nearly all in clusters that have nearly no others.
+    """Return a sentence about the sites that have most of their rows in clusters that have nearly no others; empty for none.
+
+    Sites with patients of their own have such clusters as well, so all of them are in one sentence that leaves it open.
 
     Args:
         counts: rows of each cluster (k,) by site.
@@ -30,21 +35,25 @@ def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
         return []
     table = np.array(list(counts.values()), dtype=np.float64)
     sizes = table.sum(axis=0)
-    found = []
+    found: list[tuple[str, str, float, float]] = []
     for site, own in zip(counts, table, strict=True):
         alone = (sizes > 0) & (own >= _ALONE * sizes)
         here, rows, total = own[alone].sum(), own.sum(), sizes[alone].sum()
         elsewhere = sizes.sum() - rows
-        if total < _LEAST or here < _ALONE * rows or total - here > (1 - _ALONE) * elsewhere or not elsewhere:
+        if total < _LEAST or here < _HELD * rows or total - here > (1 - _ELSEWHERE) * elsewhere or not elsewhere:
             continue
         numbers = np.flatnonzero(alone).tolist()
         which = f"cluster{'s' if len(numbers) > 1 else ''} {all_of(numbers)}"
-        whose = "its" if len(numbers) == 1 else "their"
-        found.append(
-            f"{which} may be a batch effect: {100 * here / total:.0f} % of {whose} rows are those of {site}, and they are "
-            f"{100 * here / rows:.0f} % of that site's"
-        )
-    return found
+        found.append((site, which, 100 * here / total, 100 * here / rows))
+    if len(found) > 1:
+        named = some([f"{site} ({which})" for site, which, _, _ in found], _SHOWN, "more sites")
+        said = f"clusters of {len(found)} sites may be a batch effect, as of another unit or device, or are their patients others? {named}"
+        return [f"{said}: of the rows of these clusters at least {_ALONE:.0%} are one site's"]
+    return [
+        f"{which} may be a batch effect: {of_cluster:.0f} % of {'their' if which.startswith('clusters') else 'its'} rows are those of "
+        f"{site}, and they are {of_site:.0f} % of that site's"
+        for site, which, of_cluster, of_site in found
+    ]
 
 
 def tiny_clusters(counts: Mapping[str, IntArray]) -> list[str]:

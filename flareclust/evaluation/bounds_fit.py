@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray
+from flareclust.data.cells import goes_with
 from flareclust.data.schema.columns import TableSchema
 from flareclust.data.tables import Table
 from flareclust.evaluation.units import UNITS
@@ -30,17 +31,21 @@ _ENDS = (0.005, 0.995)
 _FACTORS = sorted({*UNITS, *(1 / factor for factor in UNITS)}, key=lambda factor: abs(np.log(factor)))
 
 
-def misfits(X: FloatArray, low: FloatArray, high: FloatArray, names: Sequence[str], what: str) -> list[str]:
+def misfits(
+    X: FloatArray, low: FloatArray, high: FloatArray, names: Sequence[str], what: str, units: Sequence[str] = ()
+) -> list[str]:
     """Return a sentence for each column that piles up at its bounds, or fills a small part of them as one in another unit does.
 
     Rows (n, d) have NaN where a cell is missing, low and high (d,) where nothing was agreed. `what` was agreed, such as "bounds".
+    A factor that does not go with a column's unit, of `units` (d,) where they are known, is not named.
     """
     rows = X[:: -(-len(X) // _LOOKED_AT) or 1]
     found = []
     for j, name in enumerate(names):
         values = rows[:, j][~np.isnan(rows[:, j])]
         if len(values) >= _LEAST and low[j] < high[j]:
-            said = _misfit(values, float(low[j]), float(high[j]))
+            factors = [factor for factor in _FACTORS if goes_with(factor, units[j] if units else "")]
+            said = _misfit(values, float(low[j]), float(high[j]), factors)
             if said is not None:
                 found.append(f"{name!r} {said.format(what=f'{what} {low[j]:g} to {high[j]:g}')}")
     return found
@@ -52,23 +57,23 @@ def beside_ranges(schema: TableSchema | None, table: Table) -> list[str]:
     if table.columns is None or len(ranges) != len(table.columns):
         return []
     low, high = np.array([(np.nan, np.nan) if pair is None else pair for pair in ranges], dtype=np.float64).T
-    return misfits(table.X, low, high, table.columns, "schema's range")
+    return misfits(table.X, low, high, table.columns, "schema's range", schema.feature_units if schema else ())
 
 
-def _misfit(values: FloatArray, low: float, high: float) -> str | None:
+def _misfit(values: FloatArray, low: float, high: float, factors: Sequence[float]) -> str | None:
     """Return what is to be said of values with such bounds, `{what}` in the place of these; None for nothing."""
     beyond = _beyond(values, low, high)
     if beyond >= _BEYOND:
-        shares = [_beyond(factor * values, low, high) for factor in _FACTORS]
+        shares = [_beyond(factor * values, low, high) for factor in factors]
         best = int(np.argmin(shares))
-        would_fit = f"; is it in another unit? {_FACTORS[best]:.4g} times its values would fit"
+        would_fit = f"; is it in another unit? {factors[best]:.4g} times its values would fit"
         unit = would_fit if shares[best] <= _FEWER * beyond else ""
         return f"has {beyond:.0%} of its values beyond the {{what}}{unit}"
     first, last = np.quantile(values, _ENDS)
     filled = (last - first) / (high - low)
     if not 0 < filled <= _NARROW:
         return None
-    fitting = [f for f in _FACTORS if f * filled >= _FILLED and _beyond(f * values, low, high) <= _FEW]
+    fitting = [f for f in factors if f * filled >= _FILLED and _beyond(f * values, low, high) <= _FEW]
     if not fitting:
         return None
     return f"fills only {filled:.1%} of the {{what}}; is it in another unit? {fitting[0]:.4g} times its values would fit, too"

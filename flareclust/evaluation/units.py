@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flareclust.data.cells import goes_with
+
 #: Factors between units that sites mix up, and what is said of them; powers of ten come first.
 _TENS = {10.0**power: f"{10**power:,}" for power in (1, 2, 3, 6)}
 UNITS: Mapping[float, str] = {
@@ -46,8 +48,17 @@ _NAMED = 0.1
 #: Of a power of ten they may be farther from it, since patients differ from site to site: where both are the same, and where not.
 _NEAR_SAME, _NEAR_DEVIATION, _NEAR_MEAN = 0.2, 0.3, 0.6
 
+#: Where the means are clearly apart, and not by chance, both ratios may be farther from a known factor: 25 % of it.
+_EXPLAINED = float(np.log(1.25))
+
+#: Of fewer cells the deviation is hardly known.
+_LEAST = 20
+
 #: From this factor on values in two units are named although many occur in both.
 _LARGE = 10.0
+
+#: Degrees Fahrenheit of patients vary so many times less than 32.
+_DEGREES = 4.0
 
 #: Both ratios are the same where their logarithms differ by no more; the smallest that is named.
 _SAME, _SMALLEST = 0.2, 2.0
@@ -101,21 +112,30 @@ class Odd(NamedTuple):
     said: str
 
 
-def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
-    """Return what is odd about a column beside that of others; None for nothing."""
+def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE, unit: str = "") -> Odd | None:
+    """Return what is odd about a column beside that of others; None for nothing. Factors that do not go with its unit are not named."""
     if not own.deviation > 0 or not others.deviation > 0:
         return None
     apart = _apart(own, others)
     if apart or _beyond_chance(own, others, varying):
-        if (named := _known(own, others)) is not None:
+        if (named := _known(own, others, unit)) is not None:
             return Odd(named, ODDITIES[named])
         if (ratio := _same_ratio(own, others)) is not None:
             smaller = ratio <= 1
             digits = float(f"{max(ratio, 1 / ratio):.2g}")
             return Odd(_SEVERAL + smaller, _RATIO.format(f"about {digits:,.10g}", "smaller" if smaller else "larger"))
-    if _has_far_cells(own, others) and _deviates(own, others, varying):
-        return Odd(FAR_CELLS, ODDITIES[FAR_CELLS])
+    if (explaining := _explaining(own, others, varying, unit)) is not None:
+        return Odd(explaining, ODDITIES[explaining])
+    if (far := far_cells(own, others, varying)) is not None:
+        return far
     return Odd(ELSEWHERE, ODDITIES[ELSEWHERE]) if apart else None
+
+
+def far_cells(own: Cells, others: Cells, varying: Varying = _ALIKE) -> Odd | None:
+    """Return that a few cells are far from all others; None where they are not, as of others without a deviation."""
+    return (
+        Odd(FAR_CELLS, ODDITIES[FAR_CELLS]) if _has_far_cells(own, others) and _deviates(own, others, varying) else None
+    )
 
 
 def says_smaller(odd: Odd) -> bool:
@@ -140,16 +160,17 @@ def _has_far_cells(own: Cells, others: Cells) -> bool:
     return own.deviation > _FAR * others.deviation and shift < _FEW * (shift + variance)
 
 
-def _known(own: Cells, others: Cells) -> int | None:
+def _known(own: Cells, others: Cells, unit: str) -> int | None:
     """Return the place of the known factor, or of Fahrenheit, that both ratios agree with best; None where none is near."""
     spread = _log(own.deviation, others.deviation)
     if _flat(own, others):  # one number is left, so it must be a large factor
-        found = min(range(2 * len(UNITS)), key=lambda i: abs(spread - _factor(i)))
+        found = min(_named_for(unit, 2 * len(UNITS)), key=lambda i: abs(spread - _factor(i)))
         factor = _factor(found)
         return found if abs(spread - factor) < _NEAR_DEVIATION and abs(factor) >= np.log(_LARGE) else None
     center = _log(own.mean, others.mean)
-    off = {i: max(abs(spread - _factor(i)), abs(center - _factor(i))) for i in range(_SEVERAL)}
-    off[_FAHRENHEIT] = min(_from_fahrenheit(own, others), _from_fahrenheit(others, own))
+    off = {i: max(abs(spread - _factor(i)), abs(center - _factor(i))) for i in _named_for(unit)}
+    if goes_with(1.8, unit):
+        off[_FAHRENHEIT] = min(_from_fahrenheit(own, others), _from_fahrenheit(others, own))
     best = min(off, key=lambda i: off[i])
     if best < _SEVERAL and abs(_factor(best)) < np.log(_LARGE) and _overlap(own, others):
         return None
@@ -162,6 +183,32 @@ def _known(own: Cells, others: Cells) -> int | None:
     return min(powers, key=lambda i: off[i]) if powers else None
 
 
+def _explaining(own: Cells, others: Cells, varying: Varying, unit: str) -> int | None:
+    """Return the place of the known factor that explains about both ratios where no value occurs in both; None for none.
+
+    That the means are apart is certain here, so the deviations need not differ by more than their own sampling, which is large.
+    """
+    if (
+        min(own.number, others.number) < _LEAST
+        or _flat(own, others)
+        or _overlap(own, others)
+        or not _means_differ(own, others, varying)
+    ):
+        return None
+    spread, center = _log(own.deviation, others.deviation), _log(own.mean, others.mean)
+    sampled = np.sqrt(
+        (1 / own.number + 1 / others.number) / 2
+    )  # one standard error of the deviations' ratio, of normal values
+    off = {i: max(abs(spread - _factor(i)) - sampled, abs(center - _factor(i))) for i in _named_for(unit)}
+    best = min(off, key=lambda i: off[i])
+    return best if off[best] <= _EXPLAINED else None
+
+
+def _named_for(unit: str, most: int = _SEVERAL) -> list[int]:
+    """Return the places of known factors, among the first ones, that go with the unit of a column."""
+    return [i for i in range(most) if goes_with(float(np.exp(_factor(i))), unit)]
+
+
 def _factor(odd: int) -> float:
     """Return the logarithm of the known factor at a place in `ODDITIES`."""
     factor = float(np.log(list(_KNOWN)[odd // 2]))
@@ -171,9 +218,10 @@ def _factor(odd: int) -> float:
 def _from_fahrenheit(warm: Cells, cold: Cells) -> float:
     """Return how far the logarithms of mean and deviation are from those of the others' values in Fahrenheit.
 
-    Only where the 32 degrees between both zeros are more than their deviation; else it is hardly more than a factor of 1.8.
+    Only where the 32 degrees between both zeros are several times their deviation: 78 kg are as many pounds as 78 degrees are in
+    Fahrenheit, but weights vary more.
     """
-    if warm.deviation >= 32 or 1.8 * cold.mean + 32 <= 0:
+    if _DEGREES * warm.deviation >= 32 or 1.8 * cold.mean + 32 <= 0:
         return np.inf
     return max(abs(_log(warm.deviation, 1.8 * cold.deviation)), abs(_log(warm.mean, 1.8 * cold.mean + 32)))
 
@@ -190,10 +238,11 @@ def _same_ratio(own: Cells, others: Cells) -> float | None:
 
 def _beyond_chance(own: Cells, others: Cells, varying: Varying) -> bool:
     """Return whether mean and deviation both differ by more than sampling, rounding and how much sites vary explain."""
-    if not _deviates(own, others, varying):
-        return False
-    if _flat(own, others):
-        return True
+    return _deviates(own, others, varying) and (_flat(own, others) or _means_differ(own, others, varying))
+
+
+def _means_differ(own: Cells, others: Cells, varying: Varying) -> bool:
+    """Return whether means of columns not about 0 differ by more than sampling, rounding and how much sites vary explain."""
     relative = max(cells.deviation / abs(cells.mean) if cells.mean else np.inf for cells in (own, others))
     parts = 1 / own.number + 1 / others.number
     of_mean = relative * (_ERRORS * np.sqrt(parts) + _ROUNDED * parts)

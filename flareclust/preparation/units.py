@@ -7,6 +7,7 @@ site's own log names the columns. The rule is the same (`flareclust.evaluation.a
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -111,7 +112,7 @@ def odd_between_sites(
     names: Sequence[str],
     left_out: BoolArray,
     absent: Collection[str] = (),
-    dates: Collection[str] = (),
+    column_units: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
     """Return a sentence for each column that is odd at a site, or with secure sums at a number of sites.
 
@@ -120,7 +121,7 @@ def odd_between_sites(
         names: of the columns (d,).
         left_out: columns that are not compared (d,), as those of categories: they have no units.
         absent: sites that are not compared.
-        dates: the columns of days since 1970-01-01.
+        column_units: by name, where the schema has them.
     """
     if "odd_sites" in arrays:
         return agreement.counted_oddities(arrays["odd_sites"], names)
@@ -133,7 +134,7 @@ def odd_between_sites(
     )
     compared = [name for name, leave in zip(names, left_out.tolist(), strict=True) if not leave]
     return agreement.unit_warnings(
-        [site for site in sites if site not in absent], cells, means, deviations, compared, dates
+        [site for site in sites if site not in absent], cells, means, deviations, compared, column_units
     )
 
 

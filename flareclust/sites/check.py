@@ -16,6 +16,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped, pieces, variances
 from flareclust.data import image_files
 from flareclust.data.tables import Table
+from flareclust.evaluation.agreement import coded_cells
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.preparation.columns import OUTWEIGHS, outweighing
 from flareclust.sites import account
@@ -145,6 +146,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
         again = 0 if table.ids is None or table.repeats > 1 else table.ids.repeated()
         hints += [f"{again} rows have the id of an earlier row"] if again else []
         hints += _odd(table, rows.columns)
+        hints += coded_cells({name: table}) if rows.columns else []
         problems, beside_bounds, budget = _under_policy(files, name, table)
         hints += [*beside_ranges(data.schema, table), *beside_bounds]
         errors, facts = [*errors, *problems], facts | budget

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.data.cells import goes_with
 from flareclust.data.schema.columns import (
     ISO_DATE,
     LEFT_TO_JOBS,
@@ -121,6 +122,7 @@ class ColumnReader(_Reader):
         self.column, self._own, self._missing, self._decimal = column, own, missing, decimal
         self._commas, self._lower_case, self._cells = 0, 0, 0
         self._outside: Counter[float] = Counter()
+        self._factors = [factor for factor in _UNIT_FACTORS if goes_with(factor, column.unit or "")]
         self.width = len(features_of(name, column))
 
     def read(self, cells: Any, before: int) -> tuple[FloatArray, BoolArray]:
@@ -210,7 +212,7 @@ class ColumnReader(_Reader):
         low, high = self.column.bounds
         outside: BoolArray = known & ((numbers < low) | (numbers > high))
         if self.column.range is not None and self.column.type == "number":
-            for factor in _UNIT_FACTORS:
+            for factor in self._factors:
                 scaled = numbers * factor
                 self._outside[factor] += int((known & ((scaled < low) | (scaled > high))).sum())
         return outside
@@ -239,10 +241,10 @@ class ColumnReader(_Reader):
 
     def _other_unit(self) -> str:
         """Return which factor would leave few cells outside the range; "" where none would."""
-        fewest = min(self._outside[factor] for factor in _UNIT_FACTORS)
+        fewest = min(self._outside[factor] for factor in self._factors)
         if not self._outside or not self._counts["range"] >= _ENOUGH or fewest > _FEWER * self._counts["range"]:
             return ""
-        best = [factor for factor in _UNIT_FACTORS if self._outside[factor] == fewest]
+        best = [factor for factor in self._factors if self._outside[factor] == fewest]
         return f"another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest}"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust.data.cells import code_cells
 from flareclust.data.schema.cells import MISSING, texts_of
 from flareclust.data.schema.columns import ISO_DATE, TableMapping
 from flareclust.data.tables import File, open_columns
@@ -94,6 +95,12 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     if unique and (numbers is None or _counts_rows(name, numbers)) and _date_form(different) is None:
         return {"type": "id" if may_be_id else "ignore"}, "all different"
     if numbers is not None:
+        times = np.array(list(different.values()))
+        codes = code_cells(np.repeat(numbers, times))[np.cumsum(times) - 1]
+        if codes.any():
+            numbers, share = numbers[~codes], _percent(times[codes].sum() / len(cells))
+            said = f"{share} of the cells lie far from all others; list a code for missing ones under missing: in the mapping"
+            comment = f"{comment}; {said}" if comment else said
         settings: dict[str, object] = {"type": "number"}
         if unit := _UNIT.search(name):
             settings["unit"] = unit[1] or unit[2]

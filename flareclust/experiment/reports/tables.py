@@ -10,6 +10,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data.partition_specs import parse
 from flareclust.data.schema.columns import TableSchema
 from flareclust.data.tables import Table as Rows
+from flareclust.evaluation.agreement import coded_cells, unlike_tables
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
@@ -30,13 +31,14 @@ def print_tables(experiment: Experiment) -> None:
         raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
     if not experiment.rows.typed:
         gaps = experiment.rows.gaps
-        tables = tables_of(prepare(experiment), gaps=gaps)
+        prepared = prepare(experiment)
+        tables = tables_of(prepared, gaps=gaps)
         heads = ["missing cells"] if gaps else []
         rows = [
             (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if gaps else [])) for site, one in tables.items()
         ]
         Console().print(table_of("", *numbers("rows", "columns"), *heads, rows=rows))
-        _print_hints(experiment, tables)
+        _print_hints(experiment, tables, own_units=not prepared.parted)
         return
     path, schema = Path(experiment.data), schema_of(experiment.rows)
     if parse(experiment.partition).name == "none":
@@ -48,9 +50,15 @@ def print_tables(experiment: Experiment) -> None:
     prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
 
 
-def _print_hints(experiment: Experiment, tables: Mapping[str, Rows], schema: TableSchema | None = None) -> None:
-    """Print which columns seem to be in another unit than the schema's ranges, or the bounds of the policy."""
+def _print_hints(
+    experiment: Experiment, tables: Mapping[str, Rows], schema: TableSchema | None = None, *, own_units: bool = True
+) -> None:
+    """Print which columns seem to be in another unit than the schema's ranges, the bounds of the policy, or at the other sites.
+
+    These are compared where the tables are sites' own (`own_units`), and not parts of one that was split.
+    """
     policy = None if experiment.policy is None else Policy.of(experiment.policy)
+    said: list[str] = []
     for site, table in tables.items():
         hints = beside_ranges(schema, table)
         if policy is not None and policy.dp is not None:
@@ -58,8 +66,19 @@ def _print_hints(experiment: Experiment, tables: Mapping[str, Rows], schema: Tab
                 hints += misfitting(bounds_of(policy.dp.bounds, table.columns, table.X.shape[1]), table)
             except Refusal as reason:
                 hints.append(str(reason))
+        said += hints
         for hint in hints:
             say(f"{site}: {hint}", "hint")
+    named = {
+        name
+        for table in tables.values()
+        for name in table.columns or ()
+        if any(hint.startswith(repr(name)) for hint in said)
+    }
+    units = {} if schema is None else dict(zip(schema.features, schema.feature_units, strict=True))
+    shares = [] if schema is None else [schema.features[j] for group in schema.categories for j in group]
+    for hint in [*(unlike_tables(tables, units, {*shares, *named}) if own_units else ()), *coded_cells(tables)]:
+        say(hint, "hint")
 
 
 def _gaps_of(table: Rows) -> str:

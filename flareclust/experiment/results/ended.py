@@ -19,7 +19,6 @@ import numpy as np
 
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.data.cells import DAYS
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
@@ -284,8 +283,8 @@ class Ended:
         valued = {column for group in prepared.params.get("categories") or () for column in group}
         categories = np.array([j in valued or name in valued for j, name in enumerate(names)])
         if not prepared.parted:
-            dates = [name for name, unit in zip(names, prepared.units, strict=False) if unit == DAYS]
-            yield from odd_between_sites(arrays, names, categories, left_out(self.outcome), dates)
+            units = dict(zip(names, prepared.units, strict=False))
+            yield from odd_between_sites(arrays, names, categories, left_out(self.outcome), units)
         unscaled = scaling_of(arrays) is None and not of_directions(arrays)
         if not partial.is_partial(arrays) and "scale" in self.algorithm.parameters() and unscaled:
             widest = outweighing(names, np.ptp(self._large_clusters(), axis=0))

@@ -14,7 +14,6 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.cells import DAYS
 from flareclust.data.schema.columns import TableSchema, read_schema
 from flareclust.data.schema.reading import without
 from flareclust.data.tables import File, Numbers, Table, read_table
@@ -149,9 +148,9 @@ def columns_unlike_those_of(
     else:
         return []
     names = columns or [f"column {j + 1}" for j in range(d)]
-    dates = [name for name, unit in zip(names, arrays.get(cluster_arrays.UNITS, ()), strict=False) if unit == DAYS]
+    units = {name: str(unit) for name, unit in zip(names, arrays.get(cluster_arrays.UNITS, ()), strict=False)}
     known = cells[valued], center[valued], deviation[valued]
-    return agreement.unlike_columns(X[:, valued], known, list(compress(names, valued)), dates)
+    return agreement.unlike_columns(X[:, valued], known, list(compress(names, valued)), units)
 
 
 def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArray) -> str:

@@ -45,6 +45,13 @@ def test_draft_check_and_dry_run(north, capsys):
     assert not (north.parent.parent / "flareclust-runs").exists()
 
 
+def test_the_check_names_a_code_for_missing_cells(north, capsys):
+    (north.parent / "schema.yaml").write_text("columns: {age: {type: number}}")
+    north.write_text(north.read_text().replace("n7,37", "n7,999"))
+    assert call("schema", "check", north, "--schema", north.parent / "schema.yaml") == 0
+    assert "hint: column 'age' has 1 cell far from all others; a code" in capsys.readouterr().out
+
+
 def test_a_draft_is_printed_and_replaces_nothing(north, capsys):
     assert call("schema", "draft", north) == 0
     assert "sex: {type: category, values: [f, m]}" in capsys.readouterr().out
@@ -107,3 +114,34 @@ def test_an_exported_job_holds_its_sites_to_the_schema(tmp_path):
         executor.answer(Task("names", 0, {}, "north"), Table(np.ones((9, 2)), ("age", "size")), lambda: False)
     assert call("jobs", "export", "kpod", tmp_path / "job", "--k", 2, "--schema", schema) == 2
     assert call("jobs", "export", "pooled", tmp_path / "job", "--k", 2, "--schema", tmp_path / "gone.yaml") == 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor", "said"),
+    [("mmol/l", 1 / 0.45359237, "about 2.3 times"), ("kg", 1 / 0.45359237, "about 2.2 (pounds) times"), ("kg", 18, "18 times")],
+)  # fmt: skip
+def test_a_dry_run_compares_sites_and_names_factors_of_the_unit_only(unit, factor, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    for site in "abc":
+        X = rng.normal([78, 50], [14, 10], (200, 2)) * (factor if site == "b" else 1, 1)
+        np.savetxt(tmp_path / "data" / f"{site}.csv", X, fmt="%.3f", delimiter=",", header="mass,age", comments="")
+    (tmp_path / "schema.yaml").write_text(f"columns: {{mass: {{type: number, unit: {unit}}}, age: {{type: number}}}}")
+    common = ("run", "pooled", "--data", "data", "--partition", "none", "--k", 2, "--dry-run")
+    assert call(*common, "--schema", "schema.yaml") == 0
+    [hint] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("hint:")]
+    assert hint.startswith("hint: b: column 'mass' is about")
+    assert said in hint
+    assert ("pounds" in hint, "glucose" in hint) == ("pounds" in said, False)
+    assert call(*common) == 0
+    assert "hint: b: column 'mass' is about" in capsys.readouterr().out
+
+
+def test_a_cell_outside_its_range_has_a_factor_of_its_unit_only(north, capsys):
+    for unit, factor in (("kg", "factor: 0.453592"), ("mmol/l", "")):
+        (north.parent / "s.yaml").write_text(f"columns: {{age: {{type: number, unit: {unit}, range: [12, 32]}}}}")
+        assert call("schema", "check", north, "--schema", north.parent / "s.yaml") == 2
+        shown = capsys.readouterr().err
+        assert factor in shown
+        assert ("0.453592" in shown) == bool(factor)

@@ -7,7 +7,10 @@ import pytest
 
 import flareclust
 from flareclust.core.scaling import KnownSpread, rounded_spread
+from flareclust.data.cells import DAYS
+from flareclust.data.tables import Table
 from flareclust.evaluation import agreement
+from tests.command_line import call
 from tests.paths import ROOT
 
 COLUMNS = ("age", "crp", "tumour")
@@ -123,6 +126,28 @@ def test_pounds_and_degrees_are_told_apart():
     assert "'x1' looks like Fahrenheit" in degrees
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("lighter", "narrower"), [(0.88, 1), (0.88, 0.88), (1, 0.88)])
+def test_pounds_are_named_although_patients_are_lighter_or_more_alike(lighter, narrower, seed):
+    rng = np.random.default_rng(seed)
+    sites = {site: rng.normal(78, 14, (n, 1)) for site, n in (("a", 150), ("b", 250), ("c", 200), ("d", 180))}
+    sites["b"] = (78 * lighter + 14 * narrower * rng.normal(size=(250, 1))) / 0.45359237
+    for some in (sites, {site: sites[site] for site in "ab"}):
+        [text] = compared(some)
+        assert "'x0' is about" in text
+        assert text.endswith("than at other sites; is it in another unit?")
+
+
+@pytest.mark.parametrize("apart", [1, 2])
+def test_other_patients_are_in_no_other_unit(apart):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        width = np.linspace(0.05, 0.25, 20)
+        sites = {site: np.exp(width * rng.normal(size=(300, 20))) for site in "abc"}
+        sites["b"] *= np.exp(width * apart)
+        assert compared(sites) == []
+
+
 @pytest.mark.parametrize("rows", [3, 5, 8, 15])
 @pytest.mark.parametrize("kind", ["normal", "centred", "lognormal"])
 def test_a_few_rows_are_in_no_other_unit(kind, rows):
@@ -145,6 +170,18 @@ def test_a_few_cells_far_from_all_others_may_be_a_code():
     assert text.endswith("are they a code for missing ones?")
 
 
+@pytest.mark.parametrize("others", ["b", "bd", "bcd"])
+def test_cells_far_from_all_others_are_named_at_each_site_that_has_them(others):
+    rng = np.random.default_rng(0)
+    sites = {site: rng.normal([5, 60], [1, 12], (n, 2)) for site, n in zip("abcd", (400, 150, 90, 120), strict=True)}
+    for site in others:
+        sites[site][0, 0] = 9999
+    found = compared(sites)
+    assert [text[: text.index(" (standard")] for text in found] == [
+        f"{site}: column 'x0' has a few cells far from all others" for site in others
+    ]
+
+
 def test_columns_that_are_odd_in_the_same_way_are_one_sentence():
     rng = np.random.default_rng(0)
     sites = {site: rng.normal(50, 10, (200, 54)) for site in "abc"}
@@ -157,7 +194,7 @@ def test_columns_that_are_odd_in_the_same_way_are_one_sentence():
 def test_dates_are_said_as_dates():
     cells, deviations = np.full((3, 1), 100), np.full((3, 1), 9.0)
     means = np.array([[19_700.0], [19_700.0], [12_000.0]])
-    [text] = agreement.unit_warnings(["a", "b", "c"], cells, means, deviations, ["seen"], dates=["seen"])
+    [text] = agreement.unit_warnings(["a", "b", "c"], cells, means, deviations, ["seen"], {"seen": DAYS})
     assert "(mean 2002-11-09, elsewhere 2023-12-09)" in text
 
 
@@ -170,3 +207,44 @@ def test_parts_of_one_table_have_no_units_of_their_own(tmp_path):
     assert not any("column" in text for text in parted.warnings)
     owned = flareclust.run("pooled", str(tmp_path / "rows.npz"), partition="owners", **run)
     assert any("has values apart" in text for text in owned.warnings)
+
+
+# ---- codes for missing cells, over all sites' rows ----
+
+
+def coded(rng, codes, others=(50, 12)):
+    """Three sites' tables of two columns; in the first, single cells hold a code at one site or several."""
+    tables = {site: Table(rng.normal(others, [10, 3], (80, 2)).round(1), ("crp", "age")) for site in "abc"}
+    for site, values in codes.items():
+        tables[site].X[: len(values), 0] = values
+    return tables
+
+
+@pytest.mark.parametrize("code", [9999, -999, 999.9, 777, -1])
+def test_a_code_is_named_at_every_site_that_has_it(code):
+    for sites in ({"b": [code]}, {"a": [code], "b": [code, code]}, {site: [code] for site in "abc"}):
+        rng = np.random.default_rng(0)
+        [text] = agreement.coded_cells(coded(rng, sites))
+        number = sum(map(len, sites.values()))
+        assert text.startswith(f"column 'crp' has {number} cell")
+        assert f"({', '.join(f'{site} {len(values)}' for site, values in sites.items())})" in text
+
+
+@pytest.mark.parametrize("values", [[99], [1234], [-3, -9, -20], [np.nan]])
+def test_other_cells_are_no_code(values):
+    assert agreement.coded_cells(coded(np.random.default_rng(0), {"b": values})) == []
+    assert agreement.coded_cells({"a": Table(np.array([[1.0, 999], [2, 999]]), ("x", "y"))}) == []
+
+
+def test_a_run_and_a_dry_run_name_codes_that_several_sites_have(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for site, table in coded(np.random.default_rng(0), {"a": [9999], "b": [9999], "c": [9999]}).items():
+        np.savetxt(tmp_path / "data" / f"{site}.csv", table.X, delimiter=",", header="crp,age", comments="")
+    asked = {"partition": "none", "k": 2, "engine": "inprocess"}
+    found = flareclust.run("pooled", "data", **asked)
+    assert [text for text in found.warnings if "a code for missing ones" in text and "(a 1, b 1, c 1)" in text]
+    policed = flareclust.run("pooled", "data", policy={"min_count": 5}, **asked)
+    assert not [text for text in policed.warnings if "(a 1, b 1, c 1)" in text]
+    assert call("run", "pooled", "--data", "data", "--partition", "none", "--k", 2, "--dry-run") == 0
+    assert "hint: column 'crp' has 3 cells far from all others (a 1, b 1, c 1)" in capsys.readouterr().out

@@ -30,6 +30,15 @@ def hinted(kit, words):
     return [hint for hint in check(kit).hints if words in hint]
 
 
+def test_a_code_for_missing_cells_is_named(kit):
+    folder = plain(kit)
+    assert not hinted(kit, "code for missing")
+    X = np.load(folder / "a.npy")
+    X[3, 1] = -999
+    np.save(folder / "a.npy", X)
+    assert hinted(kit, "column 'column 2' has 1 cell far from all others; a code")
+
+
 def test_labels_in_the_folder_of_the_rows_are_named(kit):
     folder = plain(kit)
     assert not hinted(kit, "labels")

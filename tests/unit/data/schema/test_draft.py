@@ -67,6 +67,17 @@ def test_the_draft_shows_no_extreme_and_no_rare_value(tmp_path):
     assert "17" not in text
 
 
+def test_a_code_for_missing_cells_is_named_and_not_in_the_range(tmp_path):
+    ages = [9999, *(20 + i % 60 for i in range(N - 1))]
+    text = draft(table(tmp_path, {"age": ages, "size": [i % 50 for i in range(N)]})).text
+    assert (
+        "2 % of the cells lie far from all others; list a code for missing ones under missing: in the mapping" in text
+    )
+    assert text.count("far from all others") == 1
+    assert "9999" not in text
+    assert check_draft(text).columns["age"].bounds[1] <= 200
+
+
 def test_encoding_and_decimal_comma(tmp_path):
     path = table(tmp_path, {"Größe": ["1,5", "2,25"] * 30, "Art": ["ä", "ö"] * 30}, encoding="latin-1", delimiter=";")
     schema = drafted(path, TableMapping(encoding="latin-1", decimal=","))
