@@ -3,6 +3,7 @@
     python -m benchmarks.answers groups [--half 1|2]   # portfolio under the recommended policy, by rows of a cluster at each site
     python -m benchmarks.answers choice [--half 1|2]   # a range of k under it
     python -m benchmarks.answers noise [--half 1|2]    # groups beside dp-lloyd with secure sums
+    python -m benchmarks.answers message [--half 1|2]  # algorithms with one message, without a policy
 
 Rows come from six families (round, unequal numbers, unequal widths, elongated, heavy tails, boxes), at sites with the same
 clusters or skewed ones. A cell is bad where its inertia over all rows is above 1.1 times that of scikit-learn's k-means on the
@@ -114,7 +115,7 @@ def choice(half: int) -> Iterator[dict[str, Any]]:
     for cell in cells(half, 4, (5, 10, 15, 25, 50), (20, 50)):
         for policy in ({}, None):
             record = measured(cell, "pooled", (2, cell.k + 5), policy=policy)
-            yield record | {"policy": policy is not None}
+            yield record | {"kind": "no policy" if policy is None else "groups of 10"}
 
 
 def noise(half: int) -> Iterator[dict[str, Any]]:
@@ -122,15 +123,36 @@ def noise(half: int) -> Iterator[dict[str, Any]]:
         if cell.m * cell.rows * cell.k > 60_000:
             continue
         cell = cell._replace(d=min(cell.d, 4), skewed=False)
-        yield measured(cell, policy={}) | {"epsilon": None}
+        yield measured(cell, policy={}) | {"kind": "groups of 10"}
         bound = float(np.ceil(1.1 * np.quantile(np.abs(table(cell)[0]), 0.999)))
         for epsilon in (0.5, 1.0, 2.0):
             stated = {"bounds": [-bound, bound], "epsilon": epsilon, "delta": 1e-6, "budget": epsilon}
             own = {"policy": {"differential_privacy": stated}, "epsilon": epsilon, "delta": 1e-6, "secure_sums": True}
-            yield measured(cell, "dp-lloyd", **own) | {"epsilon": epsilon}
+            yield measured(cell, "dp-lloyd", **own) | {"kind": f"epsilon {epsilon:g}"}
 
 
-SUBJECTS: Mapping[str, Callable[[int], Iterator[dict[str, Any]]]] = {"groups": groups, "choice": choice, "noise": noise}
+def message(half: int) -> Iterator[dict[str, Any]]:
+    for cell in cells(half, 4, (10, 30, 60), (5, 10, 20)):
+        for algorithm, settings in ONE_MESSAGE.items():
+            name = algorithm.split(",")[0]
+            yield measured(cell, name, **settings) | {"kind": f"{algorithm}, {'skewed' if cell.skewed else 'alike'}"}
+
+
+#: Algorithms with one message of each site, with their settings; `polish=0` has a second, small one.
+ONE_MESSAGE: Mapping[str, dict[str, Any]] = {
+    "pooled": {},
+    "portfolio, polish=0": {"polish": 0},
+    "feca": {},
+    "kfed": {},
+    "mavg": {},
+}
+
+SUBJECTS: Mapping[str, Callable[[int], Iterator[dict[str, Any]]]] = {
+    "groups": groups,
+    "choice": choice,
+    "noise": noise,
+    "message": message,
+}
 
 
 def lines(records: list[dict[str, Any]]) -> Iterator[str]:
@@ -138,7 +160,7 @@ def lines(records: list[dict[str, Any]]) -> Iterator[str]:
     kinds = defaultdict(list)
     for record in records:
         least = max(one for one in LEAST if one <= record["rows"])
-        kinds[str(record.get("epsilon", record.get("policy", ""))), least].append(record)
+        kinds[record.get("kind", ""), least].append(record)
     yield "| protection | rows of a cluster at a site | cells | no result | within 2 % | within 5 % | worst | bad | bad, no warning | good, more than one |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for (kind, least), own in sorted(kinds.items()):
