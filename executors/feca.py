@@ -32,9 +32,9 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.chunks import pieces
-from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
+from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, member_statistics
-from flareclust.core.local import dissolve_small, own_kmeans
+from flareclust.core.local import clusters_to_send, dissolve_small, own_kmeans
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import MISSING_CELLS, LocalKMeansParams, MetricParams, Missing, SmallClustersParams
 from flareclust.protocol.params import MOST_STARTS, site
@@ -94,10 +94,8 @@ class FeCAExecutor(ClusteringExecutor):
             LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.params.after_removal
         )
         labels = relabel(clustering.labels, origin)
-        sendable = disclosable_clusters(rows.X, labels, clusters.centroids, rows.context.min_count, known=rows.known)
-        centroids = clusters.centroids[sendable]
-        if not sendable.all():
-            labels = relabel(labels, [(r,) for r in np.flatnonzero(sendable).tolist()])
+        kept = clustering._replace(centroids=clusters.centroids, labels=labels, counts=clusters.counts)
+        centroids, _, labels, _ = clusters_to_send(rows.X, kept, rows.context.min_count, known=rows.known)
         reach = member_statistics(rows.X, labels, centroids).max_distance
         if (revealing := varies_in_one_feature(rows.X, labels, len(centroids))).any():
             reach = np.where(revealing, coarse(reach), reach)

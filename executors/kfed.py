@@ -9,8 +9,8 @@ Readings where the paper is open, and deviations from it:
    greedy k-means++ are the centers nu; the 1/3 test is on distances, not on their squares.
 2. k(z) may differ per device: a number, a table of site names, or "auto" for ceil(sqrt(k)). A device with fewer
    than `min_count` rows per center uses a smaller k(z).
-3. Not in the paper: the number of rows of each center is sent. Clusters below `min_count` rows, or made of one row
-   repeated, are not sent. With `small_clusters="dissolve"` the former join others of the device, whose centers they move.
+3. Not in the paper: the number of rows of each center is sent. Clusters below `min_count` rows are not sent, those of
+   one row repeated with rows of others (`flareclust.core.local`); labels stay those of the local clustering. With `small_clusters="dissolve"` the former join others of the device, whose centers they move.
 4. Theorem 3.2: a late device's center goes to the nearest point of M, as the theorem's proof has it (the words before
    it also speak of the means mu(tau)). With several `lloyd_rounds`, to the nearest of the points last assigned to.
 5. Definition 3.3 leaves out local centers that were not sent. They go to the nearest mean: M holds single devices'
@@ -30,8 +30,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import check_int
 from flareclust.core import site_clusters
-from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign
+from flareclust.core.local import described_clusters
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import SmallClustersParams
 from flareclust.protocol.params import MOST_ROUNDS, server, site
@@ -90,13 +90,13 @@ class KFedExecutor(ClusteringExecutor):
         seen = rows.of(rows.seen)
         clustering = seen.spectral_clustering(self._number_at(task.site, rows), self.params.small_clusters)
         tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
-        mask = describable(rows.seen, clustering.labels, clustering.centroids, rows.context.min_count)
+        sent = described_clusters(rows.seen, clustering, rows.context.min_count).source
         assigned = own_numbers(task, "tau")
-        if len(assigned) == mask.sum():  # a late device has none
-            tau[mask] = assigned
+        if len(assigned) == len(sent):  # a late device has none
+            tau[sent] = assigned
         elif len(assigned):
             _log.warning(
-                "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), mask.sum()
+                "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), len(sent)
             )
         local = clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0]
         return tau[local]  # Definition 3.3

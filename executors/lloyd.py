@@ -6,9 +6,9 @@ Dennis, Li, Smith (2021), section 4.2.
 Readings and deviations:
 1. The centroids that a site returns are the means of its rows nearest to each centroid that it was sent, with their
    numbers. Weighted by these they add up to the update on the pooled rows.
-2. A site's group of fewer than `min_count` rows, of one row repeated, or whose mean is a row, is not sent, and its rows
-   do not take part in this round. Lloyd's algorithm has no such rule. A site with no other groups sends an empty reply,
-   and stays.
+2. A site's group of fewer than `min_count` rows, or whose mean is a row, is not sent, and its rows do not take part in
+   this round; one of one row repeated is sent with rows of another (`flareclust.core.local`). Lloyd's algorithm has no
+   such rule. A site with no other groups sends an empty reply, and stays.
 3. The inertia that comes with an update is of the rows that take part. With the others, the sums of several rounds
    would be equations for a row that is alone near a centroid.
 4. The start: unless the server has one of its own, each site draws k seeds by greedy k-means++ and sends the means of
@@ -83,7 +83,7 @@ class LloydParams(UpdatesParams, MetricParams):
 
     split_merge: int | None = server(
         None,
-        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two; None for 3 with secure_sums and no start, else for 0.",
+        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two; None for 3 with secure_sums and 1 for k=2 where no start is given, else for 0.",
         ge=0,
         le=MOST_ROUNDS,
     )

@@ -14,8 +14,8 @@ from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Int
 from flareclust.core import kernels
 from flareclust.core.arrays import as_count
 from flareclust.core.chunks import PIECE, pieces
-from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, disclosable_clusters
-from flareclust.core.group_kernels import rows_of_each
+from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, nothing_to_send
+from flareclust.core.group_kernels import described_groups, rows_of_each
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
@@ -23,6 +23,9 @@ Seeds = Literal["means", "rows"]
 
 #: What becomes of local clusters below `min_count` rows: they are not sent, or join others.
 SmallClusters = Literal["withhold", "dissolve"]
+
+#: Of a cluster of one row repeated, so many rows at the most for each one of other values that it is described with.
+_REPEATED = 100
 
 #: How a site's own k-means goes through its rows: again in every iteration, or twice.
 LocalKMeans = Literal["lloyd", "summary"]
@@ -66,7 +69,7 @@ def local_clusters(
     found = own_kmeans(data, k, rng, n_init=n_init, local_kmeans=local_kmeans, aborted=aborted)
     if small_clusters == "dissolve":
         found = dissolve_small(data, found, min_count)
-    return sendable(found, disclosable_clusters(data, found.labels, found.centroids, min_count, known=known))
+    return clusters_to_send(data, found, min_count, known=known)
 
 
 def own_kmeans(
@@ -148,8 +151,7 @@ def seed_cells(
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
     if seeds == "rows":
         return sendable(cells, cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
-    means = recompute_centroids(data, cells)
-    return sendable(means, disclosable_clusters(data, labels, means.centroids, min_count, ones=ones, known=known))
+    return clusters_to_send(data, recompute_centroids(data, cells), min_count, ones=ones, known=known)
 
 
 def lloyd_update(
@@ -182,10 +184,75 @@ def lloyd_update(
     if reported is not None:
         labels = np.append(np.flatnonzero(reported), -1)[labels]
     found, source = means_of_groups(data, labels, centroids)
-    mask = np.ones(len(source), dtype=np.bool_)
-    if min_count:
-        mask = describable(data, found.labels, found.centroids, min_count, ones=ones, known=known)
-    return sendable(found, mask, source)
+    if not min_count:
+        return sendable(found, np.ones(len(source), dtype=np.bool_), source)
+    sent = described_clusters(data, found, min_count, ones=ones, known=known)
+    return sent._replace(source=source[sent.source])
+
+
+def clusters_to_send(
+    data: FloatArray,
+    found: Clustering,
+    min_count: int,
+    *,
+    ones: FloatArray | None = None,
+    known: BoolArray | None = None,
+) -> Sendable:
+    """Return what `described_clusters` does, or raise Refusal where that is no cluster at all."""
+    sent = described_clusters(data, found, min_count, ones=ones, known=known)
+    if not len(sent.counts):
+        raise nothing_to_send(min_count)
+    return sent
+
+
+def described_clusters(
+    data: FloatArray,
+    found: Clustering,
+    min_count: int,
+    *,
+    ones: FloatArray | None = None,
+    known: BoolArray | None = None,
+) -> Sendable:
+    """Return the clusters of the rows (n, d) that may be described, those of one row repeated with rows of others.
+
+    A cluster whose rows are all the same borrows some of the nearest cluster that can spare them: those nearest to it that
+    differ from one another, as many as a cluster must have, three at least, and one for every `_REPEATED` of its own. Both
+    they and the rows that are left must be clusters that may be described: so a server that guesses the repeated row
+    learns no more of the others than from two clusters. One that can spare none, and is no larger, joins it whole.
+
+    Labels of `found` may be -1, its centroids are the means; `ones` and `known` are those of `describable`.
+    """
+    mask = describable(data, found.labels, found.centroids, min_count, ones=ones, known=known)
+    least = max(min_count, LEAST_ROWS)
+    repeated = ~mask & (found.counts >= least)
+    if mask.any() and repeated.any():
+        repeated &= ~described_groups(data, found.labels, found.centroids)[1]
+    if not (mask.any() and repeated.any()):
+        return sendable(found, mask)
+    labels = found.labels.copy()
+    for r in np.flatnonzero(repeated).tolist():
+        apart = ((found.centroids - found.centroids[r]) ** 2).sum(axis=1)
+        order = [c for c in np.argsort(apart, kind="stable").tolist() if mask[c]]
+        needed = max(least, -(-int(found.counts[r]) // _REPEATED))
+        for own in (np.flatnonzero(labels == c) for c in order):
+            lent = _lent(data[own], found.centroids[r], needed, min_count, None if known is None else known[own])
+            if lent.any() or 0 < len(own) <= found.counts[r]:
+                labels[own[lent] if lent.any() else own] = r
+                break
+    mixed, source = means_of_groups(data, labels, found.centroids)
+    return sendable(mixed, describable(data, mixed.labels, mixed.centroids, min_count, ones=ones, known=known), source)
+
+
+def _lent(rows: FloatArray, point: FloatArray, needed: int, min_count: int, known: BoolArray | None) -> BoolArray:
+    """Return which of a cluster's rows (n, d) it lends, those nearest to the point (d,) that differ; none where it cannot."""
+    lent = np.zeros(len(rows), dtype=np.bool_)
+    order = np.argsort(((rows - point) ** 2).sum(axis=1), kind="stable")
+    lent[order[np.sort(np.unique(rows[order], axis=0, return_index=True)[1])[:needed]]] = True
+    if lent.sum() < needed or len(rows) - needed < min_count:
+        return np.zeros_like(lent)
+    means = np.stack([rows[~lent].mean(axis=0), rows[lent].mean(axis=0)])
+    both = describable(rows, lent.astype(np.int64), means, min_count, known=known)
+    return lent & both.all()
 
 
 def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -> tuple[Clustering, IntArray]:

@@ -13,7 +13,7 @@ from flareclust._foundation.validation import LARGEST
 from flareclust.core import assessment, local, scaling, spectral, trimming
 from flareclust.core import profiles as profile_sums
 from flareclust.core.chunks import pieces
-from flareclust.core.disclosure import LEAST_ROWS, check_enough, disclosable_clusters, factor
+from flareclust.core.disclosure import LEAST_ROWS, check_enough, factor
 from flareclust.core.group_kernels import squares_of_each
 from flareclust.core.lloyd import Clustering, assign, member_statistics
 from flareclust.core.missing.assessment import masked_sums
@@ -248,9 +248,7 @@ class SiteRows:
 
     def spectral_clusters(self, k: int, small_clusters: local.SmallClusters) -> local.Sendable:
         """Return the clusters of `spectral_clustering` that may be sent."""
-        found = self.spectral_clustering(k, small_clusters)
-        keep = np.flatnonzero(disclosable_clusters(self.X, found.labels, found.centroids, self.context.min_count))
-        return local.Sendable(found.centroids[keep], found.counts[keep], found.labels, keep)
+        return local.clusters_to_send(self.X, self.spectral_clustering(k, small_clusters), self.context.min_count)
 
     def spectral_clustering(self, k: int, small_clusters: local.SmallClusters) -> Clustering:
         """Return k clusters by spectral projection (`flareclust.core.spectral`), fewer where the site has few rows."""

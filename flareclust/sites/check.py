@@ -272,7 +272,7 @@ def _repeats(table: Table) -> list[str]:
     if copies <= len(rows) // 2:
         return []
     number = f"{n}" if len(rows) == n else f"the first {len(rows)}"
-    return [f"{copies} of {number} rows repeat another one; clusters of one row repeated are never sent"]
+    return [f"{copies} of {number} rows repeat another one; clusters of one row repeated are sent with other rows only"]
 
 
 def _named(names: Sequence[str]) -> str:

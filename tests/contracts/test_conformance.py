@@ -12,7 +12,6 @@ from flareclust.core import assessment, local, microaggregation
 from flareclust.core.microaggregation import groups_of, released
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors import feca
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy import stages
@@ -126,14 +125,21 @@ def by_count_only(data, labels, centroids, min_count, *, ones=None, known=None):
 
 
 def test_the_check_of_rows_notices_centroids_that_are_rows_by_chance(monkeypatch):
-    monkeypatch.setattr(feca, "disclosable_clusters", by_count_only)
+    monkeypatch.setattr(local, "describable", by_count_only)
     with pytest.raises(ContractViolation, match="holds a row"):
         checks_always.check_nothing_sent_is_a_row(get("feca"))
 
 
 def test_the_check_of_rows_looks_at_later_rounds_too(monkeypatch):
-    """The seeds go another way, so that only what an update sends can be a row."""
-    monkeypatch.setattr(local, "describable", by_count_only)
+    """The seeds are guarded, so that only what an update sends can be a row."""
+    update = local.lloyd_update
+
+    def careless(*arguments, **more):
+        with monkeypatch.context() as patched:
+            patched.setattr(local, "describable", by_count_only)
+            return update(*arguments, **more)
+
+    monkeypatch.setattr(local, "lloyd_update", careless)
     for name in ("lloyd", "fkm"):
         with pytest.raises(ContractViolation, match="holds a row"):
             checks_always.check_nothing_sent_is_a_row(get(name))
@@ -143,7 +149,7 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
     """k-means may stop on its tolerance with a centroid that is still the one row its cluster had before."""
     crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
     rows = np.concatenate([crowd, [30.8, 60.0]])[:, None]
-    monkeypatch.setattr(feca, "disclosable_clusters", by_count_only)
+    monkeypatch.setattr(local, "describable", by_count_only)
     task = Task(StepName.CLUSTER, 0, {}, "site-1")
 
     def nearest_row():

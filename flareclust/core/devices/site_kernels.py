@@ -12,6 +12,7 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.core import kernels
+from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.group_kernels import described_groups
 from flareclust.core.kernels import column_moments
 from flareclust.core.runtime import kernel
@@ -118,10 +119,11 @@ def means_by_label(X: FloatArray, labels: IntArray, means: FloatArray, counts: I
 def may_be_described(
     X: FloatArray, labels: IntArray, means: FloatArray, counts: IntArray, min_count: int, keep: BoolArray
 ) -> int:
-    """keep (k,) becomes which clusters `describable` lets out; return how many."""
+    """keep (k,) becomes which clusters `describable` lets out; return how many, or -1 where one is of a row repeated."""
     _, varied, is_row, _ = described_groups(X, labels, means)
     keep[:] = (counts >= min_count) & varied & ~is_row
-    return int(keep.sum())
+    repeated = ~varied & (counts >= max(min_count, LEAST_ROWS))
+    return -1 if repeated.any() else int(keep.sum())
 
 
 @kernel()

@@ -161,7 +161,7 @@ def _cluster_each(
             else:
                 kernels.nearest_centroids(X, seeds[:found], labels, squared)
         kept = _kept(X, labels, found, min_count, centroids, counts, end)
-        sizes[i], end = kept if kept > 0 else -1, end + kept
+        sizes[i], end = kept if kept > 0 else -1, end + max(kept, 0)
 
 
 @kernel()
@@ -173,7 +173,7 @@ def _kept(
     means_by_label(X, labels, means, rows)
     kept: int = may_be_described(X, labels, means, rows, min_count, keep)
     for c in range(k):
-        if keep[c]:
+        if keep[c] and kept > 0:
             centroids[end], counts[end] = means[c], rows[c]
             end += 1
     return kept
@@ -208,6 +208,8 @@ def _update_each(
         kernels.nearest_centroids(X, centers, labels, squared)
         means_by_label(X, labels, means, rows)
         sizes[i] = may_be_described(X, labels, means, rows, min_count, keep)
+        if sizes[i] < 0:
+            continue
         kernels.own_distances(X, centers, labels, squared)
         sse[:] = 0.0
         for row in range(X.shape[0]):

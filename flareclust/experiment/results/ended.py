@@ -45,6 +45,9 @@ _MOST_NAMED = 5
 #: Arrays of a result whose entries add up to rows that the sites reported.
 _REPORTED = ("received_counts", "counts", "rows_in_all")
 
+#: Share of the rows in no cluster that a site sent above which a result has a warning: up to 1.3 % where it cost nothing.
+_WITHHELD = 0.02
+
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 _OVERLAP = 10.0
 
@@ -143,6 +146,7 @@ class Ended:
             *self._of_clusters(),
             *self._of_the_choice(),
             *self._of_the_assessment(),
+            *self._of_withheld_rows(),
             *self._of_dropped_rows(),
             *self._of_columns(),
             *partial.warnings(self.outcome.arrays, unassigned),
@@ -243,6 +247,30 @@ class Ended:
             each = f"sites have about {rows / k:.0f} rows for each of {k} clusters"
             return f"{each}, of which {whose} {groups}: {wrong}. {_LARGER_GROUPS}"
         return ""
+
+    def _of_withheld_rows(self) -> Iterator[str]:
+        """Give where many rows were in no cluster that a site sent: as far as the algorithm keeps their numbers of rows."""
+        asked, arrays = self.experiment, self.outcome.arrays
+        params = self.algorithm.parameters() | asked.params
+        reported = next((arrays[name] for name in _REPORTED[:2] if name in arrays), None)
+        if reported is None or self.assessed is None or asked.secure_sums or asked.samples or asked.policy is not None:
+            return
+        rows, sent = self.assessed["rows"] or 0, int(reported.sum())
+        lacking = round(rows * (1 - params.get("trim_rows", 0.0))) - sent
+        if lacking <= _WITHHELD * rows:
+            return
+        remedies = ["fewer clusters", "larger sites"]
+        if params.get("small_clusters") == "withhold":
+            remedies.insert(0, "small_clusters=dissolve")
+        if params["min_count"] > self.algorithm.parameters()["min_count"]:
+            remedies.insert(0, "a smaller min_count")
+        totals = any(step.counted for step in self.algorithm.executor_class().steps.values())
+        remedies.insert(0, "secure_sums" if totals else "portfolio with secure_sums")
+        yield (
+            f"{lacking:,} of {rows:,} rows were in no cluster that a site sent, and centroids may lie far from them: clusters "
+            "below min_count, of one row repeated, or whose mean is a row stay at the site; use "
+            f"{', '.join(remedies[:-1])} or {remedies[-1]}"
+        )
 
     def _of_dropped_rows(self) -> Iterator[str]:
         """Give where tables that were read here have rows that took no part, since a cell is missing (drop-rows).

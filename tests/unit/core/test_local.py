@@ -67,11 +67,69 @@ def test_a_cluster_below_min_count_stays_with_its_rows_and_with_a_smaller_one_le
     np.testing.assert_allclose(found.centroids[found.centroids[:, 0].argmax()], [1e4, 4 / 3], rtol=1e-12)
 
 
-def test_one_row_repeated_and_means_that_are_rows_stay():
-    X = np.concatenate([blobs([0, 0]), np.full((10, 2), 50.0), [[90.0, 0.0], [91.0, 0.0], [92.0, 0.0]]])
+def test_few_repeated_rows_and_means_that_are_rows_stay():
+    X = np.concatenate([blobs([0, 0]), np.full((2, 2), 50.0), [[90.0, 0.0], [91.0, 0.0], [92.0, 0.0]]])
     found = local(X, 3, n_init=5)
     assert found.counts.tolist() == [20]
     assert (found.labels[20:] == -1).all()
+
+
+# ---- clusters of one row repeated ----
+
+
+@pytest.mark.parametrize(("repeats", "min_count", "borrowed"), [(10, 2, 3), (10, 5, 5), (299, 2, 3), (301, 2, 4)])
+def test_a_row_repeated_is_described_with_the_nearest_rows_of_the_nearest_cluster(repeats, min_count, borrowed):
+    crowd, far = blobs([0, 0]), blobs([-90, 0], seed=1)
+    X = np.concatenate([np.full((repeats, 2), 50.0), crowd, far])
+    found = local(X, 3, n_init=5, min_count=min_count)
+    ensure_described(X, found)
+    assert sorted(found.counts) == sorted([repeats + borrowed, 20 - borrowed, 20])
+    own = found.labels[0]
+    assert (found.labels[:repeats] == own).all()
+    near = np.argsort(((crowd - 50.0) ** 2).sum(axis=1))[:borrowed]
+    np.testing.assert_array_equal(np.flatnonzero(found.labels[repeats:] == own), np.sort(near))
+    # Whoever knows the repeated row learns the mean of rows that could be a cluster of their own.
+    rest = (found.centroids[own] * found.counts[own] - repeats * 50.0) / borrowed
+    np.testing.assert_allclose(rest, crowd[near].mean(axis=0), atol=1e-9)
+
+
+def test_a_row_repeated_borrows_rows_that_differ():
+    """The two rows that are nearest to 50 are there often; a mean of them alone would be a row to whoever knows 50."""
+    crowd = np.concatenate([np.full((30, 2), 2.0), np.full((30, 2), 1.0), blobs([0, 0], n=40)])
+    X = np.concatenate([np.full((60, 2), 50.0), crowd])
+    found = local(X, 2, n_init=5)
+    assert np.bincount(found.labels[:60]).max() == 60
+    assert len(np.unique(X[(found.labels == found.labels[0])], axis=0)) == 4
+    ensure_described(X, found)
+
+
+def test_a_small_cluster_joins_a_larger_one_of_one_row_repeated():
+    X = np.concatenate([np.zeros((60, 2)), blobs([9, 9], n=4)])
+    found = local(X, 2, n_init=5)
+    assert found.counts.tolist() == [64]
+    ensure_described(X, found)
+
+
+def test_a_row_repeated_takes_part_in_an_update_at_its_own_centroid():
+    X = np.concatenate([np.zeros((60, 2)), blobs([9, 9], [20, 0])])
+    found = lloyd_update(X, np.array([[20.0, 1.0], [1.0, 0.0], [9.0, 9.0], [500.0, 0.0]]), 2)
+    assert found.source.tolist() == [0, 1, 2]
+    assert found.counts.tolist() == [20, 63, 17]
+    assert np.abs(found.centroids[1]).max() < 1
+    ensure_described(X, found)
+
+
+@given(
+    X=arrays(np.float64, st.tuples(st.integers(6, 40), st.integers(1, 3)), elements=st.sampled_from([0.0, 1.0, 2.5])),
+    k=st.integers(1, 5),
+    min_count=st.integers(1, 5),
+)
+def test_no_cluster_of_few_rows_is_described_however_often_rows_repeat(X, k, min_count):
+    found = lloyd_update(X, X[:k], min_count)
+    assert (found.counts >= min_count).all()
+    for r in range(len(found.counts)):
+        assert len(np.unique(X[found.labels == r], axis=0)) > 1
+    ensure_described(X, found)
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.1, 12.3, 1e5])

@@ -79,8 +79,8 @@ def test_local_clusters_tell_of_all_rows(n, k, floor, seed):
 
 
 def test_what_is_left_is_still_withheld_where_it_would_be_a_row():
-    """Three equal rows are a cluster that is large enough, and its centroid is a row."""
-    X = np.concatenate([np.zeros((3, 2)), 50 + np.random.default_rng(0).normal(size=(20, 2))])
+    """The mean of three rows is one of them, so their cluster is large enough, and stays."""
+    X = np.concatenate([[[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]], 50 + np.random.default_rng(0).normal(size=(20, 2))])
     found = local_clusters(
         X, 2, np.random.default_rng(0), n_init=3, min_count=3, aborted=never_abort, small_clusters="dissolve"
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust.experiment.config import make_experiment
@@ -122,8 +123,69 @@ def test_rows_that_provisioned_sites_reported_and_did_not_assess_are_warned_of(n
         "the assessment is of 10 rows, where the sites reported 1024 before; how many they have is"
     )
     assert "Sites' policies leave out small cells, so inertia is of these rows alone" in warning
-    assert not evaluated(120.0, at_sites=True, **{name: np.array([60, 50])}).warnings  # without small clusters
+    assert not evaluated(120.0, at_sites=True, **{name: np.array([60, 58])}).warnings  # without small clusters
     assert not evaluated(120.0, at_sites=True, **{name: np.array([60, 60])}).warnings
+
+
+@pytest.mark.parametrize("name", ["received_counts", "counts"])
+def test_rows_in_no_cluster_that_a_site_sent_are_warned_of(name):
+    (warning,) = evaluated(120.0, at_sites=True, **{name: np.array([60, 50])}).warnings
+    assert warning.startswith("10 of 120 rows were in no cluster that a site sent")
+    assert warning.endswith("use portfolio with secure_sums, small_clusters=dissolve, fewer clusters or larger sites")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "advice"),
+    [
+        ("portfolio", {}, "use secure_sums, fewer clusters"),
+        ("lloyd", {"min_count": 3}, "use secure_sums, a smaller min_count, fewer"),
+        ("fkm", {}, "use portfolio with secure_sums, fewer"),
+        ("pooled", {}, "small_clusters=dissolve, fewer clusters"),
+    ],
+)
+def test_small_sites_are_warned_of_with_what_would_help(algorithm, settings, advice):
+    """Twenty rows of twelve clusters at a site: many clusters are of one row there."""
+    rng = np.random.default_rng(0)
+    centers = 8 * rng.normal(size=(12, 3))
+    small = {f"site-{i}": centers[rng.integers(0, 12, 20)] + rng.normal(size=(20, 3)) for i in range(6)}
+    found = [one for one in flareclust.run(algorithm, small, k=12, **settings).warnings if "no cluster that" in one]
+    assert len(found) == 1
+    assert advice in found[0]
+    few = {"trim_rows": 0.3} if algorithm in ("portfolio", "lloyd") else {}
+    assert not any("no cluster that" in one for one in flareclust.run(algorithm, small, k=2, **few).warnings)
+
+
+def test_remedies_of_the_warning_are_remedies():
+    rng = np.random.default_rng(0)
+    centers = 8 * rng.normal(size=(12, 3))
+    small = {f"site-{i}": centers[rng.integers(0, 12, 20)] + rng.normal(size=(20, 3)) for i in range(6)}
+    for algorithm, remedy in (("pooled", {"small_clusters": "dissolve"}), ("portfolio", {"secure_sums": True})):
+        warnings = flareclust.run(algorithm, small, k=12, **remedy).warnings
+        assert not any("no cluster that" in one for one in warnings)
+
+
+@pytest.mark.parametrize("algorithm", ["pooled", "fkm", "portfolio", "feca", "lloyd", "dkmpp", "mavg"])
+@pytest.mark.parametrize("m", [3, 10])
+def test_rows_below_detection_have_a_centroid(algorithm, m):
+    """Two rows in five are all zeros; without them the inertia is at least ten times the best."""
+    rng = np.random.default_rng(m)
+    y = rng.choice(4, 120 * m, p=[0.4, 0.2, 0.2, 0.2])
+    X = np.array([[0.0, 0.0], [9.0, 4.0], [4.0, 12.0], [14.0, 14.0]])[y] + (y > 0)[:, None] * rng.normal(
+        size=(len(y), 2)
+    )
+    detected = {f"site-{i}": X[i::m] for i in range(m)}
+    result = flareclust.run(algorithm, detected, k=4)
+    best = KMeans(4, n_init=20, random_state=0).fit(X).inertia_
+    assert result.metrics["inertia"] < 1.5 * best
+    assert not result.warnings
+
+
+def test_the_number_of_clusters_counts_rows_below_detection():
+    rng = np.random.default_rng(0)
+    y = rng.choice(4, 600, p=[0.4, 0.2, 0.2, 0.2])
+    X = np.array([[0.0, 0.0], [9.0, 4.0], [4.0, 12.0], [14.0, 14.0]])[y] + (y > 0)[:, None] * rng.normal(size=(600, 2))
+    result = flareclust.run("pooled", {f"site-{i}": X[i::5] for i in range(5)}, k="2..7")
+    assert len(result.centroids) == 4
 
 
 def test_rows_of_sites_that_were_lost_are_not_missing_from_the_assessment():
