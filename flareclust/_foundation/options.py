@@ -127,9 +127,11 @@ _STABILITY: Mapping[str, Option] = {
     ),
     "null": Option(int, "Runs on rows without clusters to compare with, at least 19; 0 for none.", 0),
     "null_reference": Option(
-        str, "These rows: box (uniform, with the covariance of the real ones) or permuted (columns).", "box"
+        str,
+        "These rows, several with commas: box (uniform, with the covariance of the real ones), copula (their rank correlations, columns of one mode), permuted (columns).",
+        "box,copula",
     ),
-    "criterion": Option(str, "What selects k from a range, as in `flareclust run`, and what --null compares."),
+    "criterion": Option(str, "What selects k from a range, as in `flareclust run`."),
     "partition": Option(str, "How rows are assigned to sites, as in `flareclust run`; iid by default."),
     "n_sites": Option(int, "Number of sites; 10 by default."),
     **_of_run(

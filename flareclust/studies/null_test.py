@@ -1,4 +1,4 @@
-"""Whether the rows of a run have clusters at all: its criterion against that of rows without any."""
+"""Whether the rows of a run have clusters at all: their silhouettes and valleys against those of rows without any."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,20 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.evaluation import criteria, null_reference, selection
+from flareclust.evaluation import null_reference, selection
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.submit import submit
+from flareclust.preparation import scaling
 from flareclust.protocol import registry
-from flareclust.studies.repeats import experiment_of, repeatable
+from flareclust.studies.repeats import repeatable
 
 
-def check_null(runs: int, reference: str, algorithm: str, k: Any, criterion: str) -> None:
+def check_null(runs: int, reference: str, algorithm: str, k: Any) -> None:
     """Raise UserError for a request that `null_test` cannot carry out."""
     if check_int("null", runs, 0) == 0:
         return
@@ -27,12 +25,8 @@ def check_null(runs: int, reference: str, algorithm: str, k: Any, criterion: str
         raise UserError(
             f"null must be 0 or at least {null_reference.FEWEST}, got {runs}: with fewer runs p is never {null_reference.LEVEL} or less"
         )
-    check_choice("null_reference", reference, null_reference.REFERENCES)
-    if criteria.current_rule(criterion) not in null_reference.COMPARABLE:
-        raise UserError(
-            f"{criterion} compares solutions of the same rows with each other, so it cannot be compared with that of other rows; take "
-            f"{', '.join(null_reference.COMPARABLE)}"
-        )
+    for name in reference.split(","):
+        check_choice("null_reference", name.strip(), null_reference.REFERENCES)
     if "differentially-private" in registry.get(algorithm).promises:
         raise UserError(
             f"{algorithm} is differentially private, and what compares numbers of clusters is not; leave out null"
@@ -45,62 +39,37 @@ def null_test(
     run: Result,
     runs: int,
     *,
-    reference: str = "box",
-    criterion: str = criteria.USUAL,
+    reference: str = null_reference.USUAL,
     on_done: Callable[[int, int], None] = lambda done, total: None,
 ) -> null_reference.NullTest:
-    """Compare the criterion of a run with that of as many runs on rows without clusters.
-
-    Each selects from the range of k of the run, or scores its one k, by a job of `pooled`.
+    """Compare the rows of a run, filled and scaled as in it, with rows without clusters, by k-means on all of them together.
 
     Args:
-        run: in this process, on rows that are here.
-        runs, reference, criterion: as `null`, `null_reference` and `criterion` of `flareclust.stability`.
+        run: in this process, on rows that are here; its range of k is tried, or its one k.
+        runs: number of times that rows are drawn from each reference.
+        reference: as `null_reference` of `flareclust.stability`.
         on_done: called after each run with how many are done, and of how many.
 
     Raises:
-        UserError: the rows are not here, or hold categories of a uniform box.
-        JobFailed: solutions of the rows, or of rows without clusters, could not be scored.
+        UserError: the rows are not here, or fewer than clusters.
     """
-    sites, rule = repeatable(run), criteria.current_rule(criterion)
-    if reference == "box" and run.params.get("categories"):
-        raise UserError('a uniform box has no categories; take null_reference="permuted" (--null-reference permuted)')
-    asked = Experiment(**run.experiment)
-    k_range = asked.k_range or (run.k, run.k)
-    known = selection.selection_of(run.arrays)
-    if known is not None and rule == asked.criterion:
-        observed = null_reference.best(known, rule)
-    else:
-        observed = _best(run, sites, k_range, rule, 0)
-    if observed == -np.inf:
-        raise JobFailed(
-            f"{rule} is undefined for every k tried, so there is nothing to compare; try another criterion or k"
-        )
-    null = []
+    k_range = Experiment(**run.experiment).k_range or (run.k, run.k)
+    arrays = {**run.arrays, "centroids": run.centroids}
+    X, site = null_reference.sampled(repeatable(run), stream(run.seed, 0, "null reference"))
+    X, names = scaling.filled(arrays, X), dict.fromkeys(name.strip() for name in reference.split(","))
+    draws = {name: null_reference.reference_rows(X, site, name, run.params.get("categories") or ()) for name in names}
+    own = null_reference.judged(scaling.as_clustered(arrays, X), k_range, stream(run.seed, 0, "null clusters"))
+    judged = {name: [own] for name in names}
     for i in range(1, runs + 1):
-        rows = null_reference.reference_rows(sites, reference, stream(run.seed, i, "null reference"))
-        null.append(_best(run, rows, k_range, rule, i))
+        for name, draw in draws.items():
+            rows = scaling.as_clustered(arrays, draw(stream(run.seed, i, f"null {name}")))
+            judged[name].append(null_reference.judged(rows, k_range, stream(run.seed, i, "null clusters")))
         on_done(i, runs)
-    p = null_reference.p_value(observed, np.array(null))
-    return null_reference.NullTest(rule, reference, k_range, observed, p, np.array(null))
+    comparisons = [one for name in names for one in null_reference.compared(name, np.array(judged[name]))]
+    return null_reference.NullTest(k_range, tuple(comparisons))
 
 
 def with_null_test(run: Result, test: null_reference.NullTest) -> Result:
     """Return a run with its comparison; where there is no evidence of clusters, its warnings say so first."""
     warnings = [] if test.evidence else [f"{test.sentence}; do not interpret any k"]
     return replace(run, null=test, warnings=[*warnings, *run.warnings])
-
-
-def _best(run: Result, sites: dict[str, FloatArray], k_range: tuple[int, int], rule: str, i: int) -> float:
-    """Return the best value of a rule over the numbers of clusters, on these rows (n_i, d) by site."""
-    experiment = experiment_of(run, len(sites), run.seed + i)
-    own = (
-        experiment.params
-        if experiment.algorithm == selection.CHOOSER
-        else selection.settings(k_range, rule, experiment.params)
-    )
-    changed = {"algorithm": selection.CHOOSER, "params": own, "k": None, "k_range": k_range, "criterion": rule}
-    outcome = submit(experiment.model_copy(update=changed), Prepared(k_range[1], sites))
-    known = selection.selection_of(outcome.arrays)
-    assert known is not None
-    return null_reference.best(known, rule)

@@ -8,7 +8,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust.api import run
 from flareclust.evaluation import criteria, selection
-from flareclust.evaluation.null_reference import NullTest
+from flareclust.evaluation.null_reference import USUAL, NullTest
 from flareclust.experiment.results.result import Result
 from flareclust.studies.null_test import check_null, null_test, with_null_test
 from flareclust.studies.repeats import check_repeatable
@@ -55,7 +55,7 @@ def select_k(
     *,
     criterion: str = criteria.USUAL,
     null: int = 0,
-    null_reference: str = "box",
+    null_reference: str = USUAL,
     **settings: Any,
 ) -> KSelected:
     """Select the number of clusters from one upload of each site, and run an algorithm with it.
@@ -66,8 +66,7 @@ def select_k(
         k_range: the numbers to try: range(2, 16), (2, 15) or "2..15".
         criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
         null: number of runs on rows without clusters to compare with, at least 19; 0 for none. `KSelected.null` has the answer.
-        null_reference: what these rows are: "box", uniform with the covariance of the real rows, or "permuted", each column of each
-            site in another order.
+        null_reference: what these rows are, as in `flareclust.stability`.
         **settings: further arguments of `run`.
 
     Raises:
@@ -76,7 +75,7 @@ def select_k(
     """
     if selection.parse_k(k_range)[1] is None:
         raise UserError(f"k_range: expected numbers of clusters such as range(2, 16), got {k_range!r}")
-    check_null(null, null_reference, algorithm, k_range, criterion)
+    check_null(null, null_reference, algorithm, k_range)
     if null:
         check_repeatable(algorithm, settings)
     result = run(algorithm, data, k_range, criterion=criterion, **settings)
@@ -85,5 +84,5 @@ def select_k(
     names = [name for name in known if name not in ("k", "rules")]
     scores = {k: {name: known[name][i] for name in names} for i, k in enumerate(known["k"])}
     if null:
-        result = with_null_test(result, null_test(result, null, reference=null_reference, criterion=criterion))
+        result = with_null_test(result, null_test(result, null, reference=null_reference))
     return KSelected(result.k, str(result.experiment["criterion"]), scores, known["rules"], result, result.null)

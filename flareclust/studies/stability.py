@@ -15,7 +15,7 @@ from flareclust.api import run
 from flareclust.data.frames import frame_of
 from flareclust.evaluation import criteria
 from flareclust.evaluation import stability as cluster_stability
-from flareclust.evaluation.null_reference import NullTest
+from flareclust.evaluation.null_reference import USUAL, NullTest
 from flareclust.experiment.results.artifacts import check_out, keep
 from flareclust.experiment.results.result import Result
 from flareclust.studies.null_test import check_null, null_test, with_null_test
@@ -65,7 +65,7 @@ def stability(
     *,
     repeats: int = 20,
     null: int = 0,
-    null_reference: str = "box",
+    null_reference: str = USUAL,
     criterion: str = criteria.USUAL,
     out: str | Path | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
@@ -82,9 +82,10 @@ def stability(
         repeats: number of repeats with other seeds, and again with resampled rows (each site draws as many as it has, with
             replacement); at most so many sites are left out, one at a time.
         null: number of runs on rows without clusters to compare with, at least 19; 0 for none.
-        null_reference: what these rows are: "box", uniform with the covariance of the real rows, or "permuted", each column of each
-            site in another order.
-        criterion: what selects k from a range, and is compared with that of rows without clusters.
+        null_reference: what these rows are, several with commas, all of which must speak for clusters: "box", uniform with the
+            covariance of the real rows; "copula", with their rank correlations and columns of one mode; "permuted", each column of
+            each site in another order.
+        criterion: what selects k from a range.
         out: folder for the files of the reference run, as in `run`; its report has the stability of each cluster, and the answer of `null`.
         on_done: called after each repeat with how many are done, and of how many.
         **settings: further arguments of `run`, without `engine` and what is about files.
@@ -101,7 +102,7 @@ def stability(
     """
     check_int("repeats", repeats, 2)
     check_repeatable(algorithm, settings)
-    check_null(null, null_reference, algorithm, k, criterion)
+    check_null(null, null_reference, algorithm, k)
     if out is not None:
         check_out(Path(out))
     reference = run(algorithm, data, k, criterion=criterion, **settings)
@@ -120,8 +121,9 @@ def stability(
         on_done(done, len(plan) + null)
     judged, n = reference, len(plan)
     if null:
-        how = {"reference": null_reference, "criterion": criterion}
-        test = null_test(reference, null, **how, on_done=lambda done, total: on_done(n + done, n + total))
+        test = null_test(
+            reference, null, reference=null_reference, on_done=lambda done, total: on_done(n + done, n + total)
+        )
         judged = with_null_test(reference, test)
     tables = {kind: np.array(own).reshape(-1, found) for kind, own in indices.items()}
     sizes = np.bincount(labels[labels >= 0], minlength=found)
