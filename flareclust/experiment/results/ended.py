@@ -55,11 +55,10 @@ _OVERLAP = 10.0
 _MOST_CLIPPED = 0.05
 
 #: Beyond so many refusals those with the same reason are one warning.
-_MOST_REFUSALS = 1000
+_MOST_REFUSALS = 3
 
-#: Rows of a cluster at each site below which groups of them give centroids that may be off (docs/policies.md), and what helps.
+#: Rows of a cluster at each site below which groups of them give centroids that may be off (docs/policies.md).
 _ROWS_PER_CLUSTER = 50
-_LARGER_GROUPS = "Take fewer clusters, join small sites, or take noise in place of groups (dp-lloyd with secure sums)"
 
 #: Share of the rows below which a cluster may be of outliers, or of wrong cells in a column.
 _OUTLIERS = 0.05
@@ -239,13 +238,12 @@ class Ended:
                 f"k={k} may be far too small. End the range at {most}, give the k that you expect, or join small sites"
             )
         if 0 < rows < _ROWS_PER_CLUSTER * k:
-            wrong = (
-                "groups mix clusters, and the centroids are probably wrong"
-                if rows < floor * k
-                else "centroids may be off"
-            )
+            wrong, helps = "centroids may be off", "Take fewer clusters, or join small sites"
+            if rows < floor * k:
+                wrong = "groups mix clusters, and the centroids are probably wrong"
+                helps += ", or, with many sites, take noise in place of groups (dp-lloyd with secure sums)"
             each = f"sites have about {rows / k:.0f} rows for each of {k} clusters"
-            return f"{each}, of which {whose} {groups}: {wrong}. {_LARGER_GROUPS}"
+            return f"{each}, of which {whose} {groups}: {wrong}. {helps}"
         return ""
 
     def _of_withheld_rows(self) -> Iterator[str]:

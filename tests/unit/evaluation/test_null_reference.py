@@ -172,12 +172,6 @@ def test_the_real_rows_count_in_the_p_value(observed, p):
     assert null_reference.compared("box", runs)[1].p == p
 
 
-def test_the_best_is_over_the_solutions_with_a_known_value():
-    assert null_reference.best(selection_with(silhouette=[0.1, NAN, 0.4, 0.2]), "silhouette") == 0.4
-    assert null_reference.best(selection_with(davies_bouldin=[0.9, 0.3, 0.5, NAN]), "davies-bouldin") == -0.3
-    assert null_reference.best(selection_with(silhouette=[NAN] * 4), "silhouette") == -np.inf
-
-
 SHAPES = {
     "normal": lambda rng: rng.normal(size=(900, 3)),
     "uniform": lambda rng: rng.uniform(size=(900, 3)),
