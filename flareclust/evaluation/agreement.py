@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import DAYS, code_cells, iso_date, may_have_codes
+from flareclust.data.cells import DAYS, code_cells, iso_date
 from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
@@ -217,17 +217,11 @@ def coded_cells(tables: Mapping[str, Table]) -> list[str]:
         tables: by site, all of them in this process; of a single one the sentences name no site.
     """
     columns: dict[str, dict[str, FloatArray]] = {}
-    looked_at = set[str]()
     for site, table in tables.items():
-        names = _names_of(table)
-        for j, name in enumerate(names):
-            columns.setdefault(name, {})[site] = table.X[:, j]
-        if len(table):
-            may_have = may_have_codes(np.fmin.reduce(table.X, axis=0), np.fmax.reduce(table.X, axis=0))
-            looked_at.update(np.array(names, dtype=object)[may_have].tolist())
+        for name, x in zip(_names_of(table), table.X.T, strict=True):
+            columns.setdefault(name, {})[site] = x
     found = []
-    for name in (name for name in columns if name in looked_at):
-        parts = columns[name]
+    for name, parts in columns.items():
         coded = np.split(code_cells(np.concatenate(list(parts.values()))), np.cumsum([len(x) for x in parts.values()]))
         numbers = {site: int(cells.sum()) for site, cells in zip(parts, coded, strict=False)}
         if number := sum(numbers.values()):
