@@ -68,7 +68,6 @@ def _schema_check(
 ) -> None:
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
     from flareclust.data.schema.columns import read_mapping, read_schema
-    from flareclust.evaluation.agreement import coded_cells
     from flareclust.experiment.reports.tables import print_typed
     from flareclust.experiment.tables import typed_files
 
@@ -77,8 +76,5 @@ def _schema_check(
     used = mapping or (beside if beside.is_file() else None)
     own = None if used is None else read_mapping(used)
     say(f"mapping: none, as there is no {beside}" if used is None else f"mapping: {used}")
-    tables = {file.name: typed_files.typed_file(file, known, None, mapping=own)}
-    print_typed(tables)
-    for hint in coded_cells(tables):
-        say(f"hint: {hint}")
+    print_typed({file.name: typed_files.typed_file(file, known, None, mapping=own)})
     say(f"schema {known.fingerprint}; sites with the same one agree")

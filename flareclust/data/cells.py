@@ -148,6 +148,9 @@ def code_cells(values: FloatArray) -> BoolArray:
 
     They lie farther from all others than these from one another, or are the only ones below 0.
     """
+    codes = np.zeros(len(values), dtype=np.bool_)
+    if not len(values) or not np.isin((np.fmin.reduce(values), np.fmax.reduce(values)), _CODES).any():
+        return codes  # such cells are the least or the largest
     codes = np.isin(values, _CODES)
     others = values[~codes & ~np.isnan(values)]
     if len(others) < max(_BESIDE, int(codes.sum())):
@@ -155,11 +158,6 @@ def code_cells(values: FloatArray) -> BoolArray:
     low, high = float(others.min()), float(others.max())
     below = (values < 0) & ((low > 0) | ((low == 0) & (values < -1)))
     return np.asarray(codes & (below | (values < 2 * low - high) | (values > 2 * high - low)))
-
-
-def may_have_codes(least: FloatArray, largest: FloatArray) -> BoolArray:
-    """Return which columns (d,) may have such cells, by their least and largest values: codes lie beyond all others."""
-    return np.asarray(np.isin(least, _CODES) | np.isin(largest, _CODES))
 
 
 def iso_date(days: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import DAYS, code_cells, iso_date, may_have_codes
+from flareclust.data.cells import DAYS, code_cells, iso_date
 from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
@@ -65,19 +65,34 @@ def unit_warnings(
 def unlike_tables(
     tables: Mapping[str, Table], column_units: Mapping[str, str], left_out: Collection[str] = ()
 ) -> list[str]:
-    """Return the same sentences of the sites' own tables, which may lack columns; those `left_out` are not compared."""
+    """Return the same sentences of the sites' own tables, which may lack columns; those `left_out` are not compared.
+
+    Of columns that are mostly 0 and never negative, such as values below detection, the other cells are compared.
+    """
     places = {
         site: {name: j for j, name in enumerate(_names_of(table)) if name not in left_out}
         for site, table in tables.items()
     }
     names = list(dict.fromkeys(name for own in places.values() for name in own))
+    zeros = _mostly_zero(tables)
     cells, means, deviations = np.full((3, len(tables), len(names)), np.nan)
     for i, (site, table) in enumerate(tables.items()):
         for j, name in enumerate(names):
             x = table.X[:, places[site][name]] if name in places[site] else np.empty(0)
-            if len(x := x[~np.isnan(x)]):
+            if len(x := x[~np.isnan(x) & ((x > 0) | (name not in zeros))]):
                 cells[i, j], means[i, j], deviations[i, j] = len(x), x.mean(), x.std()
     return unit_warnings(list(tables), cells, means, deviations, names, column_units)
+
+
+def _mostly_zero(tables: Mapping[str, Table]) -> set[str]:
+    """Return the columns of which at some site half of the known cells are 0, and none at any is negative."""
+    zeros, negative = set[str](), set[str]()
+    for table in tables.values():
+        for name, x in zip(_names_of(table), table.X.T, strict=True):
+            known = x[~np.isnan(x)]
+            zeros |= {name} if 2 * np.count_nonzero(known == 0) >= len(known) else set()
+            negative |= {name} if (known < 0).any() else set()
+    return zeros - negative
 
 
 def unlike_columns(
@@ -202,17 +217,11 @@ def coded_cells(tables: Mapping[str, Table]) -> list[str]:
         tables: by site, all of them in this process; of a single one the sentences name no site.
     """
     columns: dict[str, dict[str, FloatArray]] = {}
-    looked_at = set[str]()
     for site, table in tables.items():
-        names = _names_of(table)
-        for j, name in enumerate(names):
-            columns.setdefault(name, {})[site] = table.X[:, j]
-        if len(table):
-            may_have = may_have_codes(np.fmin.reduce(table.X, axis=0), np.fmax.reduce(table.X, axis=0))
-            looked_at.update(np.array(names, dtype=object)[may_have].tolist())
+        for name, x in zip(_names_of(table), table.X.T, strict=True):
+            columns.setdefault(name, {})[site] = x
     found = []
-    for name in (name for name in columns if name in looked_at):
-        parts = columns[name]
+    for name, parts in columns.items():
         coded = np.split(code_cells(np.concatenate(list(parts.values()))), np.cumsum([len(x) for x in parts.values()]))
         numbers = {site: int(cells.sum()) for site, cells in zip(parts, coded, strict=False)}
         if number := sum(numbers.values()):

@@ -72,6 +72,9 @@ _MIXED = 1.25
 #: Cells are far from others where they make the deviation so many times as large; they are few up to this share.
 _FAR, _FEW = 10.0, 0.1
 
+#: Of columns that are mostly 0, so many cells must be another number.
+_NOT_ZERO = 10
+
 #: Beyond so many standard errors a difference is not by chance.
 _ERRORS = 3.0
 
@@ -157,6 +160,8 @@ def _has_far_cells(own: Cells, others: Cells) -> bool:
     A share p of cells at a distance D moves the mean by p D and makes the variance p (1 - p) D^2.
     """
     shift, variance = (own.mean - others.mean) ** 2, own.deviation**2
+    if _mostly_zero(own, others) and _not_zero(others) < _NOT_ZERO:
+        return False
     return own.deviation > _FAR * others.deviation and shift < _FEW * (shift + variance)
 
 
@@ -166,7 +171,9 @@ def _known(own: Cells, others: Cells, unit: str) -> int | None:
     if _flat(own, others):  # one number is left, so it must be a large factor
         found = min(_named_for(unit, 2 * len(UNITS)), key=lambda i: abs(spread - _factor(i)))
         factor = _factor(found)
-        return found if abs(spread - factor) < _NEAR_DEVIATION and abs(factor) >= np.log(_LARGE) else None
+        if abs(spread - factor) >= _NEAR_DEVIATION or abs(factor) < np.log(_LARGE):
+            return None
+        return found if not _mostly_zero(own, others) or _shown_by_others_than_zeros(own, others, factor) else None
     center = _log(own.mean, others.mean)
     off = {i: max(abs(spread - _factor(i)), abs(center - _factor(i))) for i in _named_for(unit)}
     if goes_with(1.8, unit):
@@ -287,6 +294,27 @@ def _overlap(own: Cells, others: Cells) -> bool:
 def _flat(own: Cells, others: Cells) -> bool:
     """Return whether both means are 0 within what deviates, so that they say nothing about a unit."""
     return abs(own.mean) < 0.5 * own.deviation and abs(others.mean) < 0.5 * others.deviation
+
+
+def _mostly_zero(own: Cells, others: Cells) -> bool:
+    """Return whether columns with such means may be 0 for most rows and of one sign for the others, since one mean surely has a sign."""
+    sure = (abs(cells.mean) * np.sqrt(cells.number) > _ERRORS * cells.deviation for cells in (own, others))
+    return own.mean * others.mean > 0 and any(sure)
+
+
+def _shown_by_others_than_zeros(own: Cells, others: Cells, factor: float) -> bool:
+    """Return whether cells that are not 0 show a factor's logarithm; more of them at one site, or one very large, are no other unit.
+
+    The mean of squares over the mean has no part of the zeros. The mean of all cells must show the same factor.
+    """
+    squares = [(cells.deviation**2 + cells.mean**2) / cells.mean for cells in (own, others)]
+    off = max(abs(_log(*squares) - factor), abs(_log(own.mean, others.mean) - factor))
+    return min(map(_not_zero, (own, others))) >= _NOT_ZERO and off < _NEAR_DEVIATION
+
+
+def _not_zero(cells: Cells) -> float:
+    """Return a number of cells that are not 0 at least: the squared sum over the sum of squares."""
+    return cells.number * cells.mean**2 / (cells.deviation**2 + cells.mean**2)
 
 
 def _log(value: float, expected: float) -> float:

@@ -33,6 +33,9 @@ _NUMBER, _MOSTLY = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-
 #: What is said of a column of numbers with another decimal mark than that of the mapping.
 _COMMAS = 'numbers with a decimal comma? Draft with --decimal , (decimal: "," in the mapping)'
 
+#: Ids are of a column of which this share of the known cells differ, as a patient may have come twice.
+_NEARLY_ALL = 0.95
+
 #: Text with more different values than this is no category.
 _MOST_CATEGORIES = 30
 
@@ -88,12 +91,14 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     gaps = len(cells) - len(known)
     comment = f"{_percent(gaps / len(cells))} of the cells are missing" if gaps else ""
     different = Counter(known)
-    unique = len(different) == len(known) >= LEAST_ROWS
+    unique = len(different) >= _NEARLY_ALL * len(known) and len(known) >= LEAST_ROWS
     numbers = _numbers(different, decimal)
     if numbers is None and (why := _nearly_numbers(different)):
         return {"type": "ignore"}, why
     if unique and (numbers is None or _counts_rows(name, numbers)) and _date_form(different) is None:
-        return {"type": "id" if may_be_id else "ignore"}, "all different"
+        again = len(known) - len(different)
+        said = f"{_percent(again / len(known))} of the rows have the id of another" if again else "all different"
+        return {"type": "id" if may_be_id else "ignore"}, said
     if numbers is not None:
         times = np.array(list(different.values()))
         codes = code_cells(np.repeat(numbers, times))[np.cumsum(times) - 1]
@@ -144,10 +149,13 @@ def _nearly_numbers(different: Counter[str]) -> str:
 
 
 def _counts_rows(name: str, numbers: FloatArray) -> bool:
-    """Return whether numbers that all differ look like ids: integers, of a column called so or without gaps."""
+    """Return whether numbers that nearly all differ look like ids: integers, of a column called so or without gaps."""
     if (numbers != np.floor(numbers)).any():
         return False
-    called = re.search(r"(^|[^a-z])(id|nr|no|number|index|mrn|patient|case)([^a-z]|$)", name.lower())
+    called = re.search(
+        r"(^|[^a-z])(id|nr|no|number|index|mrn|patient|case|fall)?(id|nr|no|number|index|mrn|patient|case)([^a-z]|$)",
+        name.lower(),
+    )
     return bool(called or (len(numbers) >= 20 and np.ptp(numbers) < 1.05 * len(numbers)))
 
 

@@ -38,6 +38,7 @@ def print_tables(experiment: Experiment) -> None:
             (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if gaps else [])) for site, one in tables.items()
         ]
         Console().print(table_of("", *numbers("rows", "columns"), *heads, rows=rows))
+        _print_coded(tables)
         _print_hints(experiment, tables, own_units=not prepared.parted)
         return
     path, schema = Path(experiment.data), schema_of(experiment.rows)
@@ -77,7 +78,7 @@ def _print_hints(
     }
     units = {} if schema is None else dict(zip(schema.features, schema.feature_units, strict=True))
     shares = [] if schema is None else [schema.features[j] for group in schema.categories for j in group]
-    for hint in [*(unlike_tables(tables, units, {*shares, *named}) if own_units else ()), *coded_cells(tables)]:
+    for hint in unlike_tables(tables, units, {*shares, *named}) if own_units else ():
         say(hint, "hint")
 
 
@@ -88,7 +89,7 @@ def _gaps_of(table: Rows) -> str:
 
 
 def print_typed(tables: Mapping[str, Rows]) -> None:
-    """Print what tables hold that were read by a schema."""
+    """Print what tables hold that were read by a schema, and which columns may have a code for missing cells."""
     lines = []
     for site, table in tables.items():
         gaps = ", ".join(f"{name} {number:,}" for name, number in table.missing.items())
@@ -98,3 +99,9 @@ def print_typed(tables: Mapping[str, Rows]) -> None:
         lines.append((site, rows, f"{table.dropped[0]:,}", table.X.shape[1], gaps or "none", unread))
     heads = numbers("rows", "dropped", "features")
     Console().print(table_of("", *heads, "missing cells", "columns not read", rows=lines))
+    _print_coded(tables)
+
+
+def _print_coded(tables: Mapping[str, Rows]) -> None:
+    for hint in coded_cells(tables):
+        say(hint, "hint")

@@ -209,6 +209,38 @@ def test_parts_of_one_table_have_no_units_of_their_own(tmp_path):
     assert any("has values apart" in text for text in owned.warnings)
 
 
+# ---- columns that are mostly 0 ----
+
+
+def below_detection(rng, few=0.006, factor=1):
+    """Three sites' values, 0 where they are below detection; at one of them `few` of the patients have others."""
+    sites = {}
+    for site, share in (("a", 0.5), ("b", few), ("c", 0.35)):
+        X = np.exp(2 + 0.8 * rng.normal(size=(400, 20))) * (rng.random((400, 20)) < share)
+        sites[site] = X * (factor if site == "b" else 1)
+    return sites
+
+
+def test_values_below_detection_are_in_no_other_unit():
+    for seed in range(10):
+        sites = below_detection(np.random.default_rng(seed))
+        assert compared(sites) == []
+        few = np.where(np.arange(60) < 2, 3.0, 0.0)[:, None]
+        assert compared({"few": few, "many": sites["a"][:, :1], "more": sites["c"][:, :1]}) == []
+        tables = {site: Table(X) for site, X in sites.items()}
+        assert agreement.unlike_tables(tables, {}) == []
+
+
+def test_other_units_are_found_in_the_cells_that_are_not_0():
+    tables = {site: Table(X[:, :1]) for site, X in below_detection(np.random.default_rng(0), 0.3, 10).items()}
+    [text] = agreement.unlike_tables(tables, {})
+    assert text.startswith("b: column 'column 1' is about 10 times larger than at other sites")
+    rng = np.random.default_rng(0)
+    sites = {site: np.exp(2 + 0.4 * rng.normal(size=(400, 1))) * (rng.random((400, 1)) < 0.15) for site in "abc"}
+    sites["b"] *= 10
+    assert compared(sites) == ["b: column 'x0' is about 10 times larger than at other sites; is it in another unit?"]
+
+
 # ---- codes for missing cells, over all sites' rows ----
 
 

@@ -67,6 +67,39 @@ def test_the_draft_shows_no_extreme_and_no_rare_value(tmp_path):
     assert "17" not in text
 
 
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("name", [f"P{i:03}" for i in range(N)]),
+        ("MRN", [7919 * i % 100_003 for i in range(N)]),
+        ("PatientNr", [7919 * i % 100_003 for i in range(N)]),
+        ("patientid", [7919 * i % 100_003 for i in range(N)]),
+    ],
+)
+@pytest.mark.parametrize("again", [0, 1, 3])
+def test_a_column_is_one_of_ids_although_a_few_rows_repeat_one(tmp_path, name, cells, again):
+    sizes = [i % 50 for i in range(N)]
+    twice = [*cells[again:], *cells[N - again :]]
+    text = draft(table(tmp_path, {name: twice, "size": sizes})).text
+    assert f"  {name}: {{type: id}}  # " in text
+    assert "size: {type: number" in text
+    assert ("of the rows have the id of another" in text) == (again > 0)
+
+
+def test_a_column_with_many_repeats_or_fractions_is_none_of_ids(tmp_path):
+    text = draft(
+        table(
+            tmp_path,
+            {
+                "mrn": [i // 2 for i in range(N)],
+                "note": [f"P{i // 2}" for i in range(N)],
+                "patient": [i / 7 for i in range(N)],
+            },
+        )
+    ).text
+    assert "type: id" not in text
+
+
 def test_a_code_for_missing_cells_is_named_and_not_in_the_range(tmp_path):
     ages = [9999, *(20 + i % 60 for i in range(N - 1))]
     text = draft(table(tmp_path, {"age": ages, "size": [i % 50 for i in range(N)]})).text
