@@ -3,6 +3,7 @@
 The rows are private, so no message here shows a value: it names the place, the column and the row number, counted from 1.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import date, timedelta
 from numbers import Real
@@ -45,6 +46,12 @@ _CODES = np.array(
 
 #: Beside fewer other cells nothing is said of such a code.
 _BESIDE = 10
+
+#: How the features of columns with transform: log, and their units, are written: log1p(crp), in log1p(mg/l).
+_LOG = re.compile(r"log1p\((.*)\)", re.DOTALL)
+
+#: A column is strongly skewed where its skewness is more; its logarithm is better with at most this part of it. Of so many cells.
+_SKEWED, _LESS, _SEVERAL = 3.0, 0.5, 20
 
 
 def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False, gaps: bool = False) -> FloatArray:
@@ -158,6 +165,26 @@ def code_cells(values: FloatArray) -> BoolArray:
     low, high = float(others.min()), float(others.max())
     below = (values < 0) & ((low > 0) | ((low == 0) & (values < -1)))
     return np.asarray(codes & (below | (values < 2 * low - high) | (values > 2 * high - low)))
+
+
+def logged(name: str) -> str:
+    """Return how the feature of a column with transform: log, or its unit, is written."""
+    return f"log1p({name})"
+
+
+def without_log(name: str) -> str | None:
+    """Return the column of a feature written as `logged` does, or its unit; None for another."""
+    found = _LOG.fullmatch(name)
+    return None if found is None else found[1]
+
+
+def log_helps(numbers: FloatArray) -> bool:
+    """Return whether a column (n,) of numbers of 0 and more is strongly skewed, and its log1p is much less; NaN is a missing cell."""
+    known = numbers[~np.isnan(numbers)]
+    if len(known) < _SEVERAL or known.min() < 0 or np.ptp(known) == 0:
+        return False
+    plain, log = (float(np.mean(((x - x.mean()) / x.std()) ** 3)) for x in (known, np.log1p(known)))
+    return plain > _SKEWED and abs(log) <= _LESS * plain
 
 
 def iso_date(days: float) -> str:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from flareclust.data.cells import DAYS, iso_date
+from flareclust.data.cells import DAYS, iso_date, without_log
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
 
@@ -85,19 +85,27 @@ def percent(share: float) -> str:
 
 
 def _name_of(profiles: _Described, j: int) -> str:
-    """Return the name of a column, cut where it is long."""
+    """Return the name of a column, cut where it is long; that of a logarithm without it, since its values are shown so."""
     name = profiles.columns[j]
+    if without_log(profiles.unit(j)) is not None:
+        name = without_log(name) or name
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def with_unit(profiles: _Described, j: int) -> str:
     """Return the name of a column, and its unit where it has one."""
     unit = profiles.unit(j)
+    unit = unit if (within := without_log(unit)) is None else within
     return f"{_name_of(profiles, j)} ({unit})" if unit not in ("", DAYS) else _name_of(profiles, j)
 
 
 def value_of(profiles: _Described, j: int, value: float) -> str:
-    """Return a value of a column with the digits that it needs; of dates the ISO date."""
+    """Return a value of a column with the digits that it needs; of dates the ISO date, of logarithms what they are of.
+
+    So the mean of log1p(x) is shown as expm1 of it, which is near the geometric mean of x where x is well above 1.
+    """
+    if without_log(profiles.unit(j)) is not None and np.isfinite(value):
+        return number(float(np.expm1(value)), float(np.exp(value) * profiles.overall[1][j]))
     if profiles.unit(j) == DAYS and np.isfinite(value):
         return iso_date(value)
     return number(value, float(profiles.overall[1][j]))
@@ -211,7 +219,9 @@ def _condition(profiles: Profiles, j: int, low: float | None, high: float | None
 
 
 def _edge(profiles: Profiles, j: int, value: float) -> str:
-    """Return an edge with the digits that it was rounded to; of dates the last day below it."""
+    """Return an edge with the digits that it was rounded to; of dates the last day below it, of logarithms what they are of."""
+    if without_log(profiles.unit(j)) is not None:
+        return number(float(np.expm1(value)), abs(float(np.expm1(value))) * _SHOWN)
     if profiles.unit(j) == DAYS:
         return iso_date(floor(value))
     return f"{value:.10g}"

@@ -10,6 +10,7 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core import shallow_tree
 from flareclust.core.profiles import are_shares, is_binary, quantiles
+from flareclust.data.cells import without_log
 from flareclust.protocol import cluster_arrays as keys
 
 #: The quantiles that tables have.
@@ -158,9 +159,13 @@ class Profiles:
         return self.arrays[keys.TREE_EDGE]
 
     def table(self) -> dict[str, list[Any]]:
-        """Return a line per cluster and column: size, moments, quantiles, and how far the clusters differ in the column."""
+        """Return a line per cluster and column: size, moments, quantiles, and how far the clusters differ in the column.
+
+        Of logarithms also `expm1_mean`, the mean in the unit of the column; all others are of the logarithms.
+        """
         k, d = self.mean.shape
         share = self.rows / max(int(self.rows.sum()), 1)
+        logs = np.array([without_log(self.unit(j)) is not None for j in range(d)])
         v = np.full(d, np.nan)
         for name, places in self.categories.items():
             v[places] = self.cramers_v[name]
@@ -173,6 +178,11 @@ class Profiles:
             **({"unit": self.arrays[keys.UNITS].tolist() * k} if keys.UNITS in self.arrays else {}),
             **{name: values.ravel().tolist() for name, values in (("mean", self.mean), ("sd", self.sd), ("z", self.z))},
             **{name: values.ravel().tolist() for name, values in self.quantiles.items()},
+            **(
+                {"expm1_mean": np.where(logs, np.expm1(np.where(logs, self.mean, 0.0)), np.nan).ravel().tolist()}
+                if logs.any()
+                else {}
+            ),
             "eta_squared": np.tile(self.eta_squared, k).tolist(),
             "cramers_v": np.tile(v, k).tolist(),
         }

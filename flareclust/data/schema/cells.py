@@ -49,6 +49,7 @@ _NO_TEXT = "\0"
 #: What is wrong with faulty cells, in the words of a message.
 _FAULTS = {
     "number": "no number",
+    "negative": "below 0",
     "whole": "no integer",
     "date": "no date",
     "category": "none of the schema's values",
@@ -133,7 +134,11 @@ class ColumnReader(_Reader):
         missing, faulty, found = self._of_type(cells)
         self._cells += len(missing)
         if self.column.type in ("number", "date"):
-            self._count("range", self._implausible(found[:, 0], ~missing & ~faulty), before)
+            implausible = self._implausible(found[:, 0], ~missing & ~faulty)
+            self._count("range", implausible, before)
+        if self.column.transform == "log":
+            self._count("negative", (found[:, 0] < 0) & ~implausible, before)
+            found = np.log1p(np.maximum(found, 0.0))
         self._count(self.column.type, faulty, before)
         if self._missing == "refuse":
             self._count("missing", missing, before)
@@ -236,6 +241,7 @@ class ColumnReader(_Reader):
             "category": f"{case}values: in the mapping{spelling}",
             "ordered": f"{case}values: in the mapping{spelling}",
             "range": self._other_unit(),
+            "negative": "transform: log is for numbers of 0 and more; correct them, or leave it out of the schema",
         }.get(kind, "")
         return f" ({hint})" if hint else ""
 

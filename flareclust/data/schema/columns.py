@@ -6,6 +6,7 @@ A schema is a YAML file:
     columns:
       patient: {type: id}
       age:     {type: number, unit: years, range: [0, 120]}
+      crp:     {type: number, unit: mg/l, range: [0, 500], transform: log}
       sex:     {type: category, values: [f, m]}
       stage:   {type: ordered, values: [I, II, III, IV], missing: drop-rows}
       seen_on: {type: date, range: [2020-01-01, 2026-12-31]}
@@ -33,13 +34,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.cells import DAYS
+from flareclust.data.cells import DAYS, logged
 
 _Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
 Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
@@ -83,13 +85,18 @@ class ColumnSchema(Settings):
     """One column.
 
     A number is a feature as it is, a date in days since 1970-01-01, an ordered value by its place 0, 1, ... in `values`. A
-    category becomes one feature of 0 and 1 for each of its values, called `sex=f`.
+    category becomes one feature of 0 and 1 for each of its values, called `sex=f`. A number with transform: log is the natural
+    logarithm of 1 + itself, called `log1p(crp)`.
     """
 
     type: _Type = Field(description="What the cells are: number, category, ordered, date, id, weight or ignore.")
     unit: str | None = Field(default=None, description="Unit of the numbers; sites with another one state a factor.")
     range: tuple[float | str, float | str] | None = Field(
         default=None, strict=False, description="The least and the largest plausible number, or date."
+    )
+    transform: Literal["log"] | None = Field(
+        default=None,
+        description="log: the feature is log(1 + number), for skewed numbers of 0 and more; None for the number itself.",
     )
     values: tuple[str, ...] | None = Field(
         default=None, strict=False, description="The values of a category; of an ordered column in their order."
@@ -127,12 +134,16 @@ class ColumnSchema(Settings):
             raise ValueError(f"{of_type} has no range")
         if self.unit is not None and self.type != "number":
             raise ValueError(f"{of_type} has no unit")
+        if self.transform is not None and self.type != "number":
+            raise ValueError(f"{of_type} has no transform")
         if self.missing == "as-category" and self.type != "category":
             raise ValueError("missing: as-category is for columns of type category")
         if self.range is not None:
             low, high = self.bounds
             if not low < high:
                 raise ValueError("range: the first bound must be less than the second")
+            if self.transform == "log" and low < 0:
+                raise ValueError("transform: log is for numbers of 0 and more; begin the range at 0 or above")
         return self
 
     @property
@@ -214,13 +225,15 @@ class TableSchema(Settings):
     def units_differ(self) -> bool:
         """Return whether distances would add up unlike things: numbers of different units, or numbers beside other types."""
         kinds = {column.type for column in self.used.values()}
+        transforms = {column.transform for column in self.used.values()}
         units = {column.unit for column in self.used.values()} - {None}
-        return len(units) > 1 or ("number" in kinds and len(kinds) > 1)
+        return max(len(units), len(transforms)) > 1 or ("number" in kinds and len(kinds) > 1)
 
     @property
     def feature_units(self) -> tuple[str, ...]:
-        """Return the unit of each feature (d), "" where it has none; `DAYS` of dates."""
+        """Return the unit of each feature (d), "" where it has none; `DAYS` of dates, `logged` ones with transform: log."""
         units = {name: DAYS if one.type == "date" else one.unit or "" for name, one in self.used.items()}
+        units |= {name: logged(units[name]) for name, one in self.used.items() if one.transform == "log"}
         return tuple(units[name] for name, one in self.used.items() for _ in features_of(name, one))
 
     @property
@@ -244,7 +257,8 @@ class TableSchema(Settings):
                 last = len(column.values or ()) - 1
                 found.append([0.0, float(last)] if last else None)
             else:
-                found.append(None if column.range is None else list(column.bounds))
+                bounds = np.log1p(column.bounds) if column.transform == "log" else column.bounds
+                found.append(None if column.range is None else [float(bound) for bound in bounds])
         return found
 
     def missing_of(self, name: str) -> Missing:
@@ -254,14 +268,18 @@ class TableSchema(Settings):
     @property
     def fingerprint(self) -> str:
         """Return a hash of all that decides what features mean: equal at sites with the same schema, in any layout."""
-        columns = [[name, one.model_dump(mode="json")] for name, one in self.used.items()]
+        # A schema without transforms has the fingerprint that it had before there were any.
+        plain = {name: {"transform"} if one.transform is None else set() for name, one in self.used.items()}
+        columns = [[name, one.model_dump(mode="json", exclude=plain[name])] for name, one in self.used.items()]
         described: dict[str, Any] = {"missing": self.missing, "columns": columns}
         described |= {} if self.weight is None else {"weight": self.weight}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def features_of(name: str, column: ColumnSchema) -> list[str]:
-    """Return the names of a column's features: its own, or one for each value of a category."""
+    """Return the names of a column's features: its own, that of its logarithm, or one for each value of a category."""
+    if column.transform == "log":
+        return [logged(name)]
     if column.type != "category":
         return [name]
     more = ["missing"] if column.missing == "as-category" else []

@@ -16,7 +16,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.cells import code_cells
+from flareclust.data.cells import code_cells, log_helps
 from flareclust.data.schema.cells import MISSING, texts_of
 from flareclust.data.schema.columns import ISO_DATE, TableMapping
 from flareclust.data.tables import File, open_columns
@@ -35,6 +35,9 @@ _COMMAS = 'numbers with a decimal comma? Draft with --decimal , (decimal: "," in
 
 #: Ids are of a column of which this share of the known cells differ, as a patient may have come twice.
 _NEARLY_ALL = 0.95
+
+#: What is said of a column of which a few large numbers would decide the clusters.
+_SKEWED = "strongly skewed; transform: log?"
 
 #: Text with more different values than this is no category.
 _MOST_CATEGORIES = 30
@@ -109,6 +112,9 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         settings: dict[str, object] = {"type": "number"}
         if unit := _UNIT.search(name):
             settings["unit"] = unit[1] or unit[2]
+        values = np.repeat(numbers, list(different.values()))
+        if log_helps(values):
+            comment = f"{comment}; {_SKEWED}" if comment else _SKEWED
         return {**settings, "range": list(_widened(numbers))}, comment
     if (form := _date_form(different)) is not None:
         return {"type": "ignore"}, f"dates, {form}; type date makes them a feature, in days"

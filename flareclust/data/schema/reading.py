@@ -13,7 +13,7 @@ from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data import file_formats
-from flareclust.data.cells import takes_numbers
+from flareclust.data.cells import takes_numbers, without_log
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
@@ -168,7 +168,7 @@ def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str
     present, words = names_of(frame), words or {}
     plain, places = list[int](), dict[str, list[int]]()
     for j, column in enumerate(columns):
-        name = column.partition("=")[0]
+        name = without_log(column) or column.partition("=")[0]
         if column in present and column in words:
             places[column] = [j]
         elif column not in present and name in present and name not in columns:
@@ -180,6 +180,8 @@ def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str
         if name in words:
             values = tuple(words[name])
             read_as = ColumnSchema(type="ordered" if values else "date", values=values or None)
+        elif without_log(columns[own[0]]) is not None:
+            read_as = ColumnSchema(type="number", transform="log")
         else:
             own.sort(key=lambda j: columns[j].endswith(_MISSING))
             values = tuple(columns[j].partition("=")[2] for j in own if not columns[j].endswith(_MISSING))
@@ -197,7 +199,7 @@ def _features(frame: Any, name: str, column: ColumnSchema) -> FloatArray:
     import pyarrow as pa
 
     cells, gone = cells_of(frame, name)
-    plain = column.type != "category"
+    plain = column.type in ("ordered", "date")
     is_number = [plain and isinstance(cell, Real) and not left for cell, left in zip(cells, gone, strict=True)]
     if any(is_number) and not takes_numbers(column.values or ()):
         raise UserError(
@@ -211,7 +213,11 @@ def _features(frame: Any, name: str, column: ColumnSchema) -> FloatArray:
     reader = ColumnReader(name, column, ColumnMapping(), column.missing or "partial", ".", frozenset(("",)))
     X = reader.read(pa.array(texts, pa.string()), 0)[0]
     if reader.faulty:
-        what = "values that are no dates such as 2024-12-31"
+        what = (
+            "cells that are no numbers of 0 and more"
+            if column.transform
+            else "values that are no dates such as 2024-12-31"
+        )
         if column.values:
             what = f"values other than {', '.join(column.values)}, which the run did not have"
         raise UserError(f"X: column {name!r} holds {what}")

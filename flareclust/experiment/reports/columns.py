@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from flareclust.data.cells import without_log
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
@@ -51,9 +52,12 @@ def heat_tables(profiles: Profiles | NoisyProfiles) -> list[Table]:
 
 
 def columns_left_out(profiles: Profiles | NoisyProfiles) -> str:
-    """Return how many columns the tables have of how many, where these are more."""
+    """Return how many columns the tables have of how many, where these are more, and of which the logarithms are clustered."""
     d = len(profiles.columns)
-    return f" The {_MOST_COLUMNS} columns that differ most of {d}." if d > _MOST_COLUMNS else ""
+    logs = [profile_words.with_unit(profiles, j) for j in range(d) if without_log(profiles.unit(j)) is not None]
+    means = f" Of {', '.join(logs)} logarithms are clustered (transform: log): a mean is expm1 of the mean of log1p, near the geometric mean."
+    said = means if logs else ""
+    return f"{said} The {_MOST_COLUMNS} columns that differ most of {d}." if d > _MOST_COLUMNS else said
 
 
 def _name(profiles: Profiles | NoisyProfiles, j: int) -> Cell:
@@ -63,13 +67,14 @@ def _name(profiles: Profiles | NoisyProfiles, j: int) -> Cell:
 def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
     center, deviation = profiles.overall[0][j], profiles.overall[1][j]
     cells: list[object] = [_value(profiles, center, j)]
+    log = without_log(profiles.unit(j)) is not None
     for c, z in enumerate(profiles.z[:, j]):
         value = _value(profiles, profiles.mean[c, j], j)
-        hint = f"{profiles.columns[j]}, cluster {c}: {value}"
+        hint = f"{profile_words.with_unit(profiles, j) if log else profiles.columns[j]}, cluster {c}: {value}"
         if not profiles.shares[j] and np.isfinite(profiles.sd[c, j]):
             quartiles = (profiles.quantiles[name][c, j] for name in ("q25", "median", "q75"))
             low, middle, high = (profile_words.value_of(profiles, j, value) for value in quartiles)
-            hint += f", standard deviation {profile_words.number(profiles.sd[c, j], deviation)}, median {middle} ({low} to {high})"
+            hint += f", standard deviation {profile_words.number(profiles.sd[c, j], deviation)}{' of log1p' if log else ''}, median {middle} ({low} to {high})"
         cells.append(tinted("" if dense else value, z if profiles.rows[c] else np.nan, hint))
     return cells
 

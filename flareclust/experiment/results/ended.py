@@ -9,7 +9,7 @@ The sites of a provisioned federation do not say how many rows they have. Of run
    number of rows is not known here, and there is no warning.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import cast
 import numpy as np
 
 from flareclust._foundation.display import some
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.data.cells import log_helps
 from flareclust.data.tables import Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
@@ -296,6 +297,23 @@ class Ended:
             found += f": {some(named, _MOST_NAMED, 'more sites')}"
         yield found
 
+    def _skewed(self, names: Sequence[str], categories: BoolArray) -> Iterator[str]:
+        """Give the columns whose logarithms would be better, where a schema can say so and the rows are here without protection."""
+        sites, asked = self.prepared.sites.values(), self.experiment
+        here = not any(isinstance(rows, Path) for rows in sites) and not self.prepared.parted
+        private = asked.policy is not None or asked.secure_sums or "differentially-private" in self.algorithm.promises
+        if asked.table_schema is None or private or not here or not sites:
+            return
+        X = np.concatenate([rows.X if isinstance(rows, Table) else rows for rows in sites])
+        found = [
+            name for name, x, category in zip(names, X.T, categories, strict=True) if not category and log_helps(x)
+        ]
+        if found:
+            yield (
+                f"strongly skewed, so that a few large values decide clusters: {some(found, _MOST_NAMED, 'more columns')}; transform: log in "
+                "the schema takes their logarithms"
+            )
+
     def _of_columns(self) -> Iterator[str]:
         """Give columns that sites may not mean alike, and one that decides the distances where nothing was scaled."""
         arrays, prepared, d = self.outcome.arrays, self.prepared, self.outcome.centroids.shape[1]
@@ -311,6 +329,7 @@ class Ended:
         if not prepared.parted:
             units = dict(zip(names, prepared.units, strict=False))
             yield from odd_between_sites(arrays, names, categories, left_out(self.outcome), units)
+        yield from self._skewed(names, categories)
         unscaled = scaling_of(arrays) is None and not of_directions(arrays)
         if not partial.is_partial(arrays) and "scale" in self.algorithm.parameters() and unscaled:
             widest = outweighing(names, np.ptp(self._large_clusters(), axis=0))
