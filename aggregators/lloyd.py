@@ -16,6 +16,8 @@ Readings and deviations:
 5. With secure sums there are no seeds and no single sites to judge. Unless the caller has centroids, the start is made by
    splitting, from totals only (`core.split_merge.split`), and up to three attempts to split and merge follow the
    updates of `lloyd` unless `split_merge` says otherwise.
+6. Two clusters whose start is not given get one such attempt (`split_merge=0` for none): a start of few seeds can part
+   them the wrong way, which updates do not mend.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -110,7 +112,8 @@ class LloydAggregator(ClusteringAggregator):
         """Move the centroids to the means of their rows."""
         attempts = self.params.split_merge
         if attempts is None:
-            attempts = _AFTER_SPLITS if self.secure and isinstance(self.params.start, str) else 0
+            own, anew = isinstance(self.params.start, str), int(self.params.k == 2)
+            attempts = (_AFTER_SPLITS if self.secure else anew) if own else 0
         return updated(self.params, round_, replies.values(), round_.columns.centers, attempts)
 
     def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:

@@ -9,6 +9,8 @@ Readings:
 2. The pair is joined that adds least to the sum of squares, n_a n_b / (n_a + n_b) |mean_a - mean_b|^2 (Ward 1963), and
    that the split cluster is not one of. A cluster without rows costs nothing.
 3. Four proposals: the best move; the best two; the second best cluster split; the second best pair joined.
+4. Two clusters leave no pair beside the one that is split. Their four proposals are starts anew: all rows are split, along
+   the column of largest variance or of second largest, or either cluster is, and the other one is given up.
 """
 
 from collections.abc import Sequence
@@ -51,12 +53,27 @@ def mean_square(centroids: FloatArray, totals: Totals) -> float:
 
 def proposals(totals: Totals) -> list[FloatArray]:
     """Return different solutions (k, d) one or two moves away, at most `_MOST_PROPOSALS`; none where no move is possible."""
+    anew = len(totals.counts) == 2
     found: list[FloatArray] = []
-    for moves, cluster, pair in _PROPOSALS:
-        proposed = _moved(totals, moves, cluster, pair)
+    for proposed in _two_anew(totals) if anew else [_moved(totals, *move) for move in _PROPOSALS]:
         if proposed is not None and not any(np.array_equal(proposed, other) for other in found):
             found.append(proposed)
     return found
+
+
+def _two_anew(totals: Totals) -> list[FloatArray]:
+    """Return other starts (2, d) for two clusters; none where their rows do not differ."""
+    counts, means, m2 = totals
+    rows = counts.sum()
+    if not m2.any():
+        return []
+    mean = counts @ means / rows
+    of_all = m2.sum(axis=0) + counts @ (means - mean) ** 2
+    widest = np.argsort(-of_all, kind="stable")
+    parts = [(mean, of_all, rows, j) for j in widest[:2]]
+    parts += [(means[r], m2[r], counts[r], m2[r].argmax()) for r in range(2) if counts[r]]
+    steps = [(center, np.sqrt(squares[j] / n) * (np.arange(len(mean)) == j)) for center, squares, n, j in parts]
+    return [np.stack([center - step, center + step]) for center, step in steps if step.any()]
 
 
 def _moved(totals: Totals, moves: int, cluster: int, pair: int) -> FloatArray | None:

@@ -294,3 +294,20 @@ def test_rows_left_out_by_min_count_cost_next_to_nothing_on_s1(shared_data: obje
         )
         assert result.arrays["counts"].sum() < len(data.X)  # some rows are alone near a centroid at their site
         assert result.metrics["inertia"] == pytest.approx(reference.inertia_, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "seed"), [("lloyd", 1), ("lloyd", 5), ("lloyd", 13), ("portfolio", 7), ("portfolio", 13)]
+)
+def test_two_long_clusters_are_not_parted_across_their_length(algorithm, seed):
+    """With `split_merge=0` each of these ends more than 15 % above the best."""
+    rng = np.random.default_rng([seed, 2, 3])
+    X = rng.normal(size=(180, 2)) * [1.0, 6.0]
+    right = rng.random(180) < 0.5
+    X[right, 0] += 11.5
+    shares = [rng.dirichlet([0.3] * 3) for _ in range(2)]
+    own = np.array([rng.choice(3, p=shares[side]) for side in right.astype(int)])
+    sites = {f"site-{i}": X[own == i] for i in range(3) if np.count_nonzero(own == i) > 1}
+    result = flareclust.run(algorithm, sites, k=2, seed=seed)
+    best = KMeans(2, n_init=20, random_state=0).fit(np.concatenate(list(sites.values()))).inertia_
+    assert result.metrics["inertia"] < 1.02 * best

@@ -41,11 +41,33 @@ def test_a_cluster_without_rows_is_the_first_to_go() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "m2"),
-    [([5, 5, 5], [[0.0]] * 3), ([5, 5], [[1.0], [1.0]])],
+    [([5, 5, 5], [[0.0]] * 3), ([5, 5], [[0.0], [0.0]]), ([5], [[1.0]])],
 )
 def test_nothing_is_proposed_where_nothing_can_be_split_or_joined(counts: list[int], m2: list[list[float]]) -> None:
     means = np.arange(float(len(counts)))[:, None]
     assert proposals(Totals(np.array(counts), means, np.array(m2))) == []
+
+
+def test_two_clusters_are_started_anew_along_other_columns_and_from_either_of_them() -> None:
+    """Worked by hand: of all rows the first column has variance 27, the second 4."""
+    totals = Totals(np.array([6, 2]), np.array([[0.0, 0.0], [12.0, 4.0]]), np.array([[0.0, 6.0], [0.0, 2.0]]))
+    of_all = [np.sqrt((6 * 3.0**2 + 2 * 9.0**2) / 8), np.sqrt((8 + 6 * 1.0**2 + 2 * 3.0**2) / 8)]
+    expected = [
+        [[3 - of_all[0], 1], [3 + of_all[0], 1]],
+        [[3, 1 - of_all[1]], [3, 1 + of_all[1]]],
+        [[0, -1], [0, 1]],
+        [[12, 3], [12, 5]],
+    ]
+    np.testing.assert_allclose(proposals(totals), expected, atol=1e-12)
+
+
+def test_two_clusters_that_are_parted_across_their_length_are_found() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2)) * [1.0, 6.0]
+    X[200:, 0] += 11
+    wrong = lloyd(X, np.array([[5.5, -5.0], [5.5, 5.0]]), tol=0.0)
+    best = min(lloyd(X, start, tol=0.0).inertia for start in proposals(totals_of(X, wrong.centroids)))
+    assert best < 0.9 * wrong.inertia
 
 
 @settings(max_examples=examples(50), deadline=None)
