@@ -106,14 +106,14 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         times = np.array(list(different.values()))
         codes = code_cells(np.repeat(numbers, times))[np.cumsum(times) - 1]
         if codes.any():
-            numbers, share = numbers[~codes], _percent(times[codes].sum() / len(cells))
+            share = _percent(times[codes].sum() / len(cells))
+            numbers, times = numbers[~codes], times[~codes]
             said = f"{share} of the cells lie far from all others; list a code for missing ones under missing: in the mapping"
             comment = f"{comment}; {said}" if comment else said
         settings: dict[str, object] = {"type": "number"}
         if unit := _UNIT.search(name):
             settings["unit"] = unit[1] or unit[2]
-        values = np.repeat(numbers, list(different.values()))
-        if log_helps(values):
+        if log_helps(np.repeat(numbers, times)):
             comment = f"{comment}; {_SKEWED}" if comment else _SKEWED
         return {**settings, "range": list(_widened(numbers))}, comment
     if (form := _date_form(different)) is not None:

@@ -298,13 +298,18 @@ class Ended:
         yield found
 
     def _skewed(self, names: Sequence[str], categories: BoolArray) -> Iterator[str]:
-        """Give the columns whose logarithms would be better, where a schema can say so and the rows are here without protection."""
+        """Give the columns whose logarithms would be better, where a schema can say so, and sites' rows, of the same columns, are here
+        without protection.
+        """
         sites, asked = self.prepared.sites.values(), self.experiment
         here = not any(isinstance(rows, Path) for rows in sites) and not self.prepared.parted
         private = asked.policy is not None or asked.secure_sums or "differentially-private" in self.algorithm.promises
         if asked.table_schema is None or private or not here or not sites:
             return
-        X = np.concatenate([rows.X if isinstance(rows, Table) else rows for rows in sites])
+        tables = [rows.X if isinstance(rows, Table) else rows for rows in sites]
+        if {X.shape[1] for X in tables} != {len(names)}:
+            return
+        X = np.concatenate(tables)
         found = [
             name for name, x, category in zip(names, X.T, categories, strict=True) if not category and log_helps(x)
         ]
