@@ -306,7 +306,7 @@ class Ended:
         private = asked.policy is not None or asked.secure_sums or "differentially-private" in self.algorithm.promises
         if asked.table_schema is None or private or not here or not sites:
             return
-        tables = [rows.X if isinstance(rows, Table) else rows for rows in sites]
+        tables = [rows.X if isinstance(rows, Table) else np.asarray(rows) for rows in sites]
         if {X.shape[1] for X in tables} != {len(names)}:
             return
         X = np.concatenate(tables)
