@@ -17,7 +17,7 @@ Readings and deviations:
    splitting, from totals only (`core.split_merge.split`), and up to three attempts to split and merge follow the
    updates of `lloyd` unless `split_merge` says otherwise.
 6. Two clusters whose start is not given get one such attempt (`split_merge=0` for none): a start of few seeds can part
-   them the wrong way, which updates do not mend.
+   them the wrong way, which updates do not correct.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -123,10 +123,10 @@ class PooledAggregator(ClusteringAggregator):
         """Say where few of the sites chose the number of clusters, and where there may be no clusters at all."""
         share, found = round_.diagnostics.get(_SCORED, 1.0), self._of_no_clusters(round_)
         if share < _FEW_SCORED:
-            reason = (
-                f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions"
+            reason = f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many"
+            found.append(
+                f"{reason} solutions without disclosing them: give a shorter range of k, or fewer and larger sites"
             )
-            found.append(f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites")
         return found
 
     def _of_no_clusters(self, round_: _Round) -> list[str]:
@@ -146,12 +146,9 @@ class PooledAggregator(ClusteringAggregator):
         spread = np.cov(points, rowvar=False, fweights=counts, bias=True).reshape(points.shape[1], -1)
         if not (trace := float(np.trace(spread))):
             return []
-        chance = null_reference.explained_by_chance(
-            spread * (total / rows / trace), k.tolist(), stream(p.seed, 0, "null reference")
-        )
+        spread *= total / rows / trace
+        chance = null_reference.explained_by_chance(spread, k.tolist(), stream(p.seed, 0, "null reference"))
         better = int((chance >= ratio[known].max()).sum())
-        reason = (
-            f"{better} of {len(chance)} tables of rows without any, with the same spread, have as good a variance ratio"
-        )
+        reason = f"{better} of {len(chance)} tables without any, but the same spread, have as good a variance ratio"
         advice = f"compare with flareclust stability --null before you interpret k={state.chosen_k}"
         return [f"there may be no clusters: {reason} over k={k[0]}..{k[-1]}; {advice}"] if better else []

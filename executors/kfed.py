@@ -31,7 +31,7 @@ from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import check_int
 from flareclust.core import site_clusters
 from flareclust.core.lloyd import assign
-from flareclust.core.local import described_clusters
+from flareclust.core.local import clusters_to_send
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import SmallClustersParams
 from flareclust.protocol.params import MOST_ROUNDS, server, site
@@ -90,7 +90,7 @@ class KFedExecutor(ClusteringExecutor):
         seen = rows.of(rows.seen)
         clustering = seen.spectral_clustering(self._number_at(task.site, rows), self.params.small_clusters)
         tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
-        sent = described_clusters(rows.seen, clustering, rows.context.min_count).source
+        sent = clusters_to_send(rows.seen, clustering, rows.context.min_count, required=False).source
         assigned = own_numbers(task, "tau")
         if len(assigned) == len(sent):  # a late device has none
             tau[sent] = assigned

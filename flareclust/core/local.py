@@ -186,7 +186,7 @@ def lloyd_update(
     found, source = means_of_groups(data, labels, centroids)
     if not min_count:
         return sendable(found, np.ones(len(source), dtype=np.bool_), source)
-    sent = described_clusters(data, found, min_count, ones=ones, known=known)
+    sent = clusters_to_send(data, found, min_count, ones=ones, known=known, required=False)
     return sent._replace(source=source[sent.source])
 
 
@@ -197,50 +197,47 @@ def clusters_to_send(
     *,
     ones: FloatArray | None = None,
     known: BoolArray | None = None,
-) -> Sendable:
-    """Return what `described_clusters` does, or raise Refusal where that is no cluster at all."""
-    sent = described_clusters(data, found, min_count, ones=ones, known=known)
-    if not len(sent.counts):
-        raise nothing_to_send(min_count)
-    return sent
-
-
-def described_clusters(
-    data: FloatArray,
-    found: Clustering,
-    min_count: int,
-    *,
-    ones: FloatArray | None = None,
-    known: BoolArray | None = None,
+    required: bool = True,
 ) -> Sendable:
     """Return the clusters of the rows (n, d) that may be described, those of one row repeated with rows of others.
 
-    A cluster whose rows are all the same borrows some of the nearest cluster that can spare them: those nearest to it that
-    differ from one another, as many as a cluster must have, three at least, and one for every `_REPEATED` of its own. Both
-    they and the rows that are left must be clusters that may be described: so a server that guesses the repeated row
-    learns no more of the others than from two clusters. One that can spare none, and is no larger, joins it whole.
-
     Labels of `found` may be -1, its centroids are the means; `ones` and `known` are those of `describable`.
+
+    Raises Refusal where that is no cluster at all, if one is `required`.
     """
-    mask = describable(data, found.labels, found.centroids, min_count, ones=ones, known=known)
-    least = max(min_count, LEAST_ROWS)
-    repeated = ~mask & (found.counts >= least)
+    mask, source = describable(data, found.labels, found.centroids, min_count, ones=ones, known=known), None
+    repeated = ~mask & (found.counts >= max(min_count, LEAST_ROWS))
     if mask.any() and repeated.any():
         repeated &= ~described_groups(data, found.labels, found.centroids)[1]
-    if not (mask.any() and repeated.any()):
-        return sendable(found, mask)
+    if mask.any() and repeated.any():
+        found, source = means_of_groups(data, _lending(data, found, mask, repeated, min_count, known), found.centroids)
+        mask = describable(data, found.labels, found.centroids, min_count, ones=ones, known=known)
+    if required and not mask.any():
+        raise nothing_to_send(min_count)
+    return sendable(found, mask, source)
+
+
+def _lending(
+    data: FloatArray, found: Clustering, mask: BoolArray, repeated: BoolArray, min_count: int, known: BoolArray | None
+) -> IntArray:
+    """Return the labels (n,) after the `repeated` clusters, whose rows are all the same, have borrowed rows of those in the mask.
+
+    Each borrows of the nearest cluster that can spare rows: those nearest to it that differ from one another, as many as a cluster
+    must have, three at least, and one for every `_REPEATED` of its own. Both they and the rows that are left must be clusters
+    that may be described: so a server that guesses the repeated row learns no more of the others than from two clusters. One that
+    can spare none, and is no larger, joins it whole.
+    """
     labels = found.labels.copy()
     for r in np.flatnonzero(repeated).tolist():
         apart = ((found.centroids - found.centroids[r]) ** 2).sum(axis=1)
         order = [c for c in np.argsort(apart, kind="stable").tolist() if mask[c]]
-        needed = max(least, -(-int(found.counts[r]) // _REPEATED))
+        needed = max(min_count, LEAST_ROWS, -(-int(found.counts[r]) // _REPEATED))
         for own in (np.flatnonzero(labels == c) for c in order):
             lent = _lent(data[own], found.centroids[r], needed, min_count, None if known is None else known[own])
             if lent.any() or 0 < len(own) <= found.counts[r]:
                 labels[own[lent] if lent.any() else own] = r
                 break
-    mixed, source = means_of_groups(data, labels, found.centroids)
-    return sendable(mixed, describable(data, mixed.labels, mixed.centroids, min_count, ones=ones, known=known), source)
+    return labels
 
 
 def _lent(rows: FloatArray, point: FloatArray, needed: int, min_count: int, known: BoolArray | None) -> BoolArray:

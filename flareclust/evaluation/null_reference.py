@@ -184,9 +184,15 @@ def reference_rows(X: FloatArray, site: IntArray, kind: str, categories: Sequenc
 
 def _box(X: FloatArray) -> _Draw:
     mean, varies = X.mean(axis=0), np.ptp(X, axis=0) > 0
-    variances, axes = np.linalg.eigh(np.cov(X, rowvar=False, bias=True).reshape(len(mean), -1))
+    draw = _uniform(np.cov(X, rowvar=False, bias=True).reshape(len(mean), -1), len(X))
+    return lambda rng: mean + np.where(varies, draw(rng), 0.0)
+
+
+def _uniform(covariance: FloatArray, n: int) -> _Draw:
+    """Return what draws n rows about 0 from a box along the principal axes, with this covariance (d, d)."""
+    variances, axes = np.linalg.eigh(covariance)
     sides = np.sqrt(12 * np.maximum(variances, 0))
-    return lambda rng: mean + np.where(varies, (rng.uniform(-0.5, 0.5, X.shape) * sides) @ axes.T, 0.0)
+    return lambda rng: (rng.uniform(-0.5, 0.5, (n, len(sides))) * sides) @ axes.T
 
 
 def _copula(X: FloatArray) -> _Draw:
@@ -290,11 +296,10 @@ def explained_by_chance(covariance: FloatArray, ks: Sequence[int], rng: np.rando
     Rows are uniform over a box with the covariance (d, d) of the real ones, `FEWEST` times; ks are the numbers of clusters tried,
     of which a dozen are taken. A server can know it without a further exchange.
     """
-    d, tried = len(covariance), sorted({ks[i] for i in np.linspace(0, len(ks) - 1, _TRIED).astype(int)})
-    variances, axes = np.linalg.eigh(covariance)
-    sides, found = np.sqrt(12 * np.maximum(variances, 0)), []
+    tried = sorted({ks[i] for i in np.linspace(0, len(ks) - 1, _TRIED).astype(int)})
+    draw, found = _uniform(covariance, _DRAWN), []
     for _ in range(FEWEST):
-        rows = (rng.uniform(-0.5, 0.5, (_DRAWN, d)) * sides) @ axes.T
+        rows = draw(rng)
         total = float(((rows - rows.mean(axis=0)) ** 2).sum())
         within = [kmeans(rows, k, rng).inertia for k in tried]
         found.append(max((_explained(k, total, w) for k, w in zip(tried, within, strict=True)), default=0.0))

@@ -24,7 +24,7 @@ from flareclust.data.tables import Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.prepared import Prepared, tables_of
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.preparation import result as partial
@@ -150,6 +150,7 @@ class Ended:
             *self._of_dropped_rows(),
             *self._of_columns(),
             *partial.warnings(self.outcome.arrays, unassigned),
+            *self._of_codes(),
         ]
 
     def _of_clusters(self) -> Iterator[str]:
@@ -267,7 +268,7 @@ class Ended:
         remedies.insert(0, "secure_sums" if totals else "portfolio with secure_sums")
         yield (
             f"{lacking:,} of {rows:,} rows were in no cluster that a site sent, and centroids may lie far from them: clusters "
-            "below min_count, of one row repeated, or whose mean is a row stay at the site; use "
+            "below min_count, whose mean is a row, or of one row repeated without others to describe it with stay at the site; use "
             f"{', '.join(remedies[:-1])} or {remedies[-1]}"
         )
 
@@ -297,14 +298,25 @@ class Ended:
             found += f": {some(named, _MOST_NAMED, 'more sites')}"
         yield found
 
+    @property
+    def _protected(self) -> bool:
+        """Whether sites' rows may not be joined here, as a policy, secure sums or differential privacy say."""
+        asked = self.experiment
+        private = "differentially-private" in self.algorithm.promises
+        return asked.policy is not None or asked.secure_sums or private
+
+    def _of_codes(self) -> Sequence[str]:
+        """Return which columns have codes for missing cells, where the sites' tables are here and may be joined."""
+        if self._protected:
+            return []
+        gone, tables = left_out(self.outcome), tables_of(self.prepared, skip_unreadable=True)
+        return agreement.coded_cells({site: table for site, table in tables.items() if site not in gone})
+
     def _skewed(self, names: Sequence[str], categories: BoolArray) -> Iterator[str]:
-        """Give the columns whose logarithms would be better, where a schema can say so, and sites' rows, of the same columns, are here
-        without protection.
-        """
-        sites, asked = self.prepared.sites.values(), self.experiment
+        """Give the columns whose logarithms would be better, where a schema can say so and sites' rows may be joined here."""
+        sites = self.prepared.sites.values()
         here = not any(isinstance(rows, Path) for rows in sites) and not self.prepared.parted
-        private = asked.policy is not None or asked.secure_sums or "differentially-private" in self.algorithm.promises
-        if asked.table_schema is None or private or not here or not sites:
+        if self.experiment.table_schema is None or self._protected or not here or not sites:
             return
         tables = [rows.X if isinstance(rows, Table) else np.asarray(rows) for rows in sites]
         if {X.shape[1] for X in tables} != {len(names)}:

@@ -17,7 +17,6 @@ from flareclust.core.missing.distances import nearest
 from flareclust.core.rounds import HISTORY
 from flareclust.evaluation import metrics as measures
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.agreement import coded_cells
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.executors.local_clusters import LocalClustersParams, local_clusters
 from flareclust.experiment.config import Experiment
@@ -62,7 +61,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids_found=len(outcome.centroids),
         metrics=dict(outcome.metrics) | _truth(ended),
         centroids_file=None,
-        warnings=[*ended.warnings(), *_coded(ended)],
+        warnings=ended.warnings(),
         centroids=outcome.centroids,
         ids=prepared.ids,
         labels=ended.labels,
@@ -96,16 +95,6 @@ def _truth(ended: Ended) -> dict[str, float | None]:
         received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
         metrics["sigma_max"] = _finite(float(measures.sigma(*received, dataset.centroids).max()))
     return metrics
-
-
-def _coded(ended: Ended) -> list[str]:
-    """Return which columns have codes for missing cells, where the sites' tables are here and nothing keeps them from being joined."""
-    asked = ended.experiment
-    if asked.policy is not None or asked.secure_sums or "differentially-private" in ended.algorithm.promises:
-        return []
-    gone = left_out(ended.outcome)
-    tables = tables_of(ended.prepared, skip_unreadable=True)
-    return coded_cells({site: table for site, table in tables.items() if site not in gone})
 
 
 def _true_centroids(ended: Ended) -> FloatArray | None:
