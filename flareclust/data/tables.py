@@ -347,8 +347,24 @@ def _open(file: File, selection: Selection) -> Iterator[Source]:
             raise UserError(f"{place} is empty; a table needs at least one row")
         else:
             opened = opener(path, place, selection)
-        with opened as source:
+        with _unchanging(path, place), opened as source:
             yield source
+
+
+@contextmanager
+def _unchanging(path: Path, place: str) -> Iterator[None]:
+    """Raise UserError where another process writes a file while it is read; what is wrong with its rows then has this cause."""
+    before = FileFingerprint.of(path)
+    try:
+        yield
+    except UserError:
+        if FileFingerprint.of(path) == before:
+            raise
+    if FileFingerprint.of(path) != before:
+        raise UserError(
+            f"{place} changed while it was read, so that rows may be cut or missing; write a table to another name, rename it when it is "
+            "complete, and read it again"
+        )
 
 
 #: So many missing columns are named in a message.

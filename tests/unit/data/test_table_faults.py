@@ -14,7 +14,7 @@ from flareclust.core.chunks import is_mapped
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.columns import TableSchema
 from flareclust.data.schema.reading import Typed
-from flareclust.data.tables import File
+from flareclust.data.tables import File, Numbers
 from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
@@ -109,6 +109,34 @@ def test_a_damaged_file_is_a_users_error(tmp_path, damage, suffix):
     for memory in (None, 100):
         with pytest.raises(UserError, match=rf"^t\.{suffix}\b{numpy}"):
             read(file, tmp_path, memory)
+
+
+class _Growing(RowStore):
+    """A store during whose reading another process goes on writing the file."""
+
+    def __init__(self, file: File, *sizes: Any) -> None:
+        super().__init__(*sizes)
+        self.file = file
+
+    def add(self, rows: Any) -> None:
+        with self.file.path.open("ab") as out:
+            out.write(b"1")
+        super().add(rows)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("memory", [None, 100])
+def test_a_table_that_is_being_written_is_not_used(tmp_path, suffix, memory):
+    file, words = (
+        write(tmp_path, suffix, frame()),
+        "changed while it was read, .* write a table to another name, rename",
+    )
+    with pytest.raises(UserError, match=rf"^t\.{suffix} {words}"):
+        Numbers().read([file], _Growing(file, memory, tmp_path))
+    if suffix in TEXT:
+        file = write(tmp_path, suffix, frame())
+        with pytest.raises(UserError, match=rf"^t\.{suffix} {words}"):
+            Typed(NUMBERS).read([file], _Growing(file, memory, tmp_path))
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
