@@ -85,16 +85,14 @@ class PooledAggregator(ClusteringAggregator):
                 f"{len(centers)} or less"
             )
         solutions = [solution(k)[0] for k in range(self.params.k_min, self.params.k + 1)]
-        if criteria.scores_mean(self.params.criterion):
-            counted = filtered.weights if self.params.weighted else rows[filtered.kept]
-            mean, all_in_one = clusterers.weighted_kmeans(filtered.points, counted, 1, 1, rng)
-            solutions.insert(0, filtered.centers(mean, all_in_one))
+        counted = filtered.weights if self.params.weighted else rows[filtered.kept]
+        mean, all_in_one = clusterers.weighted_kmeans(filtered.points, counted, 1, 1, rng)
+        solutions.insert(0, filtered.centers(mean, all_in_one))
         return Round(stack(solutions), False, diagnostics, state, criteria.STEP_OF[self.params.criterion])
 
     def score(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Choose the number of clusters by the scores of the solutions."""
         fields = self.executor.steps[round_.step].schema.fields
-        mean = criteria.scores_mean(self.params.criterion)
         total = robust.typical_totals(list(replies.values()), fields, self.params.rule)
         if not total["rows"]:
             needed = values_needed(round_.task, fields, round_.task["candidates"].shape[1])
@@ -102,14 +100,14 @@ class PooledAggregator(ClusteringAggregator):
                 f"every site has too few rows to compare k={self.params.k_min}..{self.params.k} without disclosing them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
-        selection = criteria.score_candidates(round_.task, total, mean=mean)
+        selection = criteria.score_candidates(round_.task, total, mean=True)
         if not criteria.decides(selection, self.params.criterion):
             raise JobFailed(
                 f"{self.params.criterion} tells none of k={self.params.k_min}..{self.params.k} from the others: its values are all the same, or "
                 "undefined; take another criterion or a longer range, or give one k"
             )
         best = criteria.choose(selection, self.params.criterion)
-        centroids = unstack(round_.task)[best + mean]
+        centroids = unstack(round_.task)[best + 1]
         scored = [int(reply["rows"]) for reply in replies.values() if reply["rows"] > 0]
         diagnostics = {
             "chosen_k": float(len(centroids)),

@@ -4,10 +4,13 @@
     python -m benchmarks.answers choice [--half 1|2]   # a range of k under it
     python -m benchmarks.answers noise [--half 1|2]    # groups beside dp-lloyd with secure sums
     python -m benchmarks.answers message [--half 1|2]  # algorithms with one message, without a policy
+    python -m benchmarks.answers exchanges [--half 1|2]  # portfolio alone and with secure sums, lloyd with two clusters
+    python -m benchmarks.answers zeros [--half 1|2]    # four rows in ten are the same one
+    python -m benchmarks.answers faults [--half 1|2]   # outliers, codes for missing cells, drift over sites, a noisy column
 
 Rows come from six families (round, unequal numbers, unequal widths, elongated, heavy tails, boxes), at sites with the same
 clusters or skewed ones. A cell is bad where its inertia over all rows is above 1.1 times that of scikit-learn's k-means on the
-pooled rows, its adjusted Rand index .1 below that of the latter, or its k not the true one. The warnings were written with the
+pooled rows, its adjusted Rand index .1 below that of the latter, before rows were made faulty, or its k not the true one. The warnings were written with the
 first half in view; the second is for the figures in docs/policies.md.
 """
 
@@ -28,6 +31,9 @@ from flareclust.core.lloyd import assign
 
 FAMILIES = ("round", "unequal", "widths", "elongated", "tails", "boxes")
 
+#: A family of its own: this share of the rows is one row, repeated.
+ZEROS, ALIKE = "zeros", 0.4
+
 #: Rows of a cluster at each site: the first number of each line of the table.
 LEAST = (0, 4, 10, 25, 50)
 
@@ -44,8 +50,8 @@ class Cell(NamedTuple):
     seed: int
 
 
-def table(cell: Cell) -> tuple[FloatArray, IntArray, dict[str, FloatArray]]:
-    """Return the rows (n, d), their clusters (n,), and the rows by site."""
+def table(cell: Cell) -> tuple[dict[str, FloatArray], dict[str, IntArray]]:
+    """Return the rows (n, d) by site, and their clusters (n,)."""
     rng = np.random.default_rng([cell.seed, *cell[1:5]])
     k, d, n = cell.k, cell.d, cell.m * cell.rows * cell.k
     centers = rng.normal(size=(k, d)) * 4 / np.sqrt(2) * (k**0.5 / 1.5 if d == 2 else 1)
@@ -57,7 +63,11 @@ def table(cell: Cell) -> tuple[FloatArray, IntArray, dict[str, FloatArray]]:
         site = np.array([rng.choice(cell.m, p=of_cluster[c]) for c in y])
     else:
         site = rng.integers(0, cell.m, n)
-    return X, y, {f"site-{i:03d}": X[site == i] for i in range(cell.m) if (site == i).any()}
+    if cell.family == ZEROS:
+        y[rng.random(n) < ALIKE] = 0
+        X[y == 0] = 0.0
+    names = {f"site-{i:03d}": site == i for i in range(cell.m) if (site == i).any()}
+    return {name: X[own] for name, own in names.items()}, {name: y[own] for name, own in names.items()}
 
 
 def _around(family: str, y: IntArray, d: int, rng: np.random.Generator) -> FloatArray:
@@ -78,20 +88,29 @@ def _around(family: str, y: IntArray, d: int, rng: np.random.Generator) -> Float
 
 
 def measured(
-    cell: Cell, algorithm: str = "portfolio", k_range: tuple[int, int] | None = None, **settings: Any
+    cell: Cell,
+    algorithm: str = "portfolio",
+    k_range: tuple[int, int] | None = None,
+    spoilt: Callable[[dict[str, FloatArray], np.random.Generator], dict[str, FloatArray]] | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Return how good a run is beside k-means of the pooled rows, whether it is bad, and what it warns of."""
-    X, y, sites = table(cell)
+    sites, classes = table(cell)
+    X, y = np.concatenate(list(sites.values())), np.concatenate(list(classes.values()))
     best = KMeans(cell.k, n_init=10, random_state=0).fit(X)
     record: dict[str, Any] = {**cell._asdict(), "algorithm": algorithm}
+    if spoilt is not None:
+        sites = spoilt(sites, np.random.default_rng(cell.seed))
     try:
         result = flareclust.run(algorithm, sites, k=k_range or cell.k, seed=cell.seed, **settings)
     except (JobFailed, UserError) as error:
         return record | {"failed": str(error)[:200]}
-    labels, squared = assign(X, result.centroids)
-    ratio, ari = float(squared.sum() / best.inertia_), adjusted_rand_score(y, labels)
+    labels, squared = assign(np.concatenate(list(sites.values())), result.centroids)
+    ratio = float(squared.sum() / best.inertia_) if spoilt is None else np.nan  # inertia of faulty rows says nothing
+    ari = adjusted_rand_score(y, labels)
     bad = ari < adjusted_rand_score(y, best.labels_) - 0.1
-    bad |= ratio > 1.1 if k_range is None else result.k != cell.k
+    if spoilt is None:
+        bad |= ratio > 1.1 if k_range is None else result.k != cell.k
     return record | {"ratio": ratio, "ari": ari, "found": result.k, "bad": bool(bad), "warnings": list(result.warnings)}
 
 
@@ -124,7 +143,7 @@ def noise(half: int) -> Iterator[dict[str, Any]]:
             continue
         cell = cell._replace(d=min(cell.d, 4), skewed=False)
         yield measured(cell, policy={}) | {"kind": "groups of 10"}
-        bound = float(np.ceil(1.1 * np.quantile(np.abs(table(cell)[0]), 0.999)))
+        bound = float(np.ceil(1.1 * np.quantile(np.abs(np.concatenate(list(table(cell)[0].values()))), 0.999)))
         for epsilon in (0.5, 1.0, 2.0):
             stated = {"bounds": [-bound, bound], "epsilon": epsilon, "delta": 1e-6, "budget": epsilon}
             own = {"policy": {"differential_privacy": stated}, "epsilon": epsilon, "delta": 1e-6, "secure_sums": True}
@@ -137,6 +156,56 @@ def message(half: int) -> Iterator[dict[str, Any]]:
             name = algorithm.split(",")[0]
             yield measured(cell, name, **settings) | {"kind": f"{algorithm}, {'skewed' if cell.skewed else 'alike'}"}
 
+
+def exchanges(half: int) -> Iterator[dict[str, Any]]:
+    for cell in cells(half, 6, (10, 30, 60), (5, 20, 50)):
+        yield measured(cell) | {"kind": "portfolio"}
+        yield measured(cell, secure_sums=True) | {"kind": "portfolio, secure sums"}
+        yield measured(cell._replace(k=2), "lloyd") | {"kind": "lloyd, k=2"}
+
+
+def zeros(half: int) -> Iterator[dict[str, Any]]:
+    for cell in cells(half, 2, (10, 30, 60), (5, 20)):
+        for algorithm in ("pooled", "fkm", "feca", "kfed", "portfolio"):
+            yield measured(cell._replace(family=ZEROS), algorithm) | {"kind": algorithm}
+
+
+def faults(half: int) -> Iterator[dict[str, Any]]:
+    for cell in cells(half, 3, (30, 60), (5, 20)):
+        for kind, spoilt in FAULTS.items():
+            yield measured(cell._replace(skewed=False), spoilt=spoilt) | {"kind": kind}
+
+
+def _outliers(sites: dict[str, FloatArray], rng: np.random.Generator) -> dict[str, FloatArray]:
+    """Return rows of which 5 % are spread ten times as wide."""
+    far = {site: rng.random(len(X)) < 0.05 for site, X in sites.items()}
+    return {
+        site: np.where(far[site][:, None], 10 * X.std(axis=0) * rng.normal(size=X.shape), X)
+        for site, X in sites.items()
+    }
+
+
+def _code(sites: dict[str, FloatArray], rng: np.random.Generator) -> dict[str, FloatArray]:
+    """Return rows with -999 in 5 % of the first column at the first site."""
+    first = next(iter(sites))
+    X = sites[first].copy()
+    X[rng.random(len(X)) < 0.05, 0] = -999
+    return {**sites, first: X}
+
+
+def _drift(sites: dict[str, FloatArray], rng: np.random.Generator) -> dict[str, FloatArray]:
+    """Return rows whose columns every site measures from another zero, two standard deviations of all rows apart."""
+    spread = 2 * np.concatenate(list(sites.values())).std(axis=0)
+    return {site: X + spread * rng.normal(size=X.shape[1]) for site, X in sites.items()}
+
+
+def _noisy(sites: dict[str, FloatArray], rng: np.random.Generator) -> dict[str, FloatArray]:
+    """Return rows with one more column, of noise that is thirty times as wide as the others."""
+    return {site: np.column_stack([X, 30 * X.std() * rng.normal(size=len(X))]) for site, X in sites.items()}
+
+
+#: What rows may have that clusters are not to be about.
+FAULTS = {"outliers": _outliers, "code": _code, "drift": _drift, "noisy column": _noisy}
 
 #: Algorithms with one message of each site, with their settings; `polish=0` has a second, small one.
 ONE_MESSAGE: Mapping[str, dict[str, Any]] = {
@@ -152,6 +221,9 @@ SUBJECTS: Mapping[str, Callable[[int], Iterator[dict[str, Any]]]] = {
     "choice": choice,
     "noise": noise,
     "message": message,
+    "exchanges": exchanges,
+    "zeros": zeros,
+    "faults": faults,
 }
 
 

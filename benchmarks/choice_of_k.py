@@ -1,22 +1,28 @@
-"""How often each rule finds the number of clusters, on generated sets whose number is known.
+"""How often each rule finds the number of clusters, on generated sets whose number is known, and on tables with known classes.
 
     python -m benchmarks.choice_of_k [SEEDS]
+    python -m benchmarks.choice_of_k classes    # needs FLARECLUST_DATA for all but the tables of scikit-learn
 
 Every set has 5000 rows and 2, 5, 10 or 20 clusters. It is split in four ways over 10 and 50 sites, which upload as for the
 range 2..25; all rules judge the same solutions, from scores of all sites. The rule that a site needs enough values to answer
 does not apply here: it concerns the size of the tables, and some rules more than others.
 """
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+from sklearn import datasets, metrics
+from sklearn.cluster import KMeans
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.pooled import PooledAggregator
+from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.data.tables import Table
 from flareclust.evaluation import criteria
@@ -26,9 +32,13 @@ from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 
 ROWS, LEAST, MOST, MIN_COUNT = 5000, 2, 25, 2
+_OF_CLASSES = 15
 NUMBERS = (2, 5, 10, 20)
 SPLITS = ("iid", "dirichlet:0.3", "clusters:2", "power:1")
 SITES = (10, 50)
+
+#: Published sets in two columns.
+PLANES = ("aggregation", "compound", "flame", "jain", "t4_8k")
 
 #: Columns, and the smallest distance of two centers in standard deviations.
 KINDS: dict[str, tuple[int, float]] = {
@@ -64,12 +74,12 @@ def placed(k: int, d: int, gap: float, rng: np.random.Generator) -> FloatArray:
     return centers
 
 
-def chosen(sites: list[FloatArray], seed: int) -> dict[str, int]:
+def chosen(sites: list[FloatArray], seed: int, most: int = MOST) -> dict[str, int]:
     """Return the number of clusters that each rule selects."""
     context = SiteContext(MIN_COUNT)
-    executor = PooledExecutor(MOST, seed, min_count=MIN_COUNT)
+    executor = PooledExecutor(most, seed, min_count=MIN_COUNT)
     # The step of this criterion asks for the sums of all rules.
-    aggregator = PooledAggregator(MOST, seed, k_min=LEAST, criterion="separation")
+    aggregator = PooledAggregator(most, seed, k_min=LEAST, criterion="separation")
     uploads: dict[str, Message] = {}
     for number, rows in enumerate(sites):
         name = f"site-{number:02}"
@@ -98,7 +108,46 @@ def cases(seeds: int) -> Iterator[tuple[tuple[str, str, int, int], dict[str, int
                         yield (kind, split, m, k), chosen([X[own] for own in index.values()], seed)
 
 
+def with_classes() -> Iterator[tuple[str, FloatArray, IntArray]]:
+    """Yield tables and their classes: columns in units of their own are scaled, those of a plane and pixels are not."""
+    for name in ("iris", "wine", "breast_cancer", "digits"):
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        yield name, X if name == "digits" else (X - X.mean(axis=0)) / X.std(axis=0), y
+    for path in PLANES:
+        with np.load(Path(os.environ["FLARECLUST_DATA"], path, f"{path}.npz")) as table:
+            yield path, table["X"][table["y"] >= 0], table["y"][table["y"] >= 0]  # below 0: noise
+    for name in ("har", "mnist"):
+        table = load(name)
+        some = np.random.default_rng(0).permutation(len(table.X))[:ROWS]
+        yield name, np.asarray(table.X, dtype=np.float64)[some], np.asarray(table.y)[some]
+
+
+def pooled_rules(X: FloatArray) -> dict[str, int | str]:
+    """Return what scikit-learn's indices select of its k-means on the pooled rows; a rule that it lacks selects nothing."""
+    labels = {k: KMeans(k, n_init=10, random_state=0).fit_predict(X) for k in range(LEAST, _OF_CLASSES + 1)}
+    return {
+        "calinski-harabasz": max(labels, key=lambda k: metrics.calinski_harabasz_score(X, labels[k])),
+        "silhouette": max(labels, key=lambda k: metrics.silhouette_score(X, labels[k])),
+        "davies-bouldin": min(labels, key=lambda k: metrics.davies_bouldin_score(X, labels[k])),
+    }
+
+
+def of_classes() -> None:
+    """Print what each rule selects of 2 to 15 for tables with known classes, at three sites and of the pooled rows."""
+    print(
+        "| table | classes | rows | " + " | ".join(criteria.RULES) + " |\n" + "| --- " * (len(criteria.RULES) + 3) + "|"
+    )
+    for name, X, y in with_classes():
+        order = np.random.default_rng(0).permutation(len(X))
+        sites = chosen([X[order[i::3]] for i in range(3)], 0, _OF_CLASSES)
+        for rows, found in (("three sites", sites), ("pooled", pooled_rules(X))):
+            cells = [str(found.get(rule, "-")) for rule in criteria.RULES]
+            print(f"| {name} | {len(np.unique(y))} | {rows} | " + " | ".join(cells) + " |", flush=True)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["classes"]:
+        return of_classes()
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     errors: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: {rule: [] for rule in criteria.RULES})
     for (kind, split, m, k), found in cases(seeds):

@@ -80,11 +80,6 @@ def current_rule(name: str) -> str:
     return name.replace("_", "-")
 
 
-def scores_mean(rule: str) -> bool:
-    """Return whether the sites also score the overall mean, as the first candidate: always where they are asked for everything."""
-    return rule == "calinski-harabasz" or STEP_OF[rule] == StepName.SCORE
-
-
 def score_candidates(task: Message, total: Message, *, mean: bool = False) -> KSelection:
     """Return the judgement of the solutions in `task` (see `scores.stack`) from the total of all sites' score sums of one step.
 

@@ -68,11 +68,11 @@ def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple
     """Raise UserError where no site, (rows, columns) each and without a policy, has enough rows to score the solutions."""
     values, d = max(((n * d, d) for n, d in shapes), default=(0, 0))
     first, last = k_range
-    mean, asked = int(criteria.scores_mean(criterion)), SCORES_OF[criteria.STEP_OF[criterion]]
+    asked = SCORES_OF[criteria.STEP_OF[criterion]]
 
     def needed(maximum: int) -> int:
-        c = maximum - first + 1
-        return values_needed_for(mean + c, mean + c * (first + maximum) // 2, maximum, asked, d)
+        c = maximum - first + 1  # and the overall mean
+        return values_needed_for(1 + c, 1 + c * (first + maximum) // 2, maximum, asked, d)
 
     if values >= needed(last):
         return
