@@ -70,6 +70,8 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
     for step, words in OF_ALL.items():
         *cells, _ = _cells(step, ClusteringExecutor.job_steps()[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
+    own = StepName.OWN_CLUSTERS
+    rows.append(["all without noise", f"`{own}`", *_cells(own, ClusteringExecutor.job_steps()[own])])
     for step, line in ClusterProfiles.steps.items():
         *cells, masked, _ = _cells(step, LloydExecutor.job_steps()[step])  # which has all of them
         rows.append(

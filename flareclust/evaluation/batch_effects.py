@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from flareclust._foundation.display import all_of, some
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.assessment import distances_between
 
 #: Clusters may be a batch effect where this share of their rows is one site's, this share of its rows is in them, and of the
@@ -33,18 +33,13 @@ def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
     """
     if len(counts) < 2:
         return []
-    table = np.array(list(counts.values()), dtype=np.float64)
-    sizes = table.sum(axis=0)
+    sizes = np.sum(list(counts.values()), axis=0)
     found: list[tuple[str, str, float, float]] = []
-    for site, own in zip(counts, table, strict=True):
-        alone = (sizes > 0) & (own >= _ALONE * sizes)
-        here, rows, total = own[alone].sum(), own.sum(), sizes[alone].sum()
-        elsewhere = sizes.sum() - rows
-        if total < _LEAST or here < _HELD * rows or total - here > (1 - _ELSEWHERE) * elsewhere or not elsewhere:
-            continue
-        numbers = np.flatnonzero(alone).tolist()
-        which = f"cluster{'s' if len(numbers) > 1 else ''} {all_of(numbers)}"
-        found.append((site, which, 100 * here / total, 100 * here / rows))
+    for site, own in counts.items():
+        alone = own_clusters(own, sizes)
+        if alone.any():
+            here = float(own[alone].sum())
+            found.append((site, _named(np.flatnonzero(alone)), 100 * here / sizes[alone].sum(), 100 * here / own.sum()))
     if len(found) > 1:
         named = some([f"{site} ({which})" for site, which, _, _ in found], _SHOWN, "more sites")
         said = f"clusters of {len(found)} sites may be a batch effect, as of another unit or device, or are their patients others? {named}"
@@ -54,6 +49,29 @@ def batch_effects(counts: Mapping[str, IntArray]) -> list[str]:
         f"{site}, and they are {of_site:.0f} % of that site's"
         for site, which, of_cluster, of_site in found
     ]
+
+
+def own_clusters(counts: IntArray, sizes: IntArray) -> BoolArray:
+    """Return which clusters (k,) are nearly all one site's and have most of its rows, while nearly none of others' are there.
+
+    Args:
+        counts: the site's rows of each cluster (k,).
+        sizes: those of all sites (k,).
+    """
+    alone = (sizes > 0) & (counts >= _ALONE * sizes)
+    here, total, elsewhere = counts[alone].sum(), sizes[alone].sum(), sizes.sum() - counts.sum()
+    few = total < _LEAST or here < _HELD * counts.sum()
+    return alone & (not few and elsewhere > 0 and total - here <= (1 - _ELSEWHERE) * elsewhere)
+
+
+def hidden_batch_effects(sites: IntArray) -> list[str]:
+    """Return what `batch_effects` says where sums hide the sites, from how many have each cluster for themselves (k,)."""
+    which = np.flatnonzero(sites)
+    if not len(which):
+        return []
+    of = "its rows are" if len(which) == 1 else "the rows of each are"
+    said = f"{_named(which)} may be a batch effect, as of another unit or device: at least {_ALONE:.0%} of {of} those of one site"
+    return [f"{said}, which secure sums do not name; its own log does"]
 
 
 def tiny_clusters(counts: Mapping[str, IntArray]) -> list[str]:

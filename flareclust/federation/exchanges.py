@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from flareclust._foundation.display import some
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Message
+from flareclust.evaluation.batch_effects import hidden_batch_effects
 from flareclust.federation.checkpoint import Progress
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED, check_number_of_sites
 from flareclust.privacy.secure_aggregation.server import ServerSums, of_other_width, unusable
@@ -293,6 +294,7 @@ class SecureExchanges(Exchanges):
         super().__init__(ask, sites, needed, on_round)
         self.minimum = minimum
         self.resumed: list[str] = []
+        self.batch_effects: list[str] = []
 
     def resume(self, before: Progress) -> None:
         """Take up the state of an interrupted run; keys are agreed on anew, by the same sites."""
@@ -365,7 +367,21 @@ class SecureExchanges(Exchanges):
         except JobFailed as error:
             self.unassessed = str(error)
             return {}
-        return self._quality(round_, job, {ALL: total}, total)
+        metrics = self._quality(round_, job, {ALL: total}, total)
+        if StepName.OWN_CLUSTERS in job.steps:
+            self._ask_for_own_clusters(round_, job, total)
+        return metrics
+
+    def _ask_for_own_clusters(self, round_: Round[Any], job: "ServerJob", total: Message) -> None:
+        """Ask once how many sites have each of the final clusters nearly for themselves, which no total says."""
+        asked = replace(round_, step=StepName.OWN_CLUSTERS, task={**round_.task, "sizes": total["counts"]})
+        try:
+            reply = self.describe(ExchangeRequest.of(job, asked))
+        except (JobFailed, BadMessage) as error:
+            self.batch_effects = [f"clusters were not looked at for batch effects: {error}"]
+            return
+        self.record(asked.step, reply, round_.index, 0.0, {})
+        self.batch_effects = hidden_batch_effects(reply[ALL]["own"])
 
     def describe(self, request: ExchangeRequest) -> Mapping[str, Message]:
         """Return the one reply that the totals make; its sizes follow from what was sent."""
@@ -400,7 +416,7 @@ class SecureExchanges(Exchanges):
         super().record(step, by_site, index, seconds, numbers)
 
     def warnings(self) -> list[str]:
-        """Return the usual warnings, what was not masked, and why there are no metrics."""
+        """Return the usual warnings, what was not masked, why there are no metrics, and clusters that are one site's."""
         found = super().warnings()
         if self.unmasked:
             found.append(
@@ -410,4 +426,4 @@ class SecureExchanges(Exchanges):
         if self.unassessed:
             why = "since the masked sums of all sites are needed for them"
             found.append(f"there are no metrics, {why}: {self.unassessed}")
-        return found
+        return [*found, *self.batch_effects]

@@ -105,7 +105,9 @@ def _steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
     if not secure:
         return [*(name for name, step in own.items() if step.jobs != "secure"), StepName.ASSESS]
     masked_only = [name for name, step in own.items() if step.jobs == "secure"]
-    return [StepName.KEYS, *masked_only, *(name for name, step in own.items() if step.jobs == "all"), StepName.ASSESS]
+    of_all = (name for name, step in own.items() if step.jobs == "all")
+    after = {StepName.ASSESS, StepName.OWN_CLUSTERS} & executor.job_steps().keys()
+    return [StepName.KEYS, *masked_only, *of_all, *sorted(after)]
 
 
 def installed_plugin(algorithm: Algorithm) -> tuple[str, ...]:

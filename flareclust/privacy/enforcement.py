@@ -108,7 +108,13 @@ class PolicyEnforcer:
             raise _against(f"was asked for the step {step} of round {round_} before")
         if step in StepName.PROFILING:
             asked = sum(name in StepName.PROFILING for name, _ in before)
-            late = asked >= _MOST_PROFILING or not before or before[-1][0] not in (StepName.ASSESS, *StepName.PROFILING)
+            again = step == StepName.OWN_CLUSTERS and any(name == step for name, _ in before)
+            late = (
+                again
+                or asked >= _MOST_PROFILING
+                or not before
+                or before[-1][0] not in (StepName.ASSESS, *StepName.PROFILING)
+            )
         else:
             late = bool(before) and before[-1][0] in _LAST
         if late or (before and round_ < before[-1][1]):

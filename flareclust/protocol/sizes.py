@@ -26,7 +26,7 @@ def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
 def policy_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     """Return the sizes that a site's policy holds a reply to, whatever arrays a server sent: K, k, and c candidate solutions with t centroids in all."""
     sizes = _centroid_sizes(arrays)
-    if sizes and step in (StepName.ASSESS, StepName.PROFILE_BINS, StepName.PROFILE_KNOWN_BINS):
+    if sizes and step in (StepName.ASSESS, StepName.OWN_CLUSTERS, StepName.PROFILE_BINS, StepName.PROFILE_KNOWN_BINS):
         sizes["k"] = sizes["K"]
     return sizes | _candidate_sizes(arrays)
 

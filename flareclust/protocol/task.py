@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.core.disclosure import factor
-from flareclust.protocol.schema import Schema, counts, index, real
+from flareclust.protocol.schema import Schema, counts, index, real, whole
 
 
 class StepName:
@@ -66,7 +66,20 @@ class StepName:
 
     #: The moments with secure sums, as totals, after the numbers of rows of the clusters.
     PROFILE_TOTALS, PROFILE_TOTALS_COUNTS = "profile_totals", "profile_totals_counts"
-    PROFILING = (PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
+
+    #: What jobs with secure sums ask after the assessment, once: which clusters are nearly all one site's own.
+    OWN_CLUSTERS = "own_clusters"
+
+    #: What may follow the assessment.
+    PROFILING = (
+        OWN_CLUSTERS,
+        PROFILE,
+        PROFILE_BINS,
+        PROFILE_KNOWN,
+        PROFILE_KNOWN_BINS,
+        PROFILE_TOTALS_COUNTS,
+        PROFILE_TOTALS,
+    )
 
     #: What federated averaging asks (`flareclust.personal`): columns and classes of the rows, training, and a last test. Where
     #: sites are selected, also how many rows they train with, before the first round, and the loss of the model on these, before
@@ -88,6 +101,9 @@ REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
 #: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
 #: not sent per centroid, where those of a single row would disclose its distance to a second centroid.
 ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", minimum=0), sse=real("", minimum=0), silhouette=real(""))
+
+#: What a site answers to `own_clusters`: 1 for each of the k final clusters that is nearly all its own, else 0.
+OWN = Schema(own=whole("k"))
 
 #: What a site answers to `profile_bins`: of leaves l of a tree, rows by cluster, column and bin. (To `profile` it answers groups.)
 PROFILED_BINS = Schema(bins=counts("l k d h"))

@@ -44,7 +44,7 @@ def test_nothing_but_masked_words_reaches_the_server() -> None:
 
     outcome = run_lloyd(ask, sites)
     assert (outcome.refused, outcome.warnings) == ({}, [])
-    assert {step for step, _ in seen} == {StepName.KEYS, *SUMS, StepName.ASSESS}
+    assert {step for step, _ in seen} == {StepName.KEYS, *SUMS, StepName.ASSESS, StepName.OWN_CLUSTERS}
     for step, arrays in seen:
         assert set(arrays) == ({"key", "columns", SECONDS} if step == StepName.KEYS else {"masked", SECONDS})
     words = [arrays["masked"].ravel() for step, arrays in seen if step != StepName.KEYS]
@@ -216,12 +216,13 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         found: list[str] = json.loads(text)["executors"][0]["tasks"]
         return found
 
-    assert set(tasks(FEWER)) == {StepName.KEYS, StepName.NAMES, *COLUMNS, *SUMS, StepName.ASSESS}
+    assert set(tasks(FEWER)) == {StepName.KEYS, StepName.NAMES, *COLUMNS, *SUMS, StepName.ASSESS, StepName.OWN_CLUSTERS}
     assert not {StepName.KEYS, counts_of(SPREAD), counts_of(UPDATE), *StepName.PROFILING} & set(tasks(PLAIN))
     profiled = PLAIN.model_copy(update={"profile": True})
     assert set(StepName.PROFILING) & set(tasks(profiled)) == {StepName.PROFILE, StepName.PROFILE_BINS}
     of_totals = set(tasks(FEWER.model_copy(update={"profile": True})))
-    assert set(StepName.PROFILING) & of_totals == {StepName.PROFILE_TOTALS, counts_of(StepName.PROFILE_TOTALS)}
+    of_profile = {StepName.PROFILE_TOTALS, counts_of(StepName.PROFILE_TOTALS)}
+    assert set(StepName.PROFILING) & of_totals == {StepName.OWN_CLUSTERS, *of_profile}
     assert set(StepName.PROFILING) & set(tasks(profiled, missing="mean")) == {
         StepName.PROFILE_KNOWN,
         StepName.PROFILE_KNOWN_BINS,

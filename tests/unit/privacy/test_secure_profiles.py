@@ -124,6 +124,7 @@ def test_nothing_of_a_profile_leaves_a_site_unmasked():
     )
     of_profile = [arrays for step, arrays in seen if step in StepName.PROFILING]
     assert {step for step, _ in seen if step in StepName.PROFILING} == {
+        StepName.OWN_CLUSTERS,
         StepName.PROFILE_TOTALS,
         StepName.PROFILE_TOTALS_COUNTS,
     }
