@@ -190,7 +190,8 @@ def listed(
     defaults, ours = set(DEFAULT_CLASS_ALLOW_LIST), {*classes.of_sites(), *classes.of_server()}
     too_wide = [entry for entry in before if classes.reaches_functions(entry)]
     whole = defaults <= set(before)  # a few of them are an operator's choice
-    replaced = {*too_wide, *ours, *(defaults if whole else ())}
+    gone = [entry for entry in before if entry not in ours and classes.of_another_version(entry)]
+    replaced = {*too_wide, *gone, *ours, *(defaults if whole else ())}
     own = [entry for entry in before if entry not in replaced]
     after = [*own, *(entry for entry in DEFAULT_CLASS_ALLOW_LIST if nvflare and entry not in own)]
     after += [*wanted, *(entry for entry in plugins if entry not in own)]
@@ -199,6 +200,8 @@ def listed(
         lines.append(f"added {len(missing)} classes of flareclust")
     if dropped := [entry for entry in before if entry in ours and entry not in wanted]:
         lines.append(f"took out {len(dropped)} classes of flareclust that no job needs here")
+    if gone:
+        lines.append(f"took out {len(gone)} classes of another version of flareclust")
     if whole and not nvflare:
         lines.append(f"took out {len(defaults)} classes of NVFlare; --nvflare-classes keeps them")
     if nvflare and (more := defaults - set(before)):

@@ -6,6 +6,8 @@ for a package, such as `flareclust.`, is an entry for each of its functions and 
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +97,21 @@ def reaches_functions(entry: str) -> bool:
     """
     package, _, rest = entry.partition(".")
     if package == "flareclust":
-        return entry not in {*of_sites(), *of_server()}
+        return entry not in {*of_sites(), *of_server()} and not of_another_version(entry)
     if package == "nvflare":
         return not rest.rpartition(".")[2].lstrip("_")[:1].isupper()
     return entry == _EVERYTHING
+
+
+def of_another_version(entry: str) -> bool:
+    """Return whether an entry names a class of flareclust that is not there in this version, so that nothing can be called."""
+    module, _, name = entry.rpartition(".")
+    if not module.startswith("flareclust") or not name[:1].isupper():
+        return False
+    try:
+        return find_spec(module) is None or not hasattr(import_module(module), name)
+    except (ImportError, ValueError):  # what it would be a module of is not there, or no package
+        return True
 
 
 def open_entries(resources: Mapping[str, Any]) -> list[str]:

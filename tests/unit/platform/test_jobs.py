@@ -152,6 +152,10 @@ def test_a_job_lists_every_step_of_its_algorithm(tmp_path):
         ("0.1.0", "0.2.0", False),
         ("0.1.0", "0.10.0", False),
         ("1.2.3", "2.2.3", False),
+        ("0.3.0.dev1", "0.3.0.dev1", True),
+        ("0.3.0.dev1", "0.3.0.dev2", False),
+        ("0.3.0.dev1", "0.3.0", False),
+        ("0.3.0", "0.3.0.dev1", False),
     ],
 )
 def test_a_job_runs_with_versions_that_share_two_numbers(needed, installed, runs):

@@ -11,7 +11,7 @@ from nvflare.fuel.utils.class_loader import load_class
 from flareclust._foundation.errors import UserError
 from flareclust.platform.kit import allow_classes, listed
 from flareclust.sites.check import check
-from flareclust.sites.class_list import of_server, of_sites, open_entries, problem_of, reaches_functions
+from flareclust.sites.class_list import of_another_version, of_server, of_sites, open_entries, problem_of, reaches_functions
 from flareclust.sites.config import write_site
 from flareclust.sites.kit import classes_problem
 from tests.command_line import call
@@ -25,7 +25,7 @@ FUNCTIONS = [
     "flareclust.protocol.registry.import_module",
     "flareclust.sites.policy_file.remove_policy",
     "flareclust.federation.nvflare_executor.SiteData",
-    "flareclust.executors.lloyd.LloydExecutors",
+    "flareclust.executors.lloyd.LloydParams",
     "nvflare.fuel.utils.class_utils.instantiate_class",
     "nvflare.app_common.logging.job_log_streamer.JobLogStreamer",
 ]
@@ -68,6 +68,30 @@ def test_functions_and_modules_are_too_wide(entry):
 )
 def test_classes_and_what_is_the_operators_own_are_not(entry):
     assert not reaches_functions(entry)
+
+
+NEWER = [
+    "flareclust.executors.gmm.GMMExecutor",
+    "flareclust.mixtures.executor.GMMExecutor",
+    "flareclust.executors.lloyd.New",
+]
+
+
+def test_classes_of_another_version_open_nothing_and_are_replaced():
+    for entry in NEWER:
+        assert not reaches_functions(entry)
+        assert of_another_version(entry)
+        with pytest.raises(TypeError, match="Can't load class"):
+            load_class(entry)
+    assert open_entries({"class_allow_list": [*OURS, *NEWER]}) == []
+    after, lines = listed(["hospital.Own", *of_sites(), *NEWER], of_sites(), nvflare=False)
+    assert after == ["hospital.Own", *of_sites()]
+    assert lines == ["class_allow_list: took out 3 classes of another version of flareclust"]
+
+
+@pytest.mark.parametrize("entry", ["flareclust.sites.class_list.Path", "flareclust.executors.lloyd.LloydParams"])
+def test_what_a_module_has_beside_its_classes_for_jobs_stays_too_wide(entry):
+    assert reaches_functions(entry)
 
 
 def test_an_old_list_is_replaced_and_what_the_operator_added_stays():
