@@ -210,8 +210,8 @@ def _assign(
     from flareclust.experiment.tables.late_rows import notes_on, place_file
 
     labels, table, id_name = place_file(result, data, site, columns, salt, schema)
-    if table.dropped[0]:
-        say("{:,} of {:,} rows have a missing cell and no label (missing: drop-rows)".format(*table.dropped))
+    for note in table.rows_read.notes.values():
+        say(note)
     try:
         make_folder(out)
         if not is_labels_file(out / LABELS_FILE):

@@ -57,7 +57,8 @@ def _schema_draft(
     if given:
         settings = ", ".join(f'{name}: "{value}"' for name, value in given.items())
         say(f"{typed_files.mapping_file(file)}: put {settings} there, by which runs read the file")
-    say(f"{out}: from {drafted.rows:,} rows; correct types, units and ranges, then give it to all sites")
+    again = f", {drafted.repeated:,} of them with the id of an earlier one" if drafted.repeated else ""
+    say(f"{out}: from {drafted.rows:,} rows{again}; correct types, units and ranges, then give it to all sites")
 
 
 @schema_app.command("check")

@@ -9,7 +9,7 @@ computed from all rows together, which a federation does not have: it is for stu
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from flareclust.core.runtime import one_thread
 from flareclust.data import published as official
 from flareclust.data.cells import check_rows
 from flareclust.data.npy_files import npz_arrays
-from flareclust.data.tables import SUFFIXES, read_table
+from flareclust.data.tables import SUFFIXES, RowsRead, read_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Dataset:
         centroids: (k, d) float64 true centroids, row c for label c, or None.
         columns: the d column names, or None.
         owners: (n,) int64 who each row comes from, such as a writer or a published client, or None.
-        dropped: as of a `Table`.
+        rows_read: as of a `Table`.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Dataset:
     centroids: FloatArray | None = None
     columns: tuple[str, ...] | None = None
     owners: IntArray | None = None
-    dropped: tuple[int, int] = (0, 0)
+    rows_read: RowsRead = field(default_factory=RowsRead)
 
     @property
     def n_clusters(self) -> int | None:

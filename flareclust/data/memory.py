@@ -10,14 +10,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 import psutil
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray
-from flareclust.core.chunks import PIECE
+from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.core.chunks import PIECE, pieces
 
 #: The environment variable with the limit of a run, such as "8GB".
 LIMIT = "FLARECLUST_MEMORY"
@@ -114,13 +114,30 @@ class RowStore:
         if self._memory is not None and self._bytes > self._memory:
             self._write()
 
+    def keep(self, kept: BoolArray) -> None:
+        """Forget all rows but these (n,), piece by piece, where they lie; nothing is added after. UserError as `add`."""
+        if self._file is None or self.d is None:
+            ends = np.cumsum([0, *map(len, self._parts)]).tolist()
+            for j, part in enumerate(self._parts):
+                self._parts[j] = part[kept[ends[j] : ends[j + 1]]]
+        else:
+            rows, end = self._mapped("r+"), 0
+            for place in pieces(*rows.shape):
+                left = rows[place][kept[place]]
+                rows[end : end + len(left)] = left
+                end += len(left)
+        self._bytes = 8 * int(kept.sum()) * (self.d or 0)
+
     def rows(self) -> FloatArray:
         """Return all rows (n, d): an array, or a read-only map of the file with them; UserError as `add`."""
-        if self._file is None or self.d is None:
-            return self._joined()
+        return self._joined() if self._file is None or self.d is None else self._mapped("r")
+
+    def _mapped(self, mode: Literal["r", "r+"]) -> FloatArray:
+        assert self._file is not None
+        assert self.d is not None
         with _scratch_errors():
             self._file.flush()
-        return np.memmap(self._file, np.float64, "r", shape=(self._bytes // (8 * self.d), self.d))
+        return np.memmap(self._file, np.float64, mode, shape=(self._bytes // (8 * self.d), self.d))
 
     def close(self) -> None:
         """Forget the rows; a map that `rows` returned stays valid."""

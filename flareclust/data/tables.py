@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +17,14 @@ import numpy as np
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import TableFaults, UserError
-from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
 from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
 from flareclust.data.file_formats import FileFingerprint, Names, Selection, Source, listed, system_errors, unmarked
-from flareclust.data.ids import Ids, as_texts
+from flareclust.data.ids import Duplicates, Ids, as_texts
 from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
@@ -47,6 +48,46 @@ COLUMN_FORMATS = ("csv", "parquet", "arrow", "feather")
 SUFFIXES: tuple[str, ...] = tuple(f".{name}" for name in FORMATS)
 
 
+#: What became of rows that repeat an id, in words that follow their number.
+_REPEATED: Mapping[Duplicates, str] = {
+    "keep": "kept beside an earlier one with the same id; duplicates: first or last in a schema keeps one row of each id",
+    "first": "left out, since an earlier one has the same id (duplicates: first)",
+    "last": "left out, since a later one has the same id (duplicates: last)",
+}
+
+
+class RowsRead(NamedTuple):
+    """What became of the rows of a table's files.
+
+    Attributes:
+        of: how many there are; 0 where that was not counted.
+        gaps: how many were left out, since a cell is missing (missing: drop-rows).
+        repeated: how many of the others have the id of an earlier row; with duplicates: last, of a later one.
+        duplicates: whether these are in the table (keep), or were left out (first, last).
+    """
+
+    of: int = 0
+    gaps: int = 0
+    repeated: int = 0
+    duplicates: Duplicates = "keep"
+
+    @property
+    def left_out(self) -> int:
+        """Return how many rows of the files are not in the table."""
+        return self.gaps + (0 if self.duplicates == "keep" else self.repeated)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Return a sentence for each of `gaps` and `repeated` that is not 0, by its name."""
+        said = {"gaps": (self.gaps, "left out, since a cell is missing (missing: drop-rows)")}
+        said["repeated"] = (self.repeated, _REPEATED.get(self.duplicates, ""))
+        return {
+            name: f"{n:,} of {self.of:,} rows {'was' if n == 1 else 'were'} {what}"
+            for name, (n, what) in said.items()
+            if n
+        }
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows, and what their columns are called.
@@ -62,8 +103,7 @@ class Table:
         scratch: folder for further files of rows, None for the system's temporary folder.
         schema: fingerprint of the schema by which they were read, "" for none.
         repeats: how often the same row may be there, since it counts as several (a column of type weight).
-        dropped: how many rows of its files are not there, since a cell is missing (missing: drop-rows), and of how many; both
-            are 0 where no schema says so.
+        rows_read: how many rows its files have, how many of them are not there, and how many repeat an id.
         missing: by a schema, how many cells are missing, of the columns that have some.
         unread: the files' columns that the schema does not have.
         truth: the known class of each row (n,), where a column of them was asked for.
@@ -78,7 +118,7 @@ class Table:
     scratch: Path | None = field(default=None, repr=False)
     schema: str = ""
     repeats: int = 1
-    dropped: tuple[int, int] = (0, 0)
+    rows_read: RowsRead = field(default_factory=RowsRead)
     missing: Mapping[str, int] = field(default_factory=dict)
     unread: Names = ()
     truth: tuple[str, ...] | None = field(default=None, repr=False)
@@ -90,7 +130,7 @@ class Table:
     @property
     def rows_kept(self) -> int:
         """Return how many rows of its files are there: with weights fewer than it has, where a row is as often as it counts."""
-        return self.dropped[1] - self.dropped[0] if self.dropped[1] else len(self)
+        return self.rows_read.of - self.rows_read.left_out if self.rows_read.of else len(self)
 
     @property
     def says_more(self) -> bool:
@@ -151,6 +191,10 @@ class Reader(ABC):
     def _chosen(self, names: Names | None, place: str) -> Names | None:
         """Return which of a file's columns to read; None where they have no names."""
 
+    def _staying(self) -> BoolArray | None:
+        """Return which of the rows (n,) that were read stay in the table; None for all."""
+        return None
+
     @abstractmethod
     def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
         """Return the table, None for one without rows; UserError where something was wrong."""
@@ -175,8 +219,13 @@ class Reader(ABC):
                         check.refuse()
                         return Table(mapped, stamp=source.stamp, scratch=store.scratch)
                     self._read_into(store, ids, source, positions, file)
+            kept = self._staying()
             if store.d is None:
                 return self._finished(None, files)
+            if kept is not None:
+                store.keep(kept)
+                read, ids = ids, Ids()
+                ids.extend(compress(read, kept))
             own_ids = ids if len(ids) else None
             return self._finished(
                 Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats), files
@@ -278,7 +327,9 @@ class Numbers(Reader):
     def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
         if table is None:
             raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
-        return table
+        if table.ids is None or table.repeats > 1:
+            return table
+        return replace(table, rows_read=RowsRead(len(table), repeated=table.ids.repeated()))
 
     def _opened(self, file: File) -> AbstractContextManager[Source]:
         if self._columns == ():

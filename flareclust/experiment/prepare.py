@@ -91,7 +91,9 @@ def in_memory(asked: RowsAsked, data: Any) -> Source:
     X = check_rows(data if table is None else table.X, where="data", gaps=asked.gaps)
     if table is None:
         return OneTable(Dataset(name="own data", X=X))
-    return OneTable(Dataset(name="own data", X=X, columns=table.columns, dropped=table.dropped), schema=table.schema)
+    return OneTable(
+        Dataset(name="own data", X=X, columns=table.columns, rows_read=table.rows_read), schema=table.schema
+    )
 
 
 def _check_typed(asked: RowsAsked, data: Any) -> None:

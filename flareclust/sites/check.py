@@ -143,8 +143,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
             errors.append(f"{name} cannot use its rows: {error}")
     hints += files.hints()
     if table is not None and rows is not None:
-        again = 0 if table.ids is None or table.repeats > 1 else table.ids.repeated()
-        hints += [f"{again} rows have the id of an earlier row"] if again else []
+        hints += [table.rows_read.notes["repeated"]] if table.rows_read.repeated else []
         hints += _odd(table, rows.columns)
         hints += coded_cells({name: table}) if rows.columns else []
         problems, beside_bounds, budget = _under_policy(files, name, table)
@@ -220,8 +219,8 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     schema = {}
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
-        if table.dropped[0]:
-            schema["dropped"] = "{:,} of {:,} rows, since a cell is missing (missing: drop-rows)".format(*table.dropped)
+        if "gaps" in table.rows_read.notes:
+            schema["dropped"] = table.rows_read.notes["gaps"]
         missing = zip(table.columns or (), np.isnan(table.X).sum(axis=0).tolist(), strict=True)
         if gaps := [f"{name} {number:,}" for name, number in missing if number]:
             schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"

@@ -190,8 +190,8 @@ class SiteData:
         self._refuse_others(files, scratch)
         reader: Reader = self._numbers(gaps) if self.schema is None else Typed(self.schema, self.mapping)
         found = reader.read(files, RowStore(self.memory, scratch))
-        if found.dropped[0]:
-            _log.warning("%d of %d rows are left out, since a cell is missing (missing: drop-rows)", *found.dropped)
+        for note in found.rows_read.notes.values():
+            _log.warning("%s", note)
         self._check_number(found.rows_kept)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 

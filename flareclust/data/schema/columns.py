@@ -3,6 +3,7 @@
 A schema is a YAML file:
 
     missing: refuse                                  # of all columns that do not say otherwise
+    duplicates: first                                # of several rows with one id, the first
     columns:
       patient: {type: id}
       age:     {type: number, unit: years, range: [0, 120]}
@@ -42,6 +43,7 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.cells import DAYS, logged
+from flareclust.data.ids import Duplicates
 
 _Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
 Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
@@ -161,6 +163,10 @@ class TableSchema(Settings):
     """All columns; the order of the features is that of the columns here, whatever a site's file has."""
 
     missing: Missing = Field(default="refuse", description="What a missing cell means where its column does not say.")
+    duplicates: Duplicates = Field(
+        default="keep",
+        description="What becomes of several rows with one id: refuse, first or last (that one is kept), or keep, for all of them.",
+    )
     columns: Mapping[str, ColumnSchema] = Field(description="The columns by name.")
 
     @field_validator("columns", mode="before")
@@ -180,6 +186,8 @@ class TableSchema(Settings):
         for kind in ("id", "weight"):
             if len(names := self._of_type(kind)) > 1:
                 raise ValueError(f"columns: {', '.join(names)} are all of type {kind}; one at most can be")
+        if self.duplicates != "keep" and self.id is None:
+            raise ValueError(f"duplicates: {self.duplicates} is of rows with one id; give the column with ids type: id")
         if len(set(self.left_to_jobs.values())) > 1:
             raise ValueError(f"missing: a job takes one of {' and '.join(LEFT_TO_JOBS)} for all columns; choose one")
         features = self.features
@@ -273,6 +281,7 @@ class TableSchema(Settings):
         columns = [[name, one.model_dump(mode="json", exclude=plain[name])] for name, one in self.used.items()]
         described: dict[str, Any] = {"missing": self.missing, "columns": columns}
         described |= {} if self.weight is None else {"weight": self.weight}
+        described |= {} if self.duplicates == "keep" else {"duplicates": [self.id, self.duplicates]}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -47,10 +47,11 @@ _UNIT = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]\s*$|_(mm|cm|m|kg|g|mg|ml|l|years
 
 
 class _Draft(NamedTuple):
-    """A drafted schema: YAML with a comment behind what needs a look, and how many rows were looked at."""
+    """A drafted schema: YAML with a comment behind what needs a look, how many rows were looked at, and how many repeat an id."""
 
     text: str
     rows: int
+    repeated: int
 
 
 def draft(path: str | Path, mapping: TableMapping | None = None) -> _Draft:
@@ -71,19 +72,23 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> _Draft:
                 column += texts_of(part, spellings).to_pylist()
             if len(columns[0]) >= _MOST_ROWS:
                 break
-    lines, has_id = [], False
+    lines, has_id, repeated = [], False, 0
     for name, column in zip(names, columns, strict=True):
         if not name:
             raise UserError(f"{file.place}: a column has no name; a table with a schema needs them all")
         settings, comment = _column(name, column, own.decimal, may_be_id=not has_id)
-        has_id = has_id or settings["type"] == "id"
+        if settings["type"] == "id":
+            known = [cell for cell in column if cell is not None]
+            has_id, repeated = True, len(known) - len(set(known))
         inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
         lines.append(f"  {_yaml(name)}: {{{inner}}}{f'  # {comment}' if comment else ''}")
-    text = "\n".join(("missing: refuse  # or drop-rows; a column can say otherwise", "columns:", *lines, ""))
+    head = ["missing: refuse  # or drop-rows; a column can say otherwise"]
+    head += ["duplicates: keep  # or first, last, refuse; of the rows with one id"] if repeated else []
+    text = "\n".join((*head, "columns:", *lines, ""))
     if all("type: id" in line or "type: ignore" in line for line in lines):
         why = f"; {_COMMAS}" if _COMMAS in text else ""
         raise UserError(f"{file.place}: no column looks like a number or a category{why}")
-    return _Draft(text, len(columns[0]))
+    return _Draft(text, len(columns[0]), repeated)
 
 
 def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool) -> tuple[dict[str, object], str]:

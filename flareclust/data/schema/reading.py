@@ -4,21 +4,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
+from itertools import compress
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.errors import TableFaults, UserError
-from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data import file_formats
 from flareclust.data.cells import takes_numbers, without_log
 from flareclust.data.frames import cells_of, names_of, table_of
+from flareclust.data.ids import hashes_of, repeats
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
 from flareclust.data.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
-from flareclust.data.tables import File, Reader, Table, open_columns
+from flareclust.data.tables import File, Reader, RowsRead, Table, open_columns
 
 #: How the feature of a category ends that says that its cell is missing.
 _MISSING = "=missing"
@@ -63,8 +65,12 @@ class Typed(Reader):
         self._classes = list[str]()
         self._missing = dict.fromkeys(schema.used, 0)
         self._unread: dict[str, None] = {}
-        self._faults: list[str] = []
-        self._rows = self._kept = 0
+        self._faults, self._refused = list[str](), list[str]()
+        self._hashes, self._times = (
+            list[Array](),
+            list[IntArray](),
+        )  # of each row: its id, and how often it is in the table
+        self._rows = self._kept = self._repeated = 0
 
     def read(self, files: Sequence[File], store: RowStore | None = None) -> Table:
         """Return the table in csv, parquet, arrow or feather files; as `Reader`, and a file may have no rows."""
@@ -83,9 +89,29 @@ class Typed(Reader):
     def _chosen(self, names: file_formats.Names | None, place: str) -> file_formats.Names | None:
         return names
 
+    def _staying(self) -> BoolArray | None:
+        """Return which rows (n,) of the table stay: all, or one of each id. Those with a missing cell are gone already."""
+        if self._id is None or self._id.faulty or not self._hashes:
+            return None
+        times, keep = np.concatenate(self._times), self._schema.duplicates
+        left = np.flatnonzero(times)
+        again = repeats(np.concatenate(self._hashes)[left], later=keep == "last")
+        self._repeated = int(again.sum())
+        if keep == "refuse" and self._repeated:
+            rows = "1 row has" if self._repeated == 1 else f"{self._repeated} rows have"
+            self._refused.append(
+                f"{self._id.name}: {rows} the id of an earlier row, first in row {left[again.argmax()] + 1} (duplicates: first, last "
+                "or keep in the schema; or correct the ids)"
+            )
+        if keep not in ("first", "last") or not self._repeated or any(reader.faulty for reader in self._columns):
+            return None
+        stays = ~np.repeat(again, times[left])
+        self._classes = list(compress(self._classes, stays))
+        return stays
+
     def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
         place = files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more"
-        faults = [*self._faults, *(fault for reader in self._all for fault in reader.faults())]
+        faults = [*self._faults, *(fault for reader in self._all for fault in reader.faults()), *self._refused]
         if faults:
             raise TableFaults({place: faults})
         if table is None:
@@ -96,7 +122,7 @@ class Typed(Reader):
             table,
             schema=self._fingerprint,
             repeats=self._most,
-            dropped=(self._rows - self._kept, self._rows),
+            rows_read=RowsRead(self._rows, self._rows - self._kept, self._repeated, self._schema.duplicates),
             missing={name: number for name, number in self._missing.items() if number},
             unread=tuple(self._unread),
             truth=None if self._truth is None else tuple(self._classes),
@@ -124,15 +150,18 @@ class Typed(Reader):
         X, gone = self._features(cells, n)
         kept = np.flatnonzero(~gone)
         self._kept += len(kept)
+        times = (~gone).astype(np.int64)
         if self._weight is not None:
-            weights = self._weight.weights(cells[-1], self._rows)[kept]
-            self._most = max(self._most, int(weights.max(initial=1)))
-            kept = np.repeat(kept, weights)
+            times *= self._weight.weights(cells[-1], self._rows)
+            self._most = max(self._most, int(times.max(initial=1)))
+            kept = np.repeat(np.arange(n), times)
         ids: list[str] | None = None
         for reader, column in zip(self._texts, cells[len(self._columns) :], strict=False):
             texts = reader.read(column, self._rows)
             if reader is self._id:
                 ids = [texts[j] for j in kept]
+                self._hashes.append(hashes_of(texts))
+                self._times.append(times)
             else:
                 self._classes += [texts[j] for j in kept]
         self._rows += n
@@ -231,7 +260,7 @@ def without(schema: TableSchema, column: str | None) -> TableSchema:
     if column is None or column not in (*schema.used, schema.weight):
         return schema
     columns = {name: one for name, one in schema.columns.items() if name != column}
-    return TableSchema(missing=schema.missing, columns=columns)
+    return TableSchema(missing=schema.missing, duplicates=schema.duplicates, columns=columns)
 
 
 def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:

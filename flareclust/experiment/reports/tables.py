@@ -96,9 +96,12 @@ def print_typed(tables: Mapping[str, Rows]) -> None:
         kept = table.rows_kept
         rows = f"{kept:,} (count as {len(table):,})" if len(table) > kept else f"{kept:,}"
         unread = ", ".join(table.unread) or "none"
-        lines.append((site, rows, f"{table.dropped[0]:,}", table.X.shape[1], gaps or "none", unread))
+        lines.append((site, rows, f"{table.rows_read.left_out:,}", table.X.shape[1], gaps or "none", unread))
     heads = numbers("rows", "dropped", "features")
     Console().print(table_of("", *heads, "missing cells", "columns not read", rows=lines))
+    for site, table in tables.items():
+        if table.rows_read.repeated:
+            say(f"{site}: {table.rows_read.notes['repeated']}", "hint")
     _print_coded(tables)
 
 

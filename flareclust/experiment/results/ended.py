@@ -20,7 +20,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.data.cells import log_helps
-from flareclust.data.tables import Table
+from flareclust.data.tables import RowsRead, Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import Experiment
@@ -273,30 +273,36 @@ class Ended:
         )
 
     def _of_dropped_rows(self) -> Iterator[str]:
-        """Give where tables that were read here have rows that took no part, since a cell is missing (drop-rows).
+        """Give where tables that were read here have rows that took no part, or whose id has come before.
 
-        With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed.
+        With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed. Under
+        a policy a site's ids are counted from its floor on.
         """
         if "differentially-private" in self.algorithm.promises:
             return
         outcome, prepared, absent = self.outcome, self.prepared, left_out(self.outcome)
         tables = {site: rows for site, rows in prepared.sites.items() if isinstance(rows, Table) and site not in absent}
-        by_site = {site: table.dropped for site, table in tables.items()}
+        read = {site: table.rows_read for site, table in tables.items()}
         if "rows_by_site" in outcome.arrays and self.experiment.policy is None:  # left out by the job, not in reading
             sites, numbers = outcome.arrays["column_sites"].tolist(), outcome.arrays["rows_by_site"].tolist()
             described = {site: n for site, n in zip(sites, numbers, strict=True) if site in outcome.labels}
             rows = {site: (n, len(outcome.labels[site])) for site, n in described.items()}
-            by_site |= {site: (of - n, of) for site, (n, of) in rows.items() if n < of}
-        whole = [] if prepared.dataset is None else [prepared.dataset.dropped]
-        gone, of = np.sum([*by_site.values(), *whole, (0, 0)], axis=0).tolist()
-        if not gone:
-            return
-        found = f"{gone:,} of {of:,} rows {'was' if gone == 1 else 'were'} left out, since a cell is missing (missing: drop-rows)"
-        losing = sorted((site for site, own in by_site.items() if own[0]), key=lambda site: -by_site[site][0])
-        if losing and not self.experiment.secure_sums:
-            named = [f"{site} {by_site[site][0]:,} of {by_site[site][1]:,}" for site in losing]
-            found += f": {some(named, _MOST_NAMED, 'more sites')}"
-        yield found
+            read |= {
+                site: read.get(site, RowsRead())._replace(of=of, gaps=of - n)
+                for site, (n, of) in rows.items()
+                if n < of
+            }
+        floor = 0 if self.experiment.policy is None else Policy.of(self.experiment.policy).min_count
+        read = {site: own if own.repeated >= floor else own._replace(repeated=0) for site, own in read.items()}
+        every = [*read.values(), *([] if prepared.dataset is None else [prepared.dataset.rows_read])]
+        of, gaps, repeated = np.sum([(0, 0, 0), *(own[:3] for own in every)], axis=0).tolist()
+        whole = next((own for own in every if own.repeated), RowsRead())._replace(of=of, gaps=gaps, repeated=repeated)
+        for kind, found in whole.notes.items():
+            numbers = {site: getattr(own, kind) for site, own in read.items() if getattr(own, kind)}
+            having = sorted(numbers, key=numbers.__getitem__, reverse=True)
+            named = [f"{site} {numbers[site]:,} of {read[site].of:,}" for site in having]
+            at = "" if self.experiment.secure_sums or not named else f": {some(named, _MOST_NAMED, 'more sites')}"
+            yield f"{found}{at}"
 
     @property
     def _protected(self) -> bool:

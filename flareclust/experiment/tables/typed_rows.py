@@ -149,7 +149,7 @@ def one_table(asked: RowsAsked) -> tuple[Dataset, Sequence[str] | None]:
     path = Path(asked.data)
     table = typed_file(path, schema_of(asked), asked.truth)
     ids = None if table.ids is None else tuple(table.ids)
-    return replace(_joined(path.name, {"": table})[0], dropped=table.dropped), ids
+    return replace(_joined(path.name, {"": table})[0], rows_read=table.rows_read), ids
 
 
 def _joined(

@@ -152,7 +152,7 @@ def test_a_late_table_is_read_by_the_schema_of_the_run(command, tmp_path):
     (tmp_path / "late.mapping.yaml").write_text("columns: {b: B, sex: {values: {w: f}}}")
     done = command("assign", "res", "--data", "late.csv", "--schema", "s.yaml", "--out", "labels")
     assert done.code == 0, done.err
-    assert f"1 of {len(late)} rows have a missing cell" in done.out
+    assert f"1 of {len(late)} rows was left out, since a cell is missing" in done.out
     assert str(tmp_path / "labels" / "labels.csv") in "".join(done.out.split())
     kept = [i for i in range(len(late)) if i != 2]
     sexes = np.array([[i % 2 == 0, i % 2 == 1] for i in kept], dtype=float)

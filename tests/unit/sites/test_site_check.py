@@ -54,7 +54,7 @@ def test_dropped_rows_are_counted_for_the_site(kit):
     file = rows(kit, age=[*range(30, 40), ""], crp=[1.5] * 11)
     (kit / "local" / "schema.yaml").write_text("missing: drop-rows\ncolumns: {age: number, crp: number}")
     (kit / "local" / "flareclust.yaml").write_text(f"path: {file}\nschema: schema.yaml\n")
-    assert check(kit).facts["dropped"] == "1 of 11 rows, since a cell is missing (missing: drop-rows)"
+    assert check(kit).facts["dropped"] == "1 of 11 rows was left out, since a cell is missing (missing: drop-rows)"
 
 
 def test_odd_columns_are_named(kit):
@@ -173,7 +173,9 @@ def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
     assert checked.facts["policy"] == "none"
     assert checked.facts["other filters"] == "none"
     assert checked.facts["versions"].startswith("flareclust ")
-    assert "2 rows have the id of an earlier row" in checked.hints
+    assert [hint.partition(";")[0] for hint in checked.hints if "same id" in hint] == [
+        "2 of 20 rows were kept beside an earlier one with the same id"
+    ]
     assert (
         "other accounts of this machine can read local/flareclust.yaml, startup/client.key: chmod 600" in checked.hints
     )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal
+from flareclust.sites.check import check
 from flareclust.sites.rows import SiteData
 from tests.unit.sites.site_cases import site
 
@@ -40,8 +41,36 @@ def test_rows_that_are_dropped_are_in_the_sites_own_log(local, caplog):
     (local / "schema.yaml").write_text(SCHEMA.replace("columns:", "missing: drop-rows\ncolumns:"))
     (local / "rows.csv").write_text("patient,Alter,sex\np1,40,w\np2,,m\n")
     table = site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING).table()
-    assert (len(table), table.dropped) == (1, (1, 2))
-    assert "1 of 2 rows are left out, since a cell is missing (missing: drop-rows)" in caplog.text
+    assert (len(table), table.rows_read[:2]) == (1, (2, 1))
+    assert "1 of 2 rows was left out, since a cell is missing (missing: drop-rows)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "ages", "said"),
+    [
+        ("keep", [40, 51, 42], "1 of 3 rows was kept beside an earlier one with the same id"),
+        ("first", [40, 51], "1 of 3 rows was left out, since an earlier one has the same id (duplicates: first)"),
+        ("last", [51, 42], "1 of 3 rows was left out, since a later one has the same id (duplicates: last)"),
+    ],
+)
+def test_repeated_ids_are_in_the_sites_own_log_and_check(local, caplog, duplicates, ages, said):
+    (local / "schema.yaml").write_text(f"duplicates: {duplicates}\n{SCHEMA}")
+    (local / "rows.csv").write_text("patient,Alter,sex\np1,40,w\np2,51,m\np1,42,w\n")
+    table = site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING).table()
+    assert table.X[:, 0].tolist() == ages
+    assert said in caplog.text
+    (local.parent / "startup").mkdir()
+    assert [hint for hint in check(local.parent).hints if said in hint]
+
+
+def test_a_site_that_refuses_repeated_ids_tells_others_no_number(local):
+    (local / "schema.yaml").write_text(f"duplicates: refuse\n{SCHEMA}")
+    (local / "rows.csv").write_text("patient,Alter,sex\np1,40,w\np2,51,m\np1,42,w\n")
+    data = site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING)
+    with pytest.raises(Refusal, match=r"patient: # row has the id of an earlier row, first in row # \(duplicates"):
+        data.table()
+    with pytest.raises(Refusal, match=r"patient: 1 row has the id of an earlier row, first in row 3"):
+        data.table(reader_owns_them=True)
 
 
 def test_a_refusal_holds_no_value_and_no_number(local):

@@ -47,7 +47,7 @@ def test_a_table_as_the_schema_says(tmp_path, delimiter):
     np.testing.assert_array_equal(typed.X, EXPECTED)
     assert typed.columns == SCHEMA.features
     assert list(typed.ids) == ["p1", "p2"]
-    assert (typed.dropped[1], typed.missing, typed.unread, typed.truth) == (2, {}, (), None)
+    assert (typed.rows_read.of, typed.missing, typed.unread, typed.truth) == (2, {}, (), None)
 
 
 def test_a_table_with_its_own_names_units_and_words(tmp_path):
@@ -108,7 +108,7 @@ def test_missing_cells_as_each_column_says(tmp_path):
     typed = read(tmp_path, text, TableSchema(columns=columns), TableMapping(missing=["k.A.", -9]))
     np.testing.assert_array_equal(typed.X, [[1, 0, 0, 1], [2, 0, 1, 0]])
     assert list(typed.ids) == ["b", "d"]
-    assert (typed.dropped[1], typed.missing) == (4, {"age": 2, "sex": 2})
+    assert (typed.rows_read.of, typed.missing) == (4, {"age": 2, "sex": 2})
 
 
 def test_known_classes_are_no_feature(tmp_path):
