@@ -82,16 +82,17 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     reason = problem.get("ctx", {}).get("error")
     name = str(problem["loc"][0]) if problem["loc"] else ""
+    fields = {field.alias or own: field for own, field in model.model_fields.items()}
     if isinstance(reason, ValueError):  # raised by a validator of ours
         text = str(reason)
         return text if not name or name in text else f"{name}: {text}"
     if problem["type"] == "extra_forbidden":
-        return f"unknown setting {shown(name)}{did_you_mean(name, model.model_fields)}; known: {', '.join(model.model_fields)}"
+        return f"unknown setting {shown(name)}{did_you_mean(name, fields)}; known: {', '.join(fields)}"
     if problem["type"] == "missing":
         return f"the setting {name!r} is missing"
-    if name in model.model_fields and (needed := expected(model.model_fields[name])):
+    if name in fields and (needed := expected(fields[name])):
         value = problem["input"]
-        field = model.model_fields[name]
+        field = fields[name]
         choices = [choice for choice in _choices(field.annotation, field.metadata) if isinstance(choice, str)]
         hint = did_you_mean(value, choices) if isinstance(value, str) else ""
         return f"{name} must be {needed}{';' if 'one of' in needed else ','} got {shown(value)}{hint}"

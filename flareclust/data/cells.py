@@ -50,6 +50,10 @@ _BESIDE = 10
 #: How the features of columns with transform: log, and their units, are written: log1p(crp), in log1p(mg/l).
 _LOG = re.compile(r"log1p\((.*)\)", re.DOTALL)
 
+#: How the features of dates as ages are written: age(born, 2024-12-31), in the unit years.
+_AGE = re.compile(r"age\((.*), (\d{4}-\d\d-\d\d)\)", re.DOTALL)
+YEARS = "years"
+
 #: A column is strongly skewed where its skewness is more; its logarithm is better with at most this part of it. Of so many cells.
 _SKEWED, _LESS, _SEVERAL = 3.0, 0.5, 20
 
@@ -176,6 +180,17 @@ def without_log(name: str) -> str | None:
     """Return the column of a feature written as `logged` does, or its unit; None for another."""
     found = _LOG.fullmatch(name)
     return None if found is None else found[1]
+
+
+def aged(name: str, reference: str) -> str:
+    """Return how the feature of a column of dates as ages at a reference date is written."""
+    return f"age({name}, {reference})"
+
+
+def without_age(name: str) -> tuple[str, str] | None:
+    """Return the column and the reference date of a feature written as `aged` does; None for another."""
+    found = _AGE.fullmatch(name)
+    return None if found is None else (found[1], found[2])
 
 
 def log_helps(numbers: FloatArray) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.data.cells import goes_with
+from flareclust.data.cells import YEARS, goes_with
 from flareclust.data.schema.columns import (
     ISO_DATE,
     LEFT_TO_JOBS,
@@ -20,6 +20,7 @@ from flareclust.data.schema.columns import (
     ColumnSchema,
     Missing,
     TableMapping,
+    days_of,
     features_of,
 )
 
@@ -42,6 +43,9 @@ _ENOUGH, _FEWER = 3, 0.25
 #: Up to this share of a column's cells, those without a value of its type may be missing ones in a spelling of their own.
 _FEW = 0.2
 
+
+#: Days of a year, of which every fourth has one more.
+_YEAR = 365.25
 
 #: What stands for a cell that is no text.
 _NO_TEXT = "\0"
@@ -136,8 +140,11 @@ class ColumnReader(_Reader):
         if self.column.type in ("number", "date"):
             implausible = self._implausible(found[:, 0], ~missing & ~faulty)
             self._count("range", implausible, before)
+            if self.column.transform is not None or self.column.as_ is not None:
+                self._count(
+                    "negative" if self.column.as_ is None else "later", (found[:, 0] < 0) & ~implausible, before
+                )
         if self.column.transform == "log":
-            self._count("negative", (found[:, 0] < 0) & ~implausible, before)
             found = np.log1p(np.maximum(found, 0.0))
         self._count(self.column.type, faulty, before)
         if self._missing == "refuse":
@@ -153,6 +160,9 @@ class ColumnReader(_Reader):
             numbers = np.where(missing | faulty, 0.0, numbers * self._own.factor + self._own.offset)
         elif self.column.type == "date":
             missing, faulty, numbers = self._looked_up(cells, self._day)
+            if self.column.reference is not None:
+                years = (days_of(self.column.reference) - numbers) / _YEAR
+                numbers = np.where(missing | faulty, 0.0, years)
         else:
             places = {value: float(j) for j, value in enumerate(self.column.values or ())}
             missing, faulty, numbers = self._looked_up(cells, lambda text: places.get(self._own.values.get(text, text)))
@@ -223,9 +233,11 @@ class ColumnReader(_Reader):
         return outside
 
     def _said(self, kind: str) -> str:
+        if kind == "later":
+            return f"after the reference {self.column.reference}"
         if kind != "range":
             return super()._said(kind)
-        unit = f" {self.column.unit}" if self.column.unit else ""
+        unit = f" {self.column.unit}" if self.column.unit else f" {YEARS}" if self.column.as_ == "age" else ""
         low, high = (one if isinstance(one, str) else f"{one:g}" for one in self.column.range or ("", ""))
         return f"outside {low} to {high}{unit}"
 
@@ -242,6 +254,7 @@ class ColumnReader(_Reader):
             "ordered": f"{case}values: in the mapping{spelling}",
             "range": self._other_unit(),
             "negative": "transform: log is for numbers of 0 and more; correct them, or leave it out of the schema",
+            "later": "as: age is of dates up to the reference; correct them, or agree on a later one",
         }.get(kind, "")
         return f" ({hint})" if hint else ""
 

@@ -11,6 +11,7 @@ A schema is a YAML file:
       sex:     {type: category, values: [f, m]}
       stage:   {type: ordered, values: [I, II, III, IV], missing: drop-rows}
       seen_on: {type: date, range: [2020-01-01, 2026-12-31]}
+      born:    {type: date, as: age, reference: 2026-12-31, range: [0, 120]}
       remark:  {type: ignore}
 
 How one site's own file maps to it, the site states, and nothing of it leaves. In `local/flareclust.yaml` under `mapping`, or in
@@ -42,7 +43,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.cells import DAYS, logged
+from flareclust.data.cells import DAYS, YEARS, aged, logged
 from flareclust.data.ids import Duplicates
 
 _Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
@@ -88,7 +89,8 @@ class ColumnSchema(Settings):
 
     A number is a feature as it is, a date in days since 1970-01-01, an ordered value by its place 0, 1, ... in `values`. A
     category becomes one feature of 0 and 1 for each of its values, called `sex=f`. A number with transform: log is the natural
-    logarithm of 1 + itself, called `log1p(crp)`.
+    logarithm of 1 + itself, called `log1p(crp)`. A date with as: age is the number of years before the reference, of 365.25 days,
+    called `age(born, 2026-12-31)`; its range is of years.
     """
 
     type: _Type = Field(description="What the cells are: number, category, ordered, date, id, weight or ignore.")
@@ -99,6 +101,14 @@ class ColumnSchema(Settings):
     transform: Literal["log"] | None = Field(
         default=None,
         description="log: the feature is log(1 + number), for skewed numbers of 0 and more; None for the number itself.",
+    )
+    as_: Literal["age"] | None = Field(
+        default=None,
+        alias="as",
+        description="age: the feature is the years from a date to the reference; None for the date.",
+    )
+    reference: str | None = Field(
+        default=None, description="The date at which ages are, the same at all sites: 2026-12-31."
     )
     values: tuple[str, ...] | None = Field(
         default=None, strict=False, description="The values of a category; of an ordered column in their order."
@@ -127,6 +137,15 @@ class ColumnSchema(Settings):
             return bounds
         return tuple(one.isoformat()[:10] if isinstance(one, datetime.date) else _number(one) for one in bounds)
 
+    @field_validator("reference", mode="before")
+    @classmethod
+    def _as_iso_date(cls, reference: Any) -> Any:
+        try:
+            text = reference.isoformat()[:10] if isinstance(reference, datetime.date) else reference
+            return datetime.date.fromisoformat(text).isoformat() if isinstance(text, str) else text
+        except ValueError:
+            raise ValueError("reference must be a date such as 2024-12-31") from None
+
     @model_validator(mode="after")
     def _fits_its_type(self) -> "ColumnSchema":
         of_type = f"a column of type {self.type}"
@@ -138,6 +157,12 @@ class ColumnSchema(Settings):
             raise ValueError(f"{of_type} has no unit")
         if self.transform is not None and self.type != "number":
             raise ValueError(f"{of_type} has no transform")
+        if self.as_ is not None and self.type != "date":
+            raise ValueError(f"{of_type} has no as: {self.as_}, which is for dates")
+        if (self.as_ is None) != (self.reference is None):
+            raise ValueError(
+                "as: age and reference go together: the date at which ages are, as reference: 2024-12-31, the same at all sites"
+            )
         if self.missing == "as-category" and self.type != "category":
             raise ValueError("missing: as-category is for columns of type category")
         if self.range is not None:
@@ -150,13 +175,21 @@ class ColumnSchema(Settings):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the range in numbers, of a date in days; without one, all numbers."""
+        """Return the range in numbers, of a date in days, of an age in years; without one, all numbers."""
         if self.range is None:
             return -float("inf"), float("inf")
-        low, high = (_days(bound) if self.type == "date" and isinstance(bound, str) else bound for bound in self.range)
+        days = self.type == "date" and self.as_ is None
+        low, high = (days_of(bound) if days and isinstance(bound, str) else bound for bound in self.range)
         if not isinstance(low, str) and not isinstance(high, str):
             return float(low), float(high)
-        raise ValueError("range must be two numbers")
+        raise ValueError(f"range must be two numbers{'' if self.as_ is None else ', of years'}")
+
+    @property
+    def feature_unit(self) -> str:
+        """Return the unit of the feature, "" for none: `DAYS` of a date, years of an age, a `logged` one with transform: log."""
+        if self.type == "date":
+            return DAYS if self.as_ is None else YEARS
+        return logged(self.unit or "") if self.transform == "log" else self.unit or ""
 
 
 class TableSchema(Settings):
@@ -232,22 +265,21 @@ class TableSchema(Settings):
     @property
     def units_differ(self) -> bool:
         """Return whether distances would add up unlike things: numbers of different units, or numbers beside other types."""
-        kinds = {column.type for column in self.used.values()}
+        kinds = {"number" if column.as_ == "age" else column.type for column in self.used.values()}
         transforms = {column.transform for column in self.used.values()}
-        units = {column.unit for column in self.used.values()} - {None}
+        units = {YEARS if column.as_ == "age" else column.unit for column in self.used.values()} - {None}
         return max(len(units), len(transforms)) > 1 or ("number" in kinds and len(kinds) > 1)
 
     @property
     def feature_units(self) -> tuple[str, ...]:
-        """Return the unit of each feature (d), "" where it has none; `DAYS` of dates, `logged` ones with transform: log."""
-        units = {name: DAYS if one.type == "date" else one.unit or "" for name, one in self.used.items()}
-        units |= {name: logged(units[name]) for name, one in self.used.items() if one.transform == "log"}
-        return tuple(units[name] for name, one in self.used.items() for _ in features_of(name, one))
+        """Return the unit of each feature (d), see `ColumnSchema.feature_unit`."""
+        return tuple(one.feature_unit for name, one in self.used.items() for _ in features_of(name, one))
 
     @property
     def words(self) -> dict[str, tuple[str, ...]]:
         """Return the columns whose cells are words and features numbers: with the values of an ordered one, none for a date."""
-        return {name: one.values or () for name, one in self.used.items() if one.type in ("ordered", "date")}
+        words = {name: one for name, one in self.used.items() if one.type in ("ordered", "date") and one.as_ is None}
+        return {name: one.values or () for name, one in words.items()}
 
     @property
     def left_to_jobs(self) -> dict[str, Missing]:
@@ -276,8 +308,9 @@ class TableSchema(Settings):
     @property
     def fingerprint(self) -> str:
         """Return a hash of all that decides what features mean: equal at sites with the same schema, in any layout."""
-        # A schema without transforms has the fingerprint that it had before there were any.
-        plain = {name: {"transform"} if one.transform is None else set() for name, one in self.used.items()}
+        # A schema without transforms and ages has the fingerprint that it had before there were any.
+        later = ("transform", "as_", "reference")
+        plain = {name: {key for key in later if getattr(one, key) is None} for name, one in self.used.items()}
         columns = [[name, one.model_dump(mode="json", exclude=plain[name])] for name, one in self.used.items()]
         described: dict[str, Any] = {"missing": self.missing, "columns": columns}
         described |= {} if self.weight is None else {"weight": self.weight}
@@ -286,16 +319,18 @@ class TableSchema(Settings):
 
 
 def features_of(name: str, column: ColumnSchema) -> list[str]:
-    """Return the names of a column's features: its own, that of its logarithm, or one for each value of a category."""
+    """Return the names of a column's features: its own, that of its logarithm or age, or one for each value of a category."""
     if column.transform == "log":
         return [logged(name)]
+    if column.reference is not None:
+        return [aged(name, column.reference)]
     if column.type != "category":
         return [name]
     more = ["missing"] if column.missing == "as-category" else []
     return [f"{name}={value}" for value in (*(column.values or ()), *more)]
 
 
-def _days(text: str) -> float:
+def days_of(text: str) -> float:
     """Return an ISO date in days since 1970-01-01; ValueError for another text."""
     try:
         return float((datetime.date.fromisoformat(text) - datetime.date(1970, 1, 1)).days)

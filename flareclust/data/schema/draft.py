@@ -43,6 +43,10 @@ _SKEWED = "strongly skewed; transform: log?"
 _MOST_CATEGORIES = 30
 
 _DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
+
+#: Dates in a column of such a name, or of more than so many days, may be those of births.
+_BIRTH, _LIVES = re.compile(r"birth|born|geburt|geboren|(^|[^a-z])(dob|geb)([^a-z]|$)", re.IGNORECASE), 20 * 365.25
+
 _UNIT = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]\s*$|_(mm|cm|m|kg|g|mg|ml|l|years|days|bpm|mmhg)$", re.IGNORECASE)
 
 
@@ -122,7 +126,10 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
             comment = f"{comment}; {_SKEWED}" if comment else _SKEWED
         return {**settings, "range": list(_widened(numbers))}, comment
     if (form := _date_form(different)) is not None:
-        return {"type": "ignore"}, f"dates, {form}; type date makes them a feature, in days"
+        days = [datetime.strptime(text[:10] if form == ISO_DATE else text, form).toordinal() for text in different]
+        age = "; of birth? type: date, as: age, reference: YYYY-MM-DD makes them years up to a day that all sites agree on, none of them after it"
+        birth = _BIRTH.search(name) or max(days) - min(days) > _LIVES
+        return {"type": "ignore"}, f"dates, {form}; type date makes them a feature, in days{age if birth else ''}"
     if len(different) > _MOST_CATEGORIES:
         return {"type": "ignore"}, f"text with more than {_MOST_CATEGORIES} values"
     listed = sorted(value for value, times in different.items() if times >= LEAST_ROWS)

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data import file_formats
-from flareclust.data.cells import takes_numbers, without_log
+from flareclust.data.cells import takes_numbers, without_age, without_log
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.ids import hashes_of, repeats
 from flareclust.data.memory import RowStore
@@ -185,7 +185,7 @@ def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str
 
     Args:
         frame: of pandas, polars or pyarrow, or a table with names, which holds features. A category may be one column of its
-            values, and a column of words may hold its features, as numbers.
+            values, and a column of words may hold its features, as numbers; an age may be a column of dates.
         columns: of the result (d,), a category's called like `sex=f`.
         words: which of them may hold words, with the values of an ordered column, none for dates.
 
@@ -197,7 +197,7 @@ def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str
     present, words = names_of(frame), words or {}
     plain, places = list[int](), dict[str, list[int]]()
     for j, column in enumerate(columns):
-        name = without_log(column) or column.partition("=")[0]
+        name = (without_age(column) or (without_log(column),))[0] or column.partition("=")[0]
         if column in present and column in words:
             places[column] = [j]
         elif column not in present and name in present and name not in columns:
@@ -211,6 +211,8 @@ def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str
             read_as = ColumnSchema(type="ordered" if values else "date", values=values or None)
         elif without_log(columns[own[0]]) is not None:
             read_as = ColumnSchema(type="number", transform="log")
+        elif (age := without_age(columns[own[0]])) is not None:
+            read_as = ColumnSchema.model_validate({"type": "date", "as": "age", "reference": age[1]})
         else:
             own.sort(key=lambda j: columns[j].endswith(_MISSING))
             values = tuple(columns[j].partition("=")[2] for j in own if not columns[j].endswith(_MISSING))
@@ -228,7 +230,7 @@ def _features(frame: Any, name: str, column: ColumnSchema) -> FloatArray:
     import pyarrow as pa
 
     cells, gone = cells_of(frame, name)
-    plain = column.type in ("ordered", "date")
+    plain = column.type in ("ordered", "date") and column.as_ is None
     is_number = [plain and isinstance(cell, Real) and not left for cell, left in zip(cells, gone, strict=True)]
     if any(is_number) and not takes_numbers(column.values or ()):
         raise UserError(
@@ -245,7 +247,7 @@ def _features(frame: Any, name: str, column: ColumnSchema) -> FloatArray:
         what = (
             "cells that are no numbers of 0 and more"
             if column.transform
-            else "values that are no dates such as 2024-12-31"
+            else f"values that are no dates such as 2024-12-31{f', or after {column.reference}' if column.reference else ''}"
         )
         if column.values:
             what = f"values other than {', '.join(column.values)}, which the run did not have"
