@@ -28,6 +28,8 @@ SECTIONS = {
         "killed process, all needed",
         "killed process, at the start",
         "killed host",
+        "restarted site",
+        "kit that runs twice",
         "cut network",
         "short interruption",
         "below the quorum",
@@ -82,6 +84,7 @@ How long the server waits for a lost site:
 |---|---|---|
 | `--task-timeout` | 600 s | the time of a site for one task, and the longest wait for a silent site |
 | `heart_beat_timeout` of `SiteDefaults` | 60 s | the wait for a host that is gone, or its network |
+| none | until the site connects again, about 20 s | the wait for a site that was started again |
 | none | about 20 s, up to 30 s in a job's first seconds | the wait for a job's process that was killed while its host goes on |
 | `outcome_wait` of `SiteDefaults` | 20 s | the wait of a finished job for sites that vanished |
 

@@ -6,6 +6,7 @@ Rows that come in pieces are in memory while they fit, else in a file that has n
 import math
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,8 +35,25 @@ def parse_size(text: str) -> int | None:
 
 
 def machine_memory() -> int:
-    """Return the bytes of this machine's memory."""
-    return int(psutil.virtual_memory().total)
+    """Return the bytes of memory that this process may have: the machine's, or less where its container or service is limited."""
+    return min(int(psutil.virtual_memory().total), *_group_limits(), sys.maxsize)
+
+
+def _group_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    """Give the limits of this process's control groups, which only Linux has, from its own up to the topmost that is seen here."""
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)  # none are named in version 2
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if controllers else root
+        group = top.joinpath(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            with suppress(OSError, ValueError):  # a folder outside the container, or no limit
+                yield int(folder.joinpath("memory.limit_in_bytes" if controllers else "memory.max").read_text())
 
 
 def _run_limit() -> int:

@@ -26,6 +26,10 @@ from flareclust.sites import kit
 #: Where NVFlare's provisioning puts the server's jobs, unasked.
 _SHARED = "/tmp/nvflare/"
 _NVFLARE_HEART_BEAT = 600
+
+#: How many sites may connect: of NVFlare's kits, and of ours, to which sites are added without a change at the server.
+_NVFLARE_MOST_SITES, _MOST_SITES = 100, 10_000
+
 _NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
 _NVFLARE_LOGS = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
 _NVFLARE_RECEIVER = "nvflare.app_common.logging.job_log_receiver.JobLogReceiver"
@@ -36,6 +40,7 @@ _STORAGE = "flareclust.engines.server.WorkspaceStorage"
 _DEPLOYER = {"id": "app_deployer", "path": "flareclust.engines.admission.SiteDeployer", "args": {}}
 _VALIDATOR = {"path": "flareclust.engines.admission.ServerValidator", "args": {}}
 _OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.OutcomeWait"}
+_RETURNING = {"id": "returning_sites", "path": "flareclust.engines.server.ReturningSites", "args": {}}
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,9 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
         if server.get("heart_beat_timeout", _NVFLARE_HEART_BEAT) == _NVFLARE_HEART_BEAT != settings.heart_beat_timeout:
             server["heart_beat_timeout"] = settings.heart_beat_timeout
             yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
+        if server.get("max_num_clients") == _NVFLARE_MOST_SITES:
+            server["max_num_clients"] = _MOST_SITES
+            yield f"max_num_clients: {_MOST_SITES:,} sites instead of {_NVFLARE_MOST_SITES}"
     yield from _launch_jobs(resources, file)
     yield from _store_inside(resources, file)
     if "app_validator" not in resources:
@@ -148,6 +156,9 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
     if not _components(resources, file, path=_OUTCOME_WAIT["path"]):
         resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
         yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
+    if not _components(resources, file, path=_RETURNING["path"]):
+        resources.setdefault("components", []).append(dict(_RETURNING))
+        yield "returning_sites: jobs go on without a site that was started again, and kits that run twice are named in the log"
 
 
 def _launch_jobs(resources: dict[str, Any], file: Path) -> Iterator[str]:

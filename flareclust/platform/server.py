@@ -1,16 +1,25 @@
 """What a federation's server loads of ours from its own `local/resources.json`, beside the jobs.
 
-Both stand there by their names, so that they work wherever the kit lies and however the server is started: by the kit's
+All of it stands there by its name, so that it works wherever the kit lies and however the server is started: by the kit's
 scripts, in a container, by another supervisor.
 """
 
+import logging
 import os
+from typing import Any
 
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey, RunProcessKey
+from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.storages.filesystem_storage import FilesystemStorage
+
+from flareclust.protocol.schema import plain
 
 #: How long a finished job waits for sites that no longer answer, as an environment variable: NVFlare has no file for it.
 _OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
+
+_log = logging.getLogger(__name__)
 
 
 class WorkspaceStorage(FilesystemStorage):
@@ -44,3 +53,47 @@ class OutcomeWait(FLComponent):
         super().__init__()
         self.seconds = seconds
         os.environ.setdefault(_OUTCOME_WAIT, str(seconds))
+
+
+class ReturningSites(FLComponent):
+    """Tells running jobs which of their sites were started again, so that no round waits for these; and names kits that run twice.
+
+    NVFlare knows a job's sites by the tokens that they got when they connected. A site that comes back before the server has
+    missed it (`heart_beat_timeout`) gets another token, and the server, which looks for the old one, never misses it. Where the
+    old token goes on sending heartbeats, two processes have the same kit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[tuple[str, str]] = set()  # job and token
+        self._twice: set[str] = set()
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Look at the sites of running jobs when one of them has connected, and at heartbeats."""
+        if event_type == EventType.CLIENT_REGISTER_PROCESSED:
+            self._tell(fl_ctx.get_engine())
+        elif event_type == EventType.CLIENT_HEARTBEAT_PROCESSED:
+            self._look_for_copies(fl_ctx)
+
+    def _tell(self, engine: Any) -> None:
+        connected = engine.server.client_manager.get_clients()
+        names = {client.name for client in list(connected.values())}
+        running = dict(engine.run_processes)
+        self._told = {told for told in self._told if told[0] in running}
+        for job, process in running.items():
+            for token, client in list((process.get(RunProcessKey.PARTICIPANTS) or {}).items()):
+                if client.name in names and token not in connected and (job, token) not in self._told:
+                    self._told.add((job, token))
+                    engine.notify_dead_job(job, client.name, "the site was started again")
+
+    def _look_for_copies(self, fl_ctx: FLContext) -> None:
+        peer = fl_ctx.get_peer_context()
+        name = peer.get_identity_name() if peer else ""
+        if not fl_ctx.get_prop(FLContextKey.COMMUNICATION_ERROR):
+            return
+        if name not in self._twice:
+            self._twice.add(name)
+            _log.error(
+                "%s connects from two places; stop the process of its kit at one of them, then run the job again",
+                plain(name),
+            )

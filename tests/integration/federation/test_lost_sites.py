@@ -1,14 +1,17 @@
 """Sites that are lost while a job runs: the quorum goes on, with the result that one process finds without them."""
 
+import shutil
+import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import processes
 import pytest
 from conftest import LATE, SITES, rows_of
-from harness import Federation, wait_until
+from harness import SERVER, Federation, wait_until
 from jobs import Job
 from network import Loopback
 from twins import lost_in, twin
@@ -18,6 +21,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +125,64 @@ def test_a_killed_host_and_a_cut_network_cost_their_sites_and_not_the_job(federa
         )
         federation.mend(LATE)
         federation.wait_connected(["north", "south", LATE])
+
+
+def test_a_site_that_is_started_again_at_once_is_not_waited_for(federation, files, record):
+    """It is back before the server has missed it, with another token, and knows nothing of the job."""
+    job = start(federation, 2)
+    job.wait_round(2)
+    at = time.monotonic()
+    federation.kill_host("west")
+    federation.start("west")
+    check_went_on_without(["west"], job.outcome(), files)
+    notice = job.notice("west")
+    assert notice.at - at < options(2).task_timeout / 2
+    record(
+        "restarted site",
+        "daemon, parent and job killed at once at one of three sites, and started again at once; quorum 2",
+        "the server tells the job when the site connects, and the others go on; the site takes part in the next job",
+        notice.text,
+        notice.at - at,
+    )
+    federation.wait_connected()
+    here = run_inprocess(get("feca"), {}, files, options(3))
+    np.testing.assert_array_equal(Job(federation, get("feca"), options(3)).outcome().centroids, here.centroids)
+
+
+def test_a_kit_that_runs_twice_is_named_in_the_servers_log(federation, record):
+    """A copy of a kit takes the place of its site, whose own process goes on and looks healthy."""
+    copy = federation.folder / "copy" / "west"
+    shutil.copytree(federation.kit("west"), copy, ignore=shutil.ignore_patterns("*pid.fl"))
+    at = time.monotonic()
+    with started(federation, "west", copy):
+        wait_until(lambda: line_of(federation, "from two places"), "the server names the kit")
+    said = line_of(federation, "from two places")
+    record(
+        "kit that runs twice",
+        "a copy of a site's kit is started while the site is connected",
+        "the server's log names the site as soon as the one that lost its place sends a heartbeat",
+        said,
+        time.monotonic() - at,
+    )
+    assert said == "west connects from two places; stop the process of its kit at one of them, then run the job again"
+
+
+def line_of(federation: Federation, words: str) -> str:
+    """Return the first line of the server's log with these words, without what stands before the message."""
+    text = (federation.kit(SERVER) / "log.txt").read_text(errors="replace")
+    return next((line.rpartition(" - ")[2] for line in text.splitlines() if words in line), "")
+
+
+@contextmanager
+def started(federation: Federation, host: str, kit: Path) -> Iterator[None]:
+    """Run another kit's processes on a host, and kill them."""
+    script, own = ["bash", str(kit / "startup" / "start.sh")], federation._environment(host)
+    subprocess.run(federation.network.command(host, script), env=own, cwd=kit, check=True, timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        while found := processes.of_kits([kit]):
+            processes.kill(found)
 
 
 @pytest.mark.nightly

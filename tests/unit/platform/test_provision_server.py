@@ -18,6 +18,8 @@ def test_the_server_forgets_lost_sites_soon_and_keeps_its_jobs_to_itself(kits):
     text = (kits / "localhost" / "local" / "resources.json.default").read_text()
     found = json.loads(text)
     assert found["servers"][0]["heart_beat_timeout"] == 60
+    assert found["servers"][0]["max_num_clients"] == 10_000
+    assert component(found, "returning_sites")["args"] == {}
     assert component(found, "outcome_wait")["args"] == {"seconds": 20.0}
     assert "/tmp" not in text
     assert str(kits) not in text

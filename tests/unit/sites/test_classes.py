@@ -11,7 +11,14 @@ from nvflare.fuel.utils.class_loader import load_class
 from flareclust._foundation.errors import UserError
 from flareclust.platform.kit import allow_classes, listed
 from flareclust.sites.check import check
-from flareclust.sites.class_list import of_another_version, of_server, of_sites, open_entries, problem_of, reaches_functions
+from flareclust.sites.class_list import (
+    of_another_version,
+    of_server,
+    of_sites,
+    open_entries,
+    problem_of,
+    reaches_functions,
+)
 from flareclust.sites.config import write_site
 from flareclust.sites.kit import classes_problem
 from tests.command_line import call
