@@ -4,8 +4,9 @@ Source: Huang (1997), Clustering large data sets with mixed numeric and categori
 k-means algorithm for clustering large data sets with categorical values, sections 3 (k-modes) and 4 (k-prototypes).
 
 Readings and deviations:
-1. gamma, unless it is given, is half the average standard deviation of the numeric columns over all sites' rows (Huang 1997,
-   section 3.4), from the sums with which columns are scaled: of scaled columns 1/2. It is 1 where there are no numbers.
+1. gamma, unless it is given, is the mean variance of the numbers over the mean chance that two rows differ in a category
+   (`core.categories.usual_gamma`), from the sums with which columns are scaled. Huang (1997, section 3.4) takes half the mean
+   standard deviation of the numbers, by which categories hardly count. It is 1 where there are no numbers.
 2. Of equally frequent values the one that comes first in the schema is the mode.
 3. The first centers are the means of the seeds' groups, with shares in place of modes, so that no two of them are the same;
    from the first update on there are modes. Centers that the caller gives are used as they are.

@@ -79,10 +79,20 @@ def category_divisor(shares: FloatArray, deviation: FloatArray, of_number: float
     return float(np.sqrt(variances.sum() / (of_number * _category_variance(shares)))) or 1.0
 
 
-def huang_gamma(deviations: FloatArray) -> float:
-    """Return half the average standard deviation of the numeric columns (c,) (Huang 1997, section 3.4); 1 where that is nothing."""
-    gamma = 0.5 * float(deviations.mean()) if len(deviations) else 0.0
-    return gamma if gamma > 0 else 1.0
+def usual_gamma(deviations: FloatArray, shares: Sequence[FloatArray]) -> float:
+    """Return the mean variance of the numbers over the mean chance that two rows differ in a category; 1 without either.
+
+    On average two rows are then half as far apart in a category as in a number, whatever the units (Szepannek 2018,
+    clustMixType: User-Friendly Clustering of Mixed-Type Data in R, `lambdaest`). Constant columns and categories do not count.
+
+    Args:
+        deviations: standard deviations of the numeric columns (c,).
+        shares: for each category, those of the rows with each value.
+    """
+    known = [np.maximum(own, 0.0) for own in shares]
+    differ = np.array([1.0 - np.square(own / own.sum()).sum() for own in known if own.sum() > 0])
+    varying, telling = deviations[deviations > 0], differ[differ > _SAME]
+    return float(np.square(varying).mean() / telling.mean()) if varying.size and telling.size else 1.0
 
 
 def divisor(gamma: float) -> float:

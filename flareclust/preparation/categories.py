@@ -70,19 +70,27 @@ def scaled_together(
     return replace(columns, mean=np.where(together, mean, columns.mean), deviation=divisor)
 
 
-def weighted(columns: Columns, groups: Sequence[Sequence[int]], gamma: float | None, deviation: FloatArray) -> Columns:
+def weighted(
+    columns: Columns,
+    groups: Sequence[Sequence[int]],
+    gamma: float | None,
+    average: FloatArray,
+    deviation: FloatArray,
+) -> Columns:
     """Return columns with those of categories divided by their weight in Huang's distance, gamma.
 
     Args:
         columns: with or without a scaling.
         groups: the columns of each category.
-        gamma: what a category that differs adds to the squared distance; None for `huang_gamma`.
+        gamma: what a category that differs adds to the squared distance; None for `usual_gamma`.
+        average: of the columns over all rows (D,).
         deviation: of the columns over all rows (D,), 0 for a constant column.
     """
     categories = category_columns.in_categories(groups, len(deviation))
     mean = np.zeros_like(deviation) if columns.mean is None else columns.mean
     divisor = np.ones_like(deviation) if columns.deviation is None else columns.deviation.copy()
-    gamma = gamma or category_columns.huang_gamma((deviation / divisor)[~categories])
+    shares = [average[list(group)] for group in groups]
+    gamma = gamma or category_columns.usual_gamma((deviation / divisor)[~categories], shares)
     divisor[categories] = category_columns.divisor(gamma)
     return replace(columns, mean=np.where(categories, 0.0, mean), deviation=divisor, gamma=gamma)
 

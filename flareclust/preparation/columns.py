@@ -23,6 +23,9 @@ from flareclust.protocol.schema import Schema, real
 #: A column that varies so many times as much as half of the columns is in another unit than these.
 OUTWEIGHS = 30
 
+# In k-prototypes, of numbers beside categories: from there on what was measured loses (docs/algorithms/kprototypes.md).
+_OUTWEIGHS_MIXED = 3
+
 #: Sites divide their rows by no smaller standard deviation.
 LEAST_DEVIATION = 1e-100
 
@@ -88,17 +91,17 @@ def sharing(columns: Columns) -> str:
     return f"{_counted(D)} in all: {everywhere} at every site, {D - everywhere - alone} at several, {alone} at one site only"
 
 
-def outweighing(names: Sequence[str], spread: FloatArray) -> str | None:
+def outweighing(names: Sequence[str], spread: FloatArray, mixed: bool = False) -> str | None:
     """Return the name of the column that varies most (spread (D,)), if far more than half of the others that vary; else None."""
     varying = np.sort(spread[spread > 0])
-    outweighs = len(varying) > 1 and varying[-1] > OUTWEIGHS * np.median(varying[:-1])
+    outweighs = len(varying) > 1 and varying[-1] > (_OUTWEIGHS_MIXED if mixed else OUTWEIGHS) * np.median(varying[:-1])
     return names[int(np.nanargmax(spread))] if outweighs else None
 
 
-def decides_distances(column: str, setting: str) -> str:
+def decides_distances(column: str, setting: str, mixed: bool = False) -> str:
     """Return a sentence about a column of `outweighing`, with the setting that brings columns to one scale."""
     return (
-        f"column {column!r} varies more than {OUTWEIGHS} times as much as most others and decides the distances; "
+        f"column {column!r} varies more than {_OUTWEIGHS_MIXED if mixed else OUTWEIGHS} times as much as most others and decides the distances; "
         f"set {setting} unless that is meant"
     )
 

@@ -103,7 +103,7 @@ class ModesParams(ScaledParams):
     )
     gamma: float | None = server(
         None,
-        "What a category that differs adds to the squared distance; None for half the average standard deviation of the numeric columns.",
+        "What a category that differs adds to the squared distance; None for the mean variance of the numbers over the mean chance that two rows differ in a category.",
         gt=0,
         le=1e12,
     )

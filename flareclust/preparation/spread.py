@@ -130,10 +130,13 @@ class ColumnSpreads(ScalingPhase):
         d = len(state.deviation)
         names = [f"column {j + 1} of {d}" for j in range(d)]
         found = odd_between_sites(state.facts.arrays(), names, self._valued(d))
-        widest = outweighing(names, state.deviation)
-        unscaled = self.params.scale == "none" and not self.params.categories and not by_direction(self.params)
+        mixed = isinstance(self.params, ModesParams) and bool(self.params.categories)
+        widest = outweighing(names, np.where(self._valued(d), 0.0, state.deviation), mixed)
+        unscaled = (
+            self.params.scale == "none" and (mixed or not self.params.categories) and not by_direction(self.params)
+        )
         if unscaled and widest is not None:
-            found.append(decides_distances(widest, "scale=standard"))
+            found.append(decides_distances(widest, "scale=standard", mixed))
         log_before_rounds(found)
         return self.scaled(state)
 
@@ -152,7 +155,7 @@ class ColumnSpreads(ScalingPhase):
         """Return the columns with those of each category scaled together, or weighted where modes are taken."""
         p = self.params
         if isinstance(p, ModesParams) and p.categories:
-            return weighted(columns, self.groups(columns, len(mean)), p.gamma, deviation)
+            return weighted(columns, self.groups(columns, len(mean)), p.gamma, mean, deviation)
         if isinstance(p, ModesParams) or columns.deviation is None:
             return columns
         return super().with_categories(columns, mean, deviation)

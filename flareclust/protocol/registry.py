@@ -195,7 +195,7 @@ BUILT_IN = (
         *_sides("kprototypes.KPrototypes"),
         frozenset({"iterative", "equals-central", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "Huang 1997; Huang 1998, sections 3 and 4",
-        when="tables with categories",
+        when="tables with categories, where centers should read as rows",
     ),
     Algorithm(
         "dkmpp",

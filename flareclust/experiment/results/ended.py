@@ -347,7 +347,8 @@ class Ended:
                 None, [agreement.missing_cells(names, arrays["missing_cells"], rows, left_open=OPEN_GAPS in arrays)]
             )
         # Columns of categories go by number, or by name where sites have different columns.
-        valued = {column for group in prepared.params.get("categories") or () for column in group}
+        settings = {**prepared.params, **self.experiment.params}
+        valued = {column for group in settings.get("categories") or () for column in group}
         categories = np.array([j in valued or name in valued for j, name in enumerate(names)])
         if not prepared.parted:
             units = dict(zip(names, prepared.units, strict=False))
@@ -358,6 +359,10 @@ class Ended:
             widest = outweighing(names, np.ptp(self._large_clusters(), axis=0))
             if widest is not None:
                 yield decides_distances(widest, "scale=standard")
+        if "gamma" in arrays and "site_deviations" in arrays and settings.get("scale", "none") == "none":
+            numbers = np.where(categories, 0.0, np.median(np.nan_to_num(arrays["site_deviations"]), axis=0))
+            if (widest := outweighing(names, numbers, mixed=True)) is not None:
+                yield decides_distances(widest, "scale=standard", mixed=True)
 
     def _large_clusters(self) -> FloatArray:
         """Return the centroids (c, d) of clusters that are more than outliers; all of them where labels are not known."""

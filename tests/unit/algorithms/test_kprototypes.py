@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -140,11 +141,32 @@ def test_a_case_by_hand():
 
 
 def test_gamma_follows_from_the_numbers_of_all_sites():
-    expected = NUMBERS.std(axis=0).mean() / 2
+    differ = [(VALUES[:, None, j] != VALUES[None, :, j]).mean() for j in range(2)]  # of all pairs of rows
     for secure in (False, True):
-        assert float(run(split(X), secure_sums=secure).arrays["gamma"]) == pytest.approx(expected, rel=0.03)
-    assert float(run(split(X), scale="standard").arrays["gamma"]) == 0.5
+        found = float(run(split(X), secure_sums=secure).arrays["gamma"])
+        assert found == pytest.approx(NUMBERS.var(axis=0).mean() / np.mean(differ), rel=0.03)
+    assert float(run(split(X), scale="standard").arrays["gamma"]) == pytest.approx(1 / np.mean(differ), rel=0.01)
     assert float(run(split(X), gamma=3.0).arrays["gamma"]) == 3.0
+
+
+def test_the_unit_of_all_numbers_changes_nothing_without_a_scale():
+    moved = X.copy()
+    moved[:, :2] *= 1024.0
+    np.testing.assert_array_equal(run(split(moved)).labels, run(split(X)).labels)
+
+
+@pytest.mark.parametrize(("times", "warns"), [(1.0, False), (4.0, True)])
+def test_numbers_of_unlike_spread_are_named_unless_they_are_scaled(times, warns, caplog):
+    wide = X.copy()
+    wide[:, 1] *= times
+    sites = {site: pd.DataFrame(rows, columns=list("abcdefghi")) for site, rows in split(wide).items()}
+    sentence = (
+        "column 'b' varies more than 3 times as much as most others and decides the distances; set scale=standard"
+    )
+    assert any(sentence in warning for warning in run(sites).warnings) == warns
+    assert not any("decides the distances" in warning for warning in run(sites, scale="standard").warnings)
+    run(sites, secure_sums=True)  # the spread at single sites is not known: the server's log has it
+    assert ("column 2 of 9' varies more than 3 times" in caplog.text) == warns
 
 
 def test_an_offset_and_a_unit_change_nothing():

@@ -40,9 +40,12 @@ def test_the_mode_is_the_most_frequent_value_and_of_equal_ones_the_first():
     assert means[0, 2] == 0.2
 
 
-def test_gamma_is_half_the_average_deviation():
-    assert category_columns.huang_gamma(np.array([1.0, 3.0])) == 1.0
-    assert category_columns.huang_gamma(np.zeros(2)) == category_columns.huang_gamma(np.empty(0)) == 1.0
+def test_gamma_is_the_mean_variance_over_the_mean_chance_to_differ():
+    gamma, even, rare = category_columns.usual_gamma, np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    assert gamma(np.array([1.0, 3.0]), [even]) == 10.0
+    assert gamma(np.array([1.0, 3.0]), [even, rare]) == pytest.approx(5 / np.mean([0.5, 0.18]))
+    assert gamma(np.array([1.0, 0.0]), [0.5 * even, np.array([1.0, 0.0]), np.zeros(2)]) == 2.0  # half the rows know one
+    assert gamma(np.zeros(2), [even]) == gamma(np.empty(0), [even]) == gamma(np.ones(1), [np.ones(1)]) == 1.0
 
 
 @settings(max_examples=examples(30), deadline=None)
