@@ -1,5 +1,6 @@
-"""The model of a result as a scikit-learn pipeline (skops) or an ONNX graph: fills gaps, scales, finds the nearest centroid."""
+"""The model of a result as a scikit-learn pipeline (skops) or an ONNX graph: takes logarithms, fills gaps, scales, finds the nearest centroid."""
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from warnings import catch_warnings, simplefilter
@@ -8,7 +9,8 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.typing import Array, FloatArray
+from flareclust._foundation.typing import Array, BoolArray, FloatArray
+from flareclust.data.cells import without_log
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import OPEN_GAPS, Scaling, as_clustered, of_directions, scaling_of
 from flareclust.protocol.columns import FILL
@@ -60,22 +62,35 @@ def _pipeline(result: "Result") -> Any:
     expands squares, and so loses the distance between clusters that are close together and far from others. Equally near centroids
     go to the first in both. Rows without a direction, which have the label -1 there, get the label of some cluster here.
     """
+    from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import Normalizer, StandardScaler
+    from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
     centroids = np.ascontiguousarray(as_clustered(result.arrays, result.centroids))
     k, d = centroids.shape
     steps: list[tuple[str, Any]] = []
+
+    def named(rows: FloatArray) -> Any:
+        """Return rows as the first step gets them; later ones get arrays."""
+        return rows if steps else _named(result, rows)
+
+    logarithms = _logarithms(result)
+    if logarithms.any():
+        parts = []
+        for of_numbers, columns in groupby(range(d), logarithms.__getitem__):
+            own = list(columns)
+            parts.append((str(own[0]), FunctionTransformer(np.log1p) if of_numbers else "passthrough", own))
+        steps.append(("log1p", ColumnTransformer(parts).fit(named(np.zeros((1, d))))))
     if FILL in result.arrays:
         # The mean of a single row is that row.
-        steps.append(("fill", SimpleImputer().fit(_named(result, result.arrays[FILL][None]))))
+        steps.append(("fill", SimpleImputer().fit(named(result.arrays[FILL][None]))))
     if of_directions(result.arrays):
-        steps.append(("length_one", Normalizer().fit(_named(result, result.centroids))))
+        steps.append(("length_one", Normalizer().fit(named(result.centroids))))
     else:
         scaling = scaling_of(result.arrays) or Scaling(np.zeros(d), np.ones(d))
-        scaler = StandardScaler().fit(_named(result, result.centroids))
+        scaler = StandardScaler().fit(named(result.centroids))
         scaler.mean_, scaler.scale_, scaler.var_ = scaling.mean, scaling.deviation, np.square(scaling.deviation)
         steps.append(("scale", scaler))
     nearest = KNeighborsClassifier(1, algorithm="brute", metric="seuclidean", metric_params={"V": np.ones(d)})
@@ -103,6 +118,13 @@ def _graph(result: "Result") -> Any:
     arrays, directions, scaling = result.arrays, of_directions(result.arrays), scaling_of(result.arrays)
     rows = "rows"
     last, middle = (constant(name, np.array([axis], dtype=np.int64)) for name, axis in (("last", -1), ("middle", 1)))
+    if (logarithms := _logarithms(result)).any():
+        # Of the other columns the logarithm of 1 is taken, and not used.
+        numbers = step(
+            "Where", [constant("logarithms", logarithms), rows, constant("nothing", np.array(0.0))], "numbers"
+        )
+        found = step("Log", [step("Add", [numbers, constant("and_one", np.array(1.0))], "more")], "log1p")
+        rows = step("Where", ["logarithms", found, rows], "transformed")
     if FILL in arrays:
         rows = step("Where", [step("IsNaN", [rows], "missing"), constant("fill", arrays[FILL]), rows], "filled")
     if directions:
@@ -134,9 +156,21 @@ def _graph(result: "Result") -> Any:
     opsets = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(built, opset_imports=opsets, ir_version=_IR, producer_name="flareclust")
     if result.columns is not None:
-        helper.set_model_props(model, {"columns": "\n".join(result.columns)})
+        helper.set_model_props(model, {"columns": "\n".join(_inputs(result))})
     checker.check_model(model)
     return model
+
+
+def _logarithms(result: "Result") -> BoolArray:
+    """Return of which columns (d,) the run's schema has taken logarithms (transform: log); a model takes the numbers."""
+    d, names = result.centroids.shape[1], result.columns or ()
+    return np.array([bool(result.schema) and without_log(name) is not None for name in names] or [False] * d)
+
+
+def _inputs(result: "Result") -> list[str]:
+    """Return the names of a model's inputs (d,)."""
+    taken = zip(result.columns or (), _logarithms(result).tolist(), strict=True)
+    return [(without_log(name) or name) if log else name for name, log in taken]
 
 
 def _named(result: "Result", rows: FloatArray) -> Any:
@@ -147,4 +181,4 @@ def _named(result: "Result", rows: FloatArray) -> Any:
         import pandas as pd
     except ImportError:
         return rows
-    return pd.DataFrame(rows, columns=list(result.columns))
+    return pd.DataFrame(rows, columns=_inputs(result))

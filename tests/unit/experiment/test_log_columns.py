@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
+from skops.io import get_untrusted_types, load
 
 import flareclust
 from flareclust._foundation.errors import TableFaults, UserError
@@ -133,3 +135,22 @@ def test_a_strongly_skewed_column_is_named_once_and_not_with_its_logarithm(folde
 def test_even_negative_constant_and_few_numbers_need_no_logarithm(numbers):
     assert not log_helps(numbers)
     assert log_helps(np.append(np.exp(np.arange(50.0) / 3), np.nan))
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean"])
+def test_exported_models_take_the_numbers(folder, missing):
+    result = clustered(folder, f"missing: {missing}\n{LOG}" if missing == "mean" else LOG)
+    asked = pd.DataFrame({"age": np.linspace(20, 90, 200), "crp": np.geomspace(0.01, 2000, 200)})
+    if missing == "mean":
+        asked.loc[::9, "crp"] = np.nan
+    expected = result.predict(asked)
+    assert set(expected.tolist()) == {0, 1}
+    path = result.export(folder / "model.skops")
+    model = load(path, trusted=get_untrusted_types(file=path))
+    assert list(model.feature_names_in_) == ["age", "crp"]
+    np.testing.assert_array_equal(model.predict(asked), expected)
+    session = onnxruntime.InferenceSession(str(result.export(folder / "model.onnx")))
+    labels, _ = session.run(["cluster", "distance"], {"rows": asked.to_numpy()})
+    np.testing.assert_array_equal(labels, expected)
+    assert session.get_modelmeta().custom_metadata_map["columns"] == "age\ncrp"
+    assert set(get_untrusted_types(file=path)) <= {"numpy.dtype"}
