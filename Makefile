@@ -18,7 +18,7 @@ LOCKS := locks/uv.txt locks/dev.txt
 comma := ,
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
-.PHONY: demo test test-all install lint nightly coverage papers docs jobs locks clean
+.PHONY: demo test test-all install lint nightly coverage papers docs jobs locks release clean
 
 install: $(VENV)/.installed
 
@@ -68,6 +68,10 @@ papers: install
 # The documentation as a site, in site/; a broken link is an error.
 docs: install
 	$(BIN)/mkdocs build --quiet
+
+# Cuts a release, `make release VERSION=0.3.0`; with TRY=--try in a copy, of which nothing stays.
+release: install
+	$(BIN)/python -m tests.release $(VERSION) $(TRY)
 
 # Writes nvflare_jobs/ anew; tests/unit/platform/test_jobs.py fails while it differs from the registry.
 jobs: install
