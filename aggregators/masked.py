@@ -139,7 +139,8 @@ class MaskedAggregator(ClusteringAggregator):
         assert state.received_counts is not None
         assert state.received_site is not None
         received = state.received_centroids, state.received_counts, state.received_site
-        return better_off_alone(round_.columns, facts.site_spread, received, assessed)
+        group = None if isinstance(state, MaskedState) else state.received_group
+        return better_off_alone(round_.columns, facts.site_spread, received, assessed, group)
 
 
 def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:
