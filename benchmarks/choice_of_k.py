@@ -118,7 +118,7 @@ def with_classes() -> Iterator[tuple[str, FloatArray, IntArray]]:
             yield path, table["X"][table["y"] >= 0], table["y"][table["y"] >= 0]  # below 0: noise
     for name in ("har", "mnist"):
         table = load(name)
-        some = np.random.default_rng(0).permutation(len(table.X))[:ROWS]
+        some = np.random.default_rng(0).permutation(len(table.X))[:2000]
         yield name, np.asarray(table.X, dtype=np.float64)[some], np.asarray(table.y)[some]
 
 

@@ -1,16 +1,19 @@
 """Whether clusters are groups of rows or a site: the mark of its device, a column in another unit, a few wrong cells or outliers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from flareclust._foundation.display import all_of, some
+from flareclust._foundation.display import all_of, shown, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.assessment import distances_between
 
 #: Clusters may be a batch effect where this share of their rows is one site's, this share of its rows is in them, and of the
 #: other sites' rows this share is elsewhere.
 _ALONE, _HELD, _ELSEWHERE = 0.9, 0.5, 0.95
+
+#: From this share of a column's variance within clusters on, sites lie apart. Without drift it was .09 at most.
+_SHIFTED = 0.15
 
 #: So many sites are named in a sentence.
 _SHOWN = 5
@@ -72,6 +75,41 @@ def hidden_batch_effects(sites: IntArray) -> list[str]:
     of = "its rows are" if len(which) == 1 else "the rows of each are"
     said = f"{_named(which)} may be a batch effect, as of another unit or device: at least {_ALONE:.0%} of {of} those of one site"
     return [f"{said}, which secure sums do not name; its own log does"]
+
+
+def site_shares(rows: IntArray, means: FloatArray, within: FloatArray) -> FloatArray:
+    """Return the share of each column's variance within clusters that lies between the means of their sites (d,).
+
+    Sites may have more rows of some clusters than of others; the same cluster is at the same place unless sites measure differently.
+
+    Args:
+        rows: of each cluster at each site (m, k).
+        means: of these (m, k, d).
+        within: squared deviations from them, of all sites and clusters (d,).
+    """
+    sizes = rows[:, :, None].astype(np.float64)
+    of_all = (sizes * means).sum(axis=0) / np.maximum(sizes.sum(axis=0), 1)
+    between = (sizes * (means - of_all) ** 2).sum(axis=(0, 1))
+    return np.asarray(between / np.maximum(between + within, np.finfo(np.float64).tiny))
+
+
+def shifted_sites(names: Sequence[str], rows: IntArray, shares: FloatArray, least: float) -> list[str]:
+    """Return a sentence where sites have the same clusters at different places; empty where they do not, or there are few rows.
+
+    Args:
+        names: of the columns (d,).
+        rows: of each cluster at each site (m, k).
+        shares: of `site_shares` (d,).
+        least: so many rows of a cluster at a site, in mean, are enough to tell.
+    """
+    alike = (rows > 0).sum(axis=0) > 1  # clusters that several sites have
+    groups = np.count_nonzero(rows[:, alike])
+    if not groups or rows[:, alike].sum() < least * groups or shares.max() < _SHIFTED:
+        return []
+    j = int(shares.argmax())
+    found = f"{shares[j]:.0%} of the variance of {shown(names[j])} within clusters is between sites"
+    advice = "a device, a laboratory or a unit may shift it (correct it there, or subtract each site's mean where patients are alike)"
+    return [f"sites have the same clusters at different places: {found}; {advice}"]
 
 
 def tiny_clusters(counts: Mapping[str, IntArray]) -> list[str]:

@@ -12,6 +12,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import profiles as profile_sums
 from flareclust.core import shallow_tree
 from flareclust.core.missing import profiles as known_profiles
+from flareclust.evaluation.batch_effects import site_shares
 from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
 from flareclust.federation.profiles import MOST_NUMBERS, profiling_steps
 from flareclust.protocol import cluster_arrays
@@ -62,6 +63,12 @@ def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> Mess
         for i, reply in enumerate(own.values()):
             table[i, reply["cluster"]] = _rows(reply)
         arrays |= {cluster_arrays.SITES: np.array(list(own), dtype=np.str_), cluster_arrays.SITE_ROWS: table}
+        if cluster_arrays.CELLS not in arrays:
+            of_sites = np.zeros((len(own), k, d))
+            for i, reply in enumerate(own.values()):
+                of_sites[i, reply["cluster"]] = reply["centroids"]
+            within = np.sum([reply["m2"].sum(axis=0) for reply in own.values()], axis=0)
+            arrays[cluster_arrays.SITE_SHARES] = site_shares(table, of_sites, within)
     _record(exchanges, step, replies, round_.index, started)
     return arrays
 

@@ -19,10 +19,12 @@ import numpy as np
 
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.profiles import moments_of_all
 from flareclust.data.cells import log_helps
 from flareclust.data.tables import RowsRead, Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.batch_effects import shifted_sites, site_shares
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, tables_of
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
@@ -33,6 +35,7 @@ from flareclust.preparation.scaling import OPEN_GAPS, of_directions, scaling_of
 from flareclust.preparation.units import odd_between_sites
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
+from flareclust.protocol.cluster_arrays import SITE_ROWS, SITE_SHARES
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 
@@ -42,6 +45,9 @@ _COVERED_UNDER_POLICY, _COVERED = 0.99, 0.9
 
 #: So many sites are named in a warning.
 _MOST_NAMED = 5
+
+#: So many rows of a cluster at a site, in mean, tell where the cluster lies there; where rows stand in groups, of ten at least.
+_TELLING, _TELLING_GROUPS = 20.0, 100.0
 
 #: Arrays of a result whose entries add up to rows that the sites reported.
 _REPORTED = ("received_counts", "counts", "rows_in_all")
@@ -151,6 +157,7 @@ class Ended:
             *self._of_columns(),
             *partial.warnings(self.outcome.arrays, unassigned),
             *self._of_codes(),
+            *self._of_shifted_sites(),
         ]
 
     def _of_clusters(self) -> Iterator[str]:
@@ -317,6 +324,27 @@ class Ended:
             return []
         gone, tables = left_out(self.outcome), tables_of(self.prepared, skip_unreadable=True)
         return agreement.coded_cells({site: table for site, table in tables.items() if site not in gone})
+
+    def _of_shifted_sites(self) -> list[str]:
+        """Return whether sites have the same clusters at different places, by a profile, or by the rows where they may be joined here."""
+        arrays, (k, d) = self.outcome.arrays, self.outcome.centroids.shape
+        names = self.names or tuple(f"column {j + 1}" for j in range(d))
+        if SITE_SHARES in arrays:
+            least = _TELLING_GROUPS if self.experiment.policy is not None else _TELLING
+            return shifted_sites(names, arrays[SITE_ROWS], arrays[SITE_SHARES], least)
+        if self._protected or partial.is_partial(arrays):
+            return []
+        tables = {site: table.X for site, table in tables_of(self.prepared, skip_unreadable=True).items()}
+        labels = {
+            site: own for site, own in self.outcome.labels.items() if site in tables and len(own) == len(tables[site])
+        }
+        found = [
+            moments_of_all(tables[site], own, k) for site, own in labels.items() if not np.isnan(tables[site]).any()
+        ]
+        if len(found) < 2:
+            return []
+        rows, means, squares = (np.array(part) for part in zip(*found, strict=True))
+        return shifted_sites(names, rows, site_shares(rows, means, squares.sum(axis=(0, 1))), _TELLING)
 
     def _skewed(self, names: Sequence[str], categories: BoolArray) -> Iterator[str]:
         """Give the columns whose logarithms would be better, where a schema can say so and sites' rows may be joined here."""

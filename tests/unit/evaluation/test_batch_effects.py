@@ -1,10 +1,12 @@
 """Clusters that are a site, of a few rows, of outliers, or of wrong cells."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import flareclust
-from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, tiny_clusters
+from flareclust._foundation.typing import FloatArray
+from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, site_shares, tiny_clusters
 
 
 def test_clusters_that_are_together_one_site_are_named():
@@ -93,3 +95,35 @@ def test_a_column_of_an_array_that_decides_the_distances_is_named():
     assert warning.startswith("column 'column 2' varies more than 30 times as much")
     assert not flareclust.run("lloyd", sites, k=3, scale="standard").warnings
     assert not flareclust.run("lloyd", blobs(), k=3).warnings
+
+
+def test_shares_between_sites_by_hand():
+    """One cluster of rows 0, 2 at one site and 4, 6 at another: within 4, between 4 * 2^2; a second one at the first only."""
+    rows, means = np.array([[2, 3], [2, 0]]), np.array([[[1.0], [9.0]], [[5.0], [0.0]]])
+    np.testing.assert_allclose(site_shares(rows, means, np.array([4.0])), [16 / 20])
+    np.testing.assert_array_equal(site_shares(rows[:1], means[:1], np.array([4.0])), [0.0])
+
+
+def sites(drift: float, skewed: bool, seed: int = 0) -> dict[str, FloatArray]:
+    """Five sites of three clusters, each with a zero of its own."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for i in range(5):
+        shares = rng.dirichlet([0.4] * 3) if skewed else [1 / 3] * 3
+        y = rng.choice(3, 150, p=shares)
+        X = np.array([[0, 0], [8, 0], [0, 8]])[y] + rng.normal(size=(150, 2))
+        found[f"site-{i}"] = X + drift * rng.normal(size=2)
+    return found
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("policy", [None, {}])
+def test_a_result_says_where_sites_measure_differently(skewed, named, policy):
+    for drift in (0.0, 1.5):
+        rows = sites(drift, skewed)
+        data = {site: pd.DataFrame(X, columns=["height", "weight"]) for site, X in rows.items()} if named else rows
+        warnings = flareclust.run("lloyd", data, k=3, policy=policy).warnings
+        found = [text for text in warnings if "the same clusters at different places" in text]
+        assert len(found) == (drift > 0 and policy is None)
+        assert all(("'height'" in text or "'weight'" in text) is named for text in found)
