@@ -19,6 +19,7 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
+from flareclust._foundation.certificates import certificate_problem, ends_soon
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
 from flareclust.platform.scratch import leftovers, scratch_base
@@ -217,5 +218,9 @@ def _kit(kit: Path) -> Iterator[_Finding]:
     found = KitFiles(local).problems(kit.name)
     for problem in found:
         yield _Finding("kit", "fail", problem, f"flareclust site check {kit}")
+    if (ended := certificate_problem(kit)) is not None:
+        yield _Finding("kit", "fail", f"{kit.name} {ended}", "ask for a new kit")
+    elif (ending := ends_soon(kit)) is not None:
+        yield _Finding("kit", "warn", f"{kit.name}: {ending}", "ask for a new kit")
     if not found:
         yield _Finding("kit", "ok", f"the allow-list and the rights in {local} are as they should be")

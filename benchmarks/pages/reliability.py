@@ -27,6 +27,7 @@ SECTIONS = {
         "killed process",
         "killed process, all needed",
         "killed process, at the start",
+        "job that cannot connect",
         "killed host",
         "restarted site",
         "kit that runs twice",
@@ -34,7 +35,13 @@ SECTIONS = {
         "short interruption",
         "below the quorum",
     ),
-    "A site is set up wrongly": ("wrong version", "not allowed", "clock a day ahead", "clock a day behind"),
+    "A site is set up wrongly": (
+        "wrong version",
+        "not allowed",
+        "ended certificate",
+        "clock a day ahead",
+        "clock a day behind",
+    ),
     "A site sends bad replies": (
         "too many centroids",
         "absurd count",

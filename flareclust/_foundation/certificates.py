@@ -2,18 +2,26 @@
 before its beginning, cannot connect: it waits without a word.
 """
 
+import socket
+import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from cryptography import x509
 
+from flareclust._foundation.errors import UserError
+
 #: A kit that ends within so many days is worth a hint.
 _SOON = timedelta(days=30)
 
+#: OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED.
+_ENDED = 10
 
-def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
-    """Return why a kit's certificates cannot be used `now`, in words that follow the kit's name; None if they can."""
+
+def certificate_problem(kit: Path, now: datetime | None = None, needed: timedelta = timedelta()) -> str | None:
+    """Return why a kit's certificates cannot be used `now` and for as long as `needed`, in words that follow the kit's name; else None."""
     now = now or datetime.now(timezone.utc)
     for name, begins, ends in _certificates(kit):
         if now < begins:
@@ -21,8 +29,9 @@ def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
                 f"has a certificate ({name}) that begins {_said(begins)}, and the clock here says {_said(now)}: set the "
                 "clock (NTP); until then it connects to nobody, and NVFlare does not say why"
             )
-        if now > ends:
-            return f"has a certificate ({name}) that ended {_said(ends)}; provision anew and hand out the new kits"
+        if now + needed > ends:
+            when = f"ended {_said(ends)}" if now > ends else f"ends {_said(ends)}, too soon for a job"
+            return f"has a certificate ({name}) that {when}; provision anew and hand out the new kits"
     return None
 
 
@@ -43,11 +52,37 @@ def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
     return f"the certificate {name} ends {_said(when)}; ask for a new kit before that"
 
 
+def server_ends_soon(kit: Path, host: str, port: int, timeout: float = 2.0) -> str | None:
+    """Return the same of the certificate that a server shows to this kit, also where it has ended; None where it shows none that fits."""
+    startup, server = kit / "startup", f"the certificate of the server {host}"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # NVFlare's servers have further names
+    with suppress(OSError):  # the files are not there, or nobody answers, or not in this way
+        context.load_verify_locations(startup / "rootCA.pem")
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+        try:
+            with socket.create_connection((host, port), timeout) as raw, context.wrap_socket(raw) as connection:
+                shown = connection.getpeercert() or {}
+        except ssl.SSLCertVerificationError as error:
+            return (
+                f"{server} has ended; provision anew and hand out the new kits" if error.verify_code == _ENDED else None
+            )
+        ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), timezone.utc)
+        if ends - datetime.now(timezone.utc) <= _SOON:
+            return f"{server} ends {_said(ends)}; provision anew and hand out the new kits before that"
+    return None
+
+
 def _certificates(kit: Path) -> Iterator[tuple[str, datetime, datetime]]:
-    """Give name, beginning and end of each."""
+    """Give name, beginning and end of each; UserError where one cannot be read."""
     startup = kit / "startup"
     for file in sorted([*startup.glob("*.crt"), *startup.glob("rootCA.pem")]):
-        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        try:
+            certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"startup/{file.name} of the kit cannot be read as a certificate ({type(error).__name__})"
+            ) from error
         yield file.name, certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 

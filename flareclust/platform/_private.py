@@ -42,6 +42,7 @@ _MODULES: Mapping[str, Sequence[str]] = MappingProxyType(
         "nvflare.private.defs": ("CellMessageHeaderKeys", "RequestHeader", "SysCommandTopic", "TrainingTopic"),
         "nvflare.private.fed.utils.app_deployer": ("AppDeployer",),
         "nvflare.private.fed.client.client_engine": ("ClientEngine",),
+        "nvflare.private.fed.client.client_status": ("ClientStatus",),
         "nvflare.private.fed.client.client_req_processors": ("ClientRequestProcessors",),
         "nvflare.fuel.common.exit_codes": ("PROCESS_EXIT_REASON",),
         "nvflare.private.fed.client.admin": ("RequestProcessor",),

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,6 +26,7 @@ from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 
+from flareclust._foundation.certificates import certificate_problem, ends_soon
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.platform import file_guard, peers
@@ -50,6 +52,9 @@ _CUSTOM = "custom"
 
 #: What unpacks a job's files; where NVFlare has it elsewhere, no job is unpacked.
 _AppDeployer: Any = optional("AppDeployer", AppDeployerSpec)
+
+#: How long certificates must still hold when a job comes: its process connects anew, which can take a minute on a busy machine.
+_CONNECTING = timedelta(minutes=5)
 
 #: What of a job relies on guards, as a refusal names it.
 _SUMS = "the job's secure sums"
@@ -161,6 +166,8 @@ class SiteDeployer(_Gate, _AppDeployer):
         if problem:
             _log.warning("job %s is not run: this site %s", job_id, problem)
             return problem
+        if (ending := ends_soon(local.parent)) is not None:
+            _log.warning("%s", ending)
         return super().deploy(workspace, job_id, job_meta, app_name, app_data, fl_ctx) or ""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -221,6 +228,7 @@ def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool
     try:
         return (
             file_guard.problem()
+            or certificate_problem(local.parent, needed=_CONNECTING)
             or _files_problem(names, at_server=at_server)
             or classes_problem(local)
             or rights_problem(local)

@@ -24,6 +24,7 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session
 
+from flareclust._foundation.certificates import ends_soon, server_ends_soon
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
@@ -42,8 +43,8 @@ _DISCONNECTED = re.compile(r"Client (?P<site>\S+) is deemed disconnected")
 #: What the server's log says when a site has reported that its process failed.
 _REPORTED = re.compile(r"due to reported failure from (?P<site>[^\s:.]+)\S*: (?P<reason>.*)")
 
-#: How a line about a deployment ends where all is well.
-_WELL = ": OK"
+#: How a line about a deployment ends where all is well, and what stands in front of a site's reason where not.
+_WELL, _ERROR = ": OK", "NVFLARE_ERROR: "
 
 #: What a site reports if its list of classes does not have ours: the second where NVFlare's own launcher starts its jobs.
 _NOT_ALLOWED = ("unsafe component", "infrastructure error")
@@ -128,7 +129,10 @@ class JobMonitor:
     def __init__(self, server: Server, on_round: OnRound, deadline: float) -> None:
         self.server, self.on_round, self.deadline = server, on_round, deadline
         self.id, self.status, self.lost = "", "", False
-        self._sites = connected_sites(server.session)
+        self._sites, about = connected_sites(server.session), admin_of(server.kit)
+        for hint in (ends_soon(server.kit), server_ends_soon(server.kit, about["host"], int(about["port"]))):
+            if hint is not None:
+                _log.warning("%s", hint)
         for job in lost_jobs(server.session):
             _log.warning("%s", lost_words(job))
         self._server_start = _start_time(server.session)
@@ -329,7 +333,7 @@ def _reason_of(session: Session, job: str, status: str, folder: Path) -> JobFail
 def _refusals(session: Session, job: str) -> list[str]:
     """Return why the server and the sites, as a rule named in front, did not take the job's files, a line each."""
     lines = map(str, session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or [])
-    return [line for line in lines if not line.endswith(_WELL)]
+    return [line.replace(_ERROR, "", 1) for line in lines if not line.endswith(_WELL)]
 
 
 def _reported(server_log: str, job: str, status: str) -> JobFailed:

@@ -1,23 +1,28 @@
 """How site and server start the processes of jobs: as NVFlare does, but with few environment variables, and at a site a process
-that is killed does not end everybody's job.
+that is killed, or never gets to work, does not end everybody's job.
 
 NVFlare fails a job as soon as one site reports that its process failed. A process that was killed from outside, by an
 operator or for want of memory, has no failure to report: its site is gone from the job, and the quorum decides. NVFlare
-notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that ends by itself with an error still fails the job.
+notices by the site's heartbeats (docs/adr/0010-lost-sites.md). So is the site of a process that ends before its first task, such as one
+that cannot connect to the server. One that ends by itself with an error later, or that may not load the job or cannot make sense
+of it, still fails the job.
 
 NVFlare gives processes of jobs all environment variables. Who starts a site may have set passwords for something else, and a job's
 process has no need of them: it gets those of a list, and what the site's kit adds.
 """
 
+import logging
 import os
 import re
 import shlex
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, JobConstants, SystemComponents
+from nvflare.apis.fl_constant import FLContextKey, FLMetaKey, JobConstants, SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
@@ -39,8 +44,16 @@ _NAMED_SECONDS = 12.0
 #: NVFlare's own codes, by which it distinguishes failures; where it has none, one that is not allowed counts as any other.
 _REASONS = optional("PROCESS_EXIT_REASON", {})
 
+#: How NVFlare's client calls a process that has yet to report that it is connected, as it does before its first task.
+_STARTING = getattr(optional("ClientStatus", None), "STARTING", None)
+
+#: How a process ends that could not start, whatever it was: with an exception, also one that NVFlare did not catch.
+_EXCEPTIONS = (JobReturnCode.EXCEPTION, JobReturnCode.EXECUTION_ERROR)
+
 #: What shells add to the number of the signal that ended a program.
 _SIGNALLED = 128
+
+_log = logging.getLogger(__name__)
 
 
 class _Launcher(ProcessJobLauncher):
@@ -49,9 +62,6 @@ class _Launcher(ProcessJobLauncher):
     Args:
         environment: names of variables beside those of `NAMES` and `_PREFIXES`.
     """
-
-    #: What NVFlare follows and ends a process by.
-    _handle: type[ProcessHandle] = ProcessHandle
 
     def __init__(self, environment: Sequence[str] = ()) -> None:
         super().__init__()
@@ -72,7 +82,11 @@ class _Launcher(ProcessJobLauncher):
             add_custom_dir_to_path(custom, environment)
         environment |= get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS))
         process = spawn_process(shlex.split(self.get_command(job_meta, fl_ctx), True), environment)
-        return self._handle(process_adapter=process)
+        return self._handle(process, job_meta[JobConstants.JOB_ID], fl_ctx)
+
+    def _handle(self, process: ProcessAdapter, job: str, fl_ctx: FLContext) -> ProcessHandle:
+        """Return what NVFlare follows and ends a process by."""
+        return ProcessHandle(process_adapter=process)
 
 
 class ServerProcessLauncher(_Launcher, ServerProcessJobLauncher):
@@ -80,8 +94,22 @@ class ServerProcessLauncher(_Launcher, ServerProcessJobLauncher):
 
 
 class _Handle(ProcessHandle):
-    def __init__(self, process_adapter: ProcessAdapter) -> None:
+    """Follows the process of a job at a site.
+
+    Args:
+        process_adapter: the process.
+        starting: says whether it has yet to report that it is connected.
+        code_file: where it writes its code by which it ends, if threads keep it from ending by itself.
+    """
+
+    def __init__(
+        self,
+        process_adapter: ProcessAdapter,
+        starting: Callable[[], bool] = lambda: False,
+        code_file: Path | None = None,
+    ) -> None:
         super().__init__(process_adapter=process_adapter)
+        self._starting, self._code_file = starting, code_file
         self._started, self._ended_by_us = time.monotonic(), False
 
     def terminate(self) -> None:
@@ -90,13 +118,20 @@ class _Handle(ProcessHandle):
         super().terminate()
 
     def wait(self) -> None:
-        """Wait for the end; of a process that was killed, until the server will miss it."""
+        """Wait for the end; of a process whose site counts as lost, until the server will miss it."""
         super().wait()
-        if not self._ended_by_us and self.poll() == JobReturnCode.UNKNOWN:
-            time.sleep(max(0.0, self._started + _NAMED_SECONDS - time.monotonic()))
+        if self._ended_by_us or self.poll() != JobReturnCode.UNKNOWN:
+            return
+        _log.error(
+            "the process of a job ended (%s): the others go on without this site, where enough are left",
+            self.adapter.poll(),
+        )
+        if self._code_file is not None:  # which NVFlare believes more than what is said here
+            self._code_file.unlink(missing_ok=True)
+        time.sleep(max(0.0, self._started + _NAMED_SECONDS - time.monotonic()))
 
     def poll(self) -> int:
-        """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it.
+        """Return how the process ended; unknown, which nobody reports, while it runs, if a signal ended it, and if it never got to work.
 
         NVFlare's own codes stay as they are, where it makes one of them all, so that a class that is not allowed can be
         distinguished from other failures.
@@ -104,17 +139,25 @@ class _Handle(ProcessHandle):
         code: int | None = self.adapter.poll()
         if code is None or code < 0 or _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
             return int(JobReturnCode.UNKNOWN)
-        return code if code in _REASONS else int(super().poll())
+        known = code if code in _REASONS else int(super().poll())
+        return int(JobReturnCode.UNKNOWN) if known in _EXCEPTIONS and self._starting() else known
 
 
 class SiteProcessLauncher(_Launcher, ClientProcessJobLauncher):
     """The process launcher of a site's `local/resources.json`."""
 
-    _handle = _Handle
-
     def __init__(self, environment: Sequence[str] = ()) -> None:
         super().__init__(environment)
         self._deployer = SiteDeployer()
+
+    def _handle(self, process: ProcessAdapter, job: str, fl_ctx: FLContext) -> ProcessHandle:
+        executor: Any = getattr(fl_ctx.get_engine(), "client_executor", None)
+        folder = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_run_dir(job)
+        return _Handle(
+            process,
+            starting=lambda: executor is not None and executor.get_status(job) == _STARTING,
+            code_file=Path(folder) / FLMetaKey.PROCESS_RC_FILE,
+        )
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Guard the site's process, and give a site whose kit names no deployer the one that looks at jobs."""

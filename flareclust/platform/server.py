@@ -65,7 +65,7 @@ class ReturningSites(FLComponent):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: set[tuple[str, str]] = set()  # job and token
+        self._notified: set[tuple[str, str]] = set()  # job and token
         self._twice: set[str] = set()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -79,11 +79,11 @@ class ReturningSites(FLComponent):
         connected = engine.server.client_manager.get_clients()
         names = {client.name for client in list(connected.values())}
         running = dict(engine.run_processes)
-        self._told = {told for told in self._told if told[0] in running}
+        self._notified = {pair for pair in self._notified if pair[0] in running}
         for job, process in running.items():
             for token, client in list((process.get(RunProcessKey.PARTICIPANTS) or {}).items()):
-                if client.name in names and token not in connected and (job, token) not in self._told:
-                    self._told.add((job, token))
+                if client.name in names and token not in connected and (job, token) not in self._notified:
+                    self._notified.add((job, token))
                     engine.notify_dead_job(job, client.name, "the site was started again")
 
     def _look_for_copies(self, fl_ctx: FLContext) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
 from nvflare.fuel.flare_api.flare_api import Session
 
-from flareclust._foundation.certificates import certificate_problem
+from flareclust._foundation.certificates import certificate_problem, server_ends_soon
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import SharedChange
 from flareclust.platform import file_guard
@@ -121,6 +121,8 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
             return session
     except NoConnection:
         if answers(about["host"], int(about["port"]), timeout=2):
+            if (ended := server_ends_soon(kit, about["host"], int(about["port"]))) is not None:
+                raise UserError(ended) from None
             raise UserError(
                 f"the server {server} is there but does not talk to the kit of {user}: is it of this federation? Kits of "
                 "another provisioning do not fit"

@@ -119,14 +119,18 @@ def check(kit: Path, site: str | None = None) -> Checked:
         UserError: the folder is no kit.
     """
     local, name = local_of(kit), site or kit.absolute().name
-    running, unprotected = protection(kit)
+    running, troubles = protection(kit)
+    ended, ending = certificate_problem(kit), ends_soon(kit)
+    if ended is not None:
+        troubles, ending = [f"the kit {ended}", *troubles], None
+    hints = [] if ending is None else [ending]
     if (owner := owner_without_jobs(kit)) is not None:
         about = {"messages": running, "versions": versions()}
-        errors = [*unguarded_scripts(kit), *unprotected]
-        return Checked(name, about, errors, _certificates(kit), None, owner)
+        errors = [*unguarded_scripts(kit), *troubles]
+        return Checked(name, about, errors, hints, None, owner)
     files = KitFiles(local)
-    facts, hints = files.facts() | {"messages": running}, _certificates(kit)
-    errors, rows, table = [*files.problems(name), *unprotected], None, None
+    facts = files.facts() | {"messages": running}
+    errors, rows, table = [*files.problems(name), *troubles], None, None
     if not files.of_server:
         try:
             data = SiteData.of(local, name, reader_owns_them=True)
@@ -151,11 +155,6 @@ def check(kit: Path, site: str | None = None) -> Checked:
         errors, facts = [*errors, *problems], facts | budget
     about = facts | {"versions": versions()}
     return Checked(name, about, errors, hints, rows, "a server" if files.of_server else None)
-
-
-def _certificates(kit: Path) -> list[str]:
-    problem, ends = certificate_problem(kit), ends_soon(kit)
-    return [f"the kit {problem}"] if problem is not None else [] if ends is None else [ends]
 
 
 def _described(data: SiteData, table: Table) -> Rows:

@@ -1,7 +1,9 @@
 """Sites that do not take part as they should: they are named with their reason, and the quorum decides."""
 
 import json
+import re
 import shutil
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from flareclust._foundation.version import __version__
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
+from tests.kit_certificates import write_certificates
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +101,43 @@ def test_a_site_with_another_version_refuses_in_plain_words(federation, files, t
         "the site refuses before it computes anything; the others go on",
         job.notice(LATE).text,
         job.notice(LATE).at - job.started,
+    )
+
+
+def test_a_site_whose_certificate_has_ended_is_left_out_also_where_only_its_job_notices(federation, files, record):
+    """It stays connected, but the process of a job could not connect; a foreign certificate stands for what only that process sees."""
+    startup, asked = federation.kit("west") / "startup", JobOptions(k=5, seed=3, min_sites=2, task_timeout=600)
+    others = {site: file for site, file in files.items() if site != "west"}
+    expected = run_inprocess(get("feca"), {}, others, asked).centroids
+    before, now = (startup / "client.crt").read_bytes(), datetime.now(timezone.utc)
+    jobs, notices = {}, {}
+    try:
+        for days in (-1, 900):
+            made = federation.folder / f"certificates{days}"
+            made.mkdir()
+            dates = (now - timedelta(days=9), now + timedelta(days=days))
+            write_certificates(made, root=dates, client=dates)
+            (startup / "client.crt").write_bytes((made / "startup" / "client.crt").read_bytes())
+            jobs[days] = Job(federation, get("feca"), asked)
+            np.testing.assert_array_equal(jobs[days].outcome().centroids, expected)
+            notices[days] = jobs[days].notice("west")
+    finally:
+        (startup / "client.crt").write_bytes(before)
+    assert "did not take the job: has a certificate (client.crt) that ended" in notices[-1].text
+    assert "was lost" in notices[900].text
+    record(
+        "ended certificate",
+        "the certificate of one of three connected sites has ended; quorum 2",
+        "the site takes no job, so that the others go on",
+        re.sub(r"\d{4}-.*?UTC", "DATE", notices[-1].text),
+        notices[-1].at - jobs[-1].started,
+    )
+    record(
+        "job that cannot connect",
+        "the job's process at one of three sites cannot connect, as with a certificate that ends just then; quorum 2",
+        "the process ends before its first task, which counts as a lost site; the others go on",
+        notices[900].text,
+        notices[900].at - jobs[900].started,
     )
 
 

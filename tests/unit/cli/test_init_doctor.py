@@ -6,6 +6,7 @@ import re
 import socket
 import sys
 from contextlib import nullcontext
+from datetime import datetime, timedelta, timezone
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from flareclust import doctor
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.sweeps import sweep as sweep_settings
+from tests.kit_certificates import write_certificates
 
 
 # --- init ---
@@ -208,6 +210,15 @@ def test_the_files_of_a_kit_are_as_they_should_be_or_each_fault_is_named(healthy
     found = [one for one in doctor.examine(tmp_path / "north") if one.check == "kit"]
     assert [(one.state, one.found) for one in found] == [("fail", fault) for fault in faults]
     assert {one.advice for one in found} == {f"flareclust site check {tmp_path / 'north'}"}
+
+
+@pytest.mark.parametrize(("days", "state"), [(-1, "fail"), (9, "warn")])
+def test_the_end_of_a_kits_certificate_is_named(healthy, monkeypatch, tmp_path, days, state):
+    monkeypatch.setattr(doctor, "local_of", lambda kit: kit / "local")
+    monkeypatch.setattr(doctor.KitFiles, "problems", lambda files, site: [])
+    now = datetime.now(timezone.utc)
+    write_certificates(tmp_path, root=(now - timedelta(days=99), now + timedelta(days=days)))
+    assert ("kit", state) in states(doctor.examine(tmp_path))
 
 
 def test_a_kit_that_is_none_fails(healthy, tmp_path):

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import zipfile
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from flareclust.platform.job import build_job, export_job
 from flareclust.platform.kit import allow_classes
 from flareclust.protocol.registry import get
 from flareclust.sites.permissions import Watch, rights_problem
+from tests.kit_certificates import write_certificates
 
 CONFIG = ["config/config_fed_client.json", "config/config_fed_server.json"]
 #: How NVFlare knows the format of a configuration, beside .json.
@@ -116,6 +118,26 @@ def test_a_site_unpacks_no_job_with_other_files(kit, unpacked, caplog):
     assert unpacked == []
     assert deploy(deployer, kit) == ""
     assert unpacked == [JOB]
+
+
+@pytest.mark.parametrize(("minutes", "said"), [(-60, "ended"), (2, "ends")])
+def test_no_job_is_let_in_where_its_process_could_not_connect(kit, unpacked, monkeypatch, minutes, said):
+    """Else its failure would be that of everybody's job."""
+    now = datetime.now(timezone.utc)
+    begins, ends = now - timedelta(days=9), now + timedelta(minutes=minutes)
+    write_certificates(kit, root=(begins, now + timedelta(days=900)), client=(begins, ends))
+    monkeypatch.chdir(kit)
+    message = deploy(SiteDeployer(), kit)
+    assert message.startswith(f"has a certificate (client.crt) that {said} {ends:%Y-%m-%d %H:%M} UTC")
+    assert message in ServerValidator().validate(str(kit))[0]
+    assert unpacked == []
+
+
+def test_a_certificate_that_ends_within_days_lets_jobs_in_and_is_logged(kit, unpacked, caplog):
+    now = datetime.now(timezone.utc)
+    write_certificates(kit, root=(now - timedelta(days=9), now + timedelta(days=9)))
+    assert deploy(SiteDeployer(), kit) == ""
+    assert "the certificate rootCA.pem ends" in caplog.text
 
 
 def test_no_job_is_let_in_where_messages_could_hold_files(kit, unpacked, monkeypatch):

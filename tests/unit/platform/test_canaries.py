@@ -108,6 +108,7 @@ PRIVATE: dict[str, tuple[str, Check]] = {
     "CellMessageHeaderKeys": ("receiver", has("TOKEN")),
     "CellReturnCode": ("peers", has("UNAUTHENTICATED")),
     "ClientEngine": ("peers", lambda value: has("get_cell")(value) and "self.args = args" in inspect.getsource(value)),
+    "ClientStatus": ("launcher", lambda value: value.STARTING not in (value.NOT_STARTED, value.STARTED, value.STOPPED)),
     "ClientRequestProcessors": (
         "peers",
         lambda value: (

@@ -1,14 +1,17 @@
 """Certificates of kits: what NVFlare does not say about them."""
 
+import ssl
+from contextlib import closing, suppress
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from socket import create_server
+from threading import Thread
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from flareclust._foundation.certificates import certificate_problem, ends_soon
+from flareclust._foundation.certificates import certificate_problem, ends_soon, server_ends_soon
+from flareclust._foundation.errors import UserError
+from tests.kit_certificates import write_certificates
 
 BEGINS = datetime(2026, 1, 10, tzinfo=timezone.utc)
 ENDS = BEGINS + timedelta(days=360)
@@ -17,21 +20,7 @@ ENDS = BEGINS + timedelta(days=360)
 @pytest.fixture
 def kit(tmp_path):
     """A kit whose root certificate holds for ten years and whose own for 360 days."""
-    (tmp_path / "startup").mkdir()
-    for name, ends in (("rootCA.pem", BEGINS + timedelta(days=3600)), ("client.crt", ENDS)):
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "site-1")])
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(key.public_key())
-            .serial_number(1)
-            .not_valid_before(BEGINS)
-            .not_valid_after(ends)
-            .sign(key, hashes.SHA256())
-        )
-        (tmp_path / "startup" / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    write_certificates(tmp_path, root=(BEGINS, BEGINS + timedelta(days=3600)), client=(BEGINS, ENDS))
     return tmp_path
 
 
@@ -59,3 +48,58 @@ def test_an_end_that_is_near_is_a_hint(kit):
 def test_a_folder_without_certificates_has_nothing_to_tell(tmp_path):
     assert certificate_problem(tmp_path) is None
     assert ends_soon(tmp_path) is None
+
+
+def test_one_that_ends_before_a_job_can_connect_is_a_problem_with_the_time_that_it_needs(kit):
+    before = ENDS - timedelta(minutes=1)
+    assert certificate_problem(kit, before) is None
+    reported = certificate_problem(kit, before, needed=timedelta(minutes=5))
+    assert reported == (
+        "has a certificate (client.crt) that ends 2027-01-05 00:00 UTC, too soon for a job; provision anew and hand out the new kits"
+    )
+
+
+def test_a_file_that_is_no_certificate_is_named(kit):
+    (kit / "startup" / "other.crt").write_text("text")
+    with pytest.raises(UserError, match=r"startup/other.crt of the kit cannot be read as a certificate \(ValueError\)"):
+        certificate_problem(kit)
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """Serve, to a lead's kit, with a certificate that ends in so many days; returns kit and port."""
+    with closing(create_server(("127.0.0.1", 0))) as listening:
+
+        def serve(context: ssl.SSLContext) -> None:
+            with suppress(OSError), listening.accept()[0] as raw, context.wrap_socket(raw, server_side=True) as one:
+                one.recv(1)
+
+        def start(days: float) -> tuple[Path, int]:
+            now = datetime.now(timezone.utc)
+            begins, long = now - timedelta(days=400), now + timedelta(days=900)
+            dates = {"root": (begins, long), "client": (begins, long), "server": (begins, now + timedelta(days=days))}
+            write_certificates(tmp_path, **dates)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tmp_path / "startup" / "server.crt", tmp_path / "startup" / "server.key")
+            context.load_verify_locations(tmp_path / "startup" / "rootCA.pem")
+            context.verify_mode = ssl.CERT_REQUIRED
+            Thread(target=serve, args=(context,), daemon=True).start()
+            return tmp_path, listening.getsockname()[1]
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("days", "said"), [(100, None), (29, "ends 20"), (-1, "has ended; provision anew and hand out the new kits")]
+)
+def test_a_lead_is_told_of_the_servers_certificate(serving, days, said):
+    kit, port = serving(days)
+    found = server_ends_soon(kit, "127.0.0.1", port)
+    assert found is None if said is None else f"the certificate of the server 127.0.0.1 {said}" in str(found)
+
+
+def test_of_a_server_that_does_not_answer_or_a_kit_without_a_certificate_nothing_is_said(kit, tmp_path):
+    with closing(create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    assert server_ends_soon(kit, "127.0.0.1", port) is None
+    assert server_ends_soon(tmp_path / "none", "127.0.0.1", port) is None

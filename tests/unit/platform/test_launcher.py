@@ -13,12 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, SystemComponents
+from nvflare.apis.fl_constant import FLContextKey, FLMetaKey, ReservedKey, SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobProcessArgs, JobReturnCode
 from nvflare.app_common.job_launcher import process_launcher
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+from nvflare.private.fed.client.client_status import ClientStatus
+from nvflare.private.fed.utils.fed_utils import get_return_code
 from nvflare.utils.process_utils import ProcessAdapter
 
 from flareclust._foundation.errors import UserError
@@ -36,16 +38,19 @@ from flareclust.platform.launcher import (
 from flareclust.sites.running import _PROTECTION
 
 
-def launched(monkeypatch, *code: str):
-    """Start Python with this code as the launcher would start a job."""
+def launched(monkeypatch, *code: str, status: int = ClientStatus.STARTED, folder: Path = Path()):
+    """Start Python with this code as the launcher would start a job; the process has told the site that status."""
     monkeypatch.setattr(ClientProcessJobLauncher, "get_command", lambda *_: shlex.join([sys.executable, "-c", *code]))
-    return SiteProcessLauncher().launch_job({"job_id": "job-1"}, context())
+    fl_ctx = context(folder=folder)
+    engine = SimpleNamespace(client_executor=SimpleNamespace(get_status=lambda job: status))
+    fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+    return SiteProcessLauncher().launch_job({"job_id": "job-1"}, fl_ctx)
 
 
-def context(custom: str = "", **args: str) -> FLContext:
+def context(custom: str = "", folder: Path = Path(), **args: str) -> FLContext:
     """What NVFlare gives a launcher; of the arguments of the process its credentials only."""
     fl_ctx = FLContext()
-    workspace = SimpleNamespace(get_app_custom_dir=lambda job: custom)
+    workspace = SimpleNamespace(get_app_custom_dir=lambda job: custom, get_run_dir=lambda job: str(folder / job))
     fl_ctx.set_prop(FLContextKey.WORKSPACE_OBJECT, workspace, private=True, sticky=False)
     given = {name: ("-x", value) for name, value in args.items()}
     fl_ctx.set_prop(FLContextKey.JOB_PROCESS_ARGS, given, private=True, sticky=False)
@@ -62,12 +67,35 @@ def test_of_a_killed_process_nothing_is_known(monkeypatch, number):
 
 @pytest.mark.parametrize(
     ("code", "message"),
-    [(0, JobReturnCode.SUCCESS), (1, JobReturnCode.EXECUTION_ERROR), (102, JobReturnCode.UNSAFE_COMPONENT)],
+    [
+        *((0, JobReturnCode.SUCCESS), (1, JobReturnCode.EXECUTION_ERROR)),
+        *((101, JobReturnCode.EXCEPTION), (102, JobReturnCode.UNSAFE_COMPONENT)),
+    ],
 )
 def test_a_process_that_ended_by_itself_is_reported(monkeypatch, code, message):
     handle = launched(monkeypatch, f"raise SystemExit({code})")
     handle.wait()
     assert handle.poll() == message
+
+
+@pytest.mark.parametrize("code", [1, 101])
+def test_a_process_that_ended_before_its_first_task_is_lost_and_no_failure(monkeypatch, tmp_path, code):
+    """As one whose certificate has ended, which cannot connect; also where its threads had it write its code into a file."""
+    monkeypatch.setattr(launcher, "_NAMED_SECONDS", 0.6)
+    (tmp_path / "job-1").mkdir()
+    (tmp_path / "job-1" / FLMetaKey.PROCESS_RC_FILE).write_text(str(code))
+    began = time.monotonic()
+    handle = launched(monkeypatch, f"raise SystemExit({code})", status=ClientStatus.STARTING, folder=tmp_path)
+    handle.wait()
+    assert time.monotonic() - began >= 0.6, "the server misses only jobs that it has heard of"
+    assert get_return_code(handle, "job-1", str(tmp_path), None) == JobReturnCode.UNKNOWN
+
+
+@pytest.mark.parametrize("code", [102, 103])
+def test_a_job_that_may_not_be_loaded_or_makes_no_sense_fails_also_at_the_start(monkeypatch, code):
+    handle = launched(monkeypatch, f"raise SystemExit({code})", status=ClientStatus.STARTING)
+    handle.wait()
+    assert handle.poll() == code
 
 
 def test_a_shell_tells_of_a_killed_process_by_a_number_above_128():

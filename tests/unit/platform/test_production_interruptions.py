@@ -2,6 +2,7 @@
 
 import errno
 import signal
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError, NoConnection
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.platform import job_monitor as watched
 from tests.fake_server import FakeServer
+from tests.kit_certificates import write_certificates
 from tests.unit.platform.production_cases import COMPLETED
 
 
@@ -179,6 +181,18 @@ def test_jobs_that_an_earlier_crash_lost_are_named(serve, outcome, caplog):
     serve(server)
     named = [record.getMessage() for record in caplog.records if "was lost" in record.getMessage()]
     assert named == [watched.lost_words("lost")]
+
+
+def test_a_lead_is_told_before_certificates_end(serve, outcome, kit, caplog, monkeypatch):
+    now = datetime.now(timezone.utc)
+    begins, ends = now - timedelta(days=300), now + timedelta(days=9)
+    write_certificates(kit, root=(begins, now + timedelta(days=900)), client=(begins, ends))
+    asked = []
+    monkeypatch.setattr(watched, "server_ends_soon", lambda *about: asked.append(about) or "the server's, too")
+    serve(FakeServer([COMPLETED], outcome))
+    said = f"the certificate client.crt ends {ends:%Y-%m-%d %H:%M} UTC; ask for a new kit before that"
+    assert [record.getMessage() for record in caplog.records] == [said, "the server's, too"]
+    assert asked == [(kit, "server", 8002)]
 
 
 def test_a_server_that_does_not_list_its_jobs_runs_new_ones(serve, outcome, monkeypatch):

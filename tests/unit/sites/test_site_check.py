@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from flareclust.sites.config import write_site
 from flareclust.sites.policy_file import write_policy
 from flareclust.sites.rows import SiteData
 from tests.command_line import call
+from tests.kit_certificates import write_certificates
 from tests.unit.sites.check_cases import rows, wrong
 
 
@@ -38,6 +40,19 @@ def test_a_site_is_prepared_by_four_commands(kit, capsys):
     capsys.readouterr()
     assert call("site", "check", kit) == 0
     assert "nothing odd" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("days", "code", "said"), [(-1, 2, "ended"), (9, 0, "ends"), (99, 0, None)])
+def test_a_certificate_that_has_ended_is_an_error_and_one_that_will_soon_a_hint(kit, capsys, days, code, said):
+    write_site(local_of(kit), str(rows(kit, crp=[1.0, 4.0, 4.0])))
+    now = datetime.now(timezone.utc)
+    write_certificates(kit, root=(now - timedelta(days=99), now + timedelta(days=days)))
+    assert call("site", "check", kit) == code
+    printed = "".join(capsys.readouterr())
+    assert (said is not None) == ("certificate" in printed)
+    checked = check(kit)
+    found = [*checked.errors, *(hint for hint in checked.hints if "certificate" in hint)]
+    assert [f" {said} 20" in text for text in found] == [True] * (said is not None)
 
 
 def test_columns_are_described_by_hand_worked_numbers(kit):
