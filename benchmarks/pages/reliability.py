@@ -154,7 +154,7 @@ LOCAL = """
 
 The simulator's folder (`fc-...` in `TMPDIR`) is locked by its run. The system releases the lock however the run ends, so that the folder of a living run is never taken for a leftover (`tests/unit/platform/test_scratch.py`, `tests/integration/simulator/test_simulator.py`, `tests/unit/data/test_memory.py`). [Fuzzing](fuzzing.md) has the generated commands and files.
 
-A job that a server lost in a crash stays RUNNING in NVFlare's list of jobs. `flareclust poc status` names it, and so does the next job that is submitted to this server.
+A job that a server lost in a crash has the status FINISHED:ABANDONED in NVFlare's list of jobs as soon as the server has started again, and can be deleted. With a server's kit from before that (`flareclust site allow KIT` changes it) it stays RUNNING; `flareclust poc status` names it then, and so does the next job that is submitted to this server.
 """
 
 CLOSING = """

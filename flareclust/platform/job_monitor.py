@@ -67,6 +67,11 @@ _MOST_ATTEMPTS = 20
 #: How NVFlare's statuses begin and end.
 _FINISHED, _RUNNING, _DISPATCHED, _COMPLETED, _ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
 
+#: How a status ends that a server of ours gives to the jobs that it has lost, when it is started again.
+_ABANDONED = "ABANDONED"
+
+_LOST = "the server was started again and has lost the job"
+
 #: So many jobs, the latest first, are looked at for lost ones.
 _MOST_LISTED = 200
 
@@ -196,6 +201,8 @@ class JobMonitor:
         """
         while True:
             self.status = self.server.call_with_retry(lambda session: _status(session, self.id))
+            if self.status.endswith(_ABANDONED):
+                raise JobFailed(_LOST, transient=True)
             if self.ended:
                 return
             self._check_not_lost()
@@ -217,7 +224,7 @@ class JobMonitor:
         self._odd_since = self._odd_since or time.monotonic()
         if self.status.startswith(_RUNNING) or time.monotonic() - self._odd_since > _DISPATCH_SECONDS:
             self.lost = True
-            raise JobFailed("the server was started again and has lost the job", transient=True)
+            raise JobFailed(_LOST, transient=True)
 
     def _new_records(self) -> list[Mapping[str, object]]:
         """Return the exchanges that are new. No answer is no news: the job's process may not be there yet, or no more."""
@@ -273,7 +280,7 @@ class JobMonitor:
 def lost_jobs(session: Session) -> list[str]:
     """Return the jobs that NVFlare lists as running although the server lost them when it was started again.
 
-    Empty where the server does not permit the question.
+    A server whose kit has `LostJobs` ends them itself. Empty where the server does not permit the question.
     """
     with suppress(Exception):  # NVFlare's API raises a dozen kinds; the question is a courtesy
         start, running = _start_time(session), _running(session)
@@ -290,7 +297,10 @@ def lost_jobs(session: Session) -> list[str]:
 
 def lost_words(job: str) -> str:
     """Return what to say of a lost job."""
-    return f"the job {job} was lost when the server was started again; NVFlare still lists it as RUNNING, and it will never end"
+    return (
+        f"the job {job} was lost when the server was started again, and NVFlare still lists it as RUNNING; `flareclust site allow KIT` "
+        "at the server, and a new start, end it"
+    )
 
 
 def _start_time(session: Session) -> float:

@@ -40,6 +40,7 @@ _STORAGE = "flareclust.engines.server.WorkspaceStorage"
 _DEPLOYER = {"id": "app_deployer", "path": "flareclust.engines.admission.SiteDeployer", "args": {}}
 _VALIDATOR = {"path": "flareclust.engines.admission.ServerValidator", "args": {}}
 _OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.OutcomeWait"}
+_LOST_JOBS = {"id": "lost_jobs", "path": "flareclust.engines.server.LostJobs", "args": {}}
 _RETURNING = {"id": "returning_sites", "path": "flareclust.engines.server.ReturningSites", "args": {}}
 
 
@@ -156,6 +157,9 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
     if not _components(resources, file, path=_OUTCOME_WAIT["path"]):
         resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
         yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
+    if not _components(resources, file, path=_LOST_JOBS["path"]):
+        resources.setdefault("components", []).append(dict(_LOST_JOBS))
+        yield "lost_jobs: jobs that the server lost in a crash are ended when it starts again, not listed as running for ever"
     if not _components(resources, file, path=_RETURNING["path"]):
         resources.setdefault("components", []).append(dict(_RETURNING))
         yield "returning_sites: jobs go on without a site that was started again, and kits that run twice are named in the log"

@@ -10,8 +10,9 @@ from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import FLContextKey, RunProcessKey
+from nvflare.apis.fl_constant import FLContextKey, RunProcessKey, SystemComponents
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import RunStatus
 from nvflare.app_common.storages.filesystem_storage import FilesystemStorage
 
 from flareclust.protocol.schema import plain
@@ -53,6 +54,24 @@ class OutcomeWait(FLComponent):
         super().__init__()
         self.seconds = seconds
         os.environ.setdefault(_OUTCOME_WAIT, str(seconds))
+
+
+class LostJobs(FLComponent):
+    """Ends, in NVFlare's store, jobs that a server lost when it crashed, or that were about to start.
+
+    NVFlare takes up none of them, and lists them as running, so that they can be neither aborted nor deleted.
+    """
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Before a server starts its first job, give those of its predecessor an end; processes of jobs have no such event."""
+        if event_type != EventType.SYSTEM_BOOTSTRAP:
+            return
+        engine = fl_ctx.get_engine()
+        manager = engine.get_component(SystemComponents.JOB_MANAGER)
+        for job in manager.get_jobs_by_status([RunStatus.RUNNING, RunStatus.DISPATCHED], fl_ctx):
+            if job.job_id not in engine.run_processes:
+                manager.set_status(job.job_id, RunStatus.ABANDONED, fl_ctx)
+                _log.warning("the job %s was lost when the server was started again", job.job_id)
 
 
 class ReturningSites(FLComponent):

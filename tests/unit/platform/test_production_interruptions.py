@@ -35,6 +35,13 @@ def test_a_server_that_was_started_again_has_lost_the_job(serve, status, look):
     assert server.aborted == [], "it cannot be aborted"
 
 
+def test_a_server_that_ends_the_jobs_it_has_lost_is_believed_at_once(serve):
+    server = FakeServer(["RUNNING", "FINISHED:ABANDONED"])
+    with pytest.raises(JobFailed, match="started again and has lost the job") as failure:
+        serve(server)
+    assert failure.value.transient
+
+
 def test_a_short_interruption_is_survived(serve, outcome):
     server = FakeServer(["RUNNING", ConnectionError("gone"), RuntimeError("still gone"), "RUNNING", COMPLETED], outcome)
     np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)

@@ -5,11 +5,19 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
+from unittest.mock import MagicMock
 
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.job_def_manager import SimpleJobDefManager
+from nvflare.apis.job_def import JobMetaKey, RunStatus
+from nvflare.apis.server_engine_spec import ServerEngineSpec
 from nvflare.fuel.utils.class_utils import instantiate_class
 
-from flareclust.platform.server import _OUTCOME_WAIT
+from flareclust.platform.server import _OUTCOME_WAIT, WorkspaceStorage
 from tests.patience import PATIENCE
 from tests.unit.platform.provision_cases import component, resources
 
@@ -20,6 +28,7 @@ def test_the_server_forgets_lost_sites_soon_and_keeps_its_jobs_to_itself(kits):
     assert found["servers"][0]["heart_beat_timeout"] == 60
     assert found["servers"][0]["max_num_clients"] == 10_000
     assert component(found, "returning_sites")["args"] == {}
+    assert component(found, "lost_jobs")["args"] == {}
     assert component(found, "outcome_wait")["args"] == {"seconds": 20.0}
     assert "/tmp" not in text
     assert str(kits) not in text
@@ -78,6 +87,40 @@ def test_the_operators_own_wait_goes_before_that_of_the_kit(monkeypatch):
     monkeypatch.setenv(_OUTCOME_WAIT, "300")
     instantiate_class("flareclust.engines.server.OutcomeWait", {"seconds": 20.0})
     assert os.environ[_OUTCOME_WAIT] == "300"
+
+
+def test_jobs_that_a_server_has_lost_end_when_it_starts_again(monkeypatch, tmp_path):
+    """With NVFlare's own manager: it takes up no job that its predecessor ran or was about to start."""
+    monkeypatch.chdir(tmp_path)
+    manager, store = SimpleJobDefManager(uri_root="jobs-storage"), WorkspaceStorage()
+    engine = MagicMock(spec=ServerEngineSpec)
+    engine.get_component.side_effect = {"job_manager": manager, "job_store": store}.get
+    fl_ctx = FLContext()
+    fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+    before = {
+        "runs": RunStatus.RUNNING,
+        "lost": RunStatus.RUNNING,
+        "dispatched": RunStatus.DISPATCHED,
+        "waits": RunStatus.SUBMITTED,
+        "done": RunStatus.FINISHED_COMPLETED,
+    }
+    ids = {name: str(uuid.uuid4()) for name in before}
+    engine.run_processes = {ids["runs"]: {}}
+    for name, status in before.items():
+        manager.create({JobMetaKey.JOB_ID.value: ids[name]}, b"", fl_ctx)
+        manager.set_status(ids[name], status, fl_ctx)
+
+    def statuses() -> dict[str, str]:
+        return {name: manager.get_job(job, fl_ctx).meta[JobMetaKey.STATUS.value] for name, job in ids.items()}
+
+    lost = instantiate_class("flareclust.engines.server.LostJobs", {})
+    lost.handle_event(EventType.ABOUT_TO_START_RUN, fl_ctx)
+    assert statuses() == {name: status.value for name, status in before.items()}, (
+        "the process of a job ends no other one"
+    )
+    lost.handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
+    ended = {"lost": RunStatus.ABANDONED, "dispatched": RunStatus.ABANDONED}
+    assert statuses() == {name: status.value for name, status in (before | ended).items()}
 
 
 def test_jobs_and_snapshots_lie_in_the_folder_in_which_the_server_was_started(kits, monkeypatch, tmp_path):
