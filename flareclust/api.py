@@ -54,6 +54,9 @@ def run(
     id_column: str | None = None,
     truth: str | None = None,
     min_sites: int | None = None,
+    expect_sites: Sequence[str] | None = None,
+    wait_for: int | None = None,
+    wait_seconds: int | None = None,
     task_timeout: int = 600,
     secure_sums: bool = False,
     policy: str | Path | Mapping[str, Any] | None = None,
@@ -89,6 +92,10 @@ def run(
         id_column: name of the column with ids, where no schema says it; no feature.
         truth: name of the column with known classes, to compare the clusters with; no feature.
         min_sites: quorum of a round; None for more than half of the sites.
+        expect_sites: for "production", names of the sites that should take part; the result names those that were not connected. None
+            for those of your last jobs of this kind.
+        wait_for: so many connected sites end the wait of `wait_seconds`; None for all that are expected.
+        wait_seconds: for "production", how long to wait for sites before the job is submitted; None for no wait.
         task_timeout: seconds a site has for one task.
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         policy: what simulated sites let out, a file or a mapping; see `flareclust.privacy.policy`.

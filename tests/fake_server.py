@@ -36,6 +36,8 @@ class FakeServer:
         self.records: list[dict[str, object]] = []
         self.on_look: Callable[[int], None] = lambda number: None
         self.looks = 0
+        self.on_status: Callable[[int], None] = lambda number: None
+        self.asked = 0
         self.refuse: Exception | None = None
         self.deployed: list[str] = []
         self.stats_refuse: Exception | None = None
@@ -63,13 +65,15 @@ class FakeServer:
             self.closed += 1
 
     def check_status(self, target_type, targets=None):
+        self.asked += 1
+        self.on_status(self.asked)
         clients = [{"client_name": site} for site in self.sites]
         jobs = [{"job_id": job} for job in self.running]
         return {"server_start_time": self.start_time, "clients": clients, "jobs": jobs}
 
-    def list_jobs(self, detailed: bool = False, limit: int | None = None, reverse: bool = False):
+    def list_jobs(self, detailed: bool = False, limit: int | None = None, reverse: bool = False, name_prefix: str = ""):
         assert detailed
-        return self.listed
+        return [job for job in self.listed if str(job.get("name", "")).startswith(name_prefix)]
 
     def submit_job(self, folder: str, token: str | None = None) -> str:
         if self.refuse is not None:

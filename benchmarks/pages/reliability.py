@@ -74,7 +74,7 @@ Each refusal names the site and does not affect the others. [ADR 0012](adr/0012-
 
 INTRODUCTION = """# Reliability
 
-A site that refuses, fails, sends a bad reply, is too slow or vanishes does not stop a job, as long as enough sites are left (the quorum). The result names it, with the reason. A job that is lost because the server fails can be submitted again, and tracked runs do so once by themselves. [Trackers and folders that fail](#a-tracker-or-a-folder-fails) cost no result. [Sites that send false numbers](#malicious-sites) need the robust settings.
+A site that refuses, fails, sends a bad reply, is too slow or vanishes does not stop a job, as long as enough sites are left (the quorum). The result names it, with the reason. A site that was expected and is absent [when a job begins](#absent-sites) is named, too. A job that is lost because the server fails can be submitted again, and tracked runs do so once by themselves. [Trackers and folders that fail](#a-tracker-or-a-folder-fails) cost no result. [Sites that send false numbers](#malicious-sites) need the robust settings.
 
 ## The quorum
 
@@ -85,6 +85,14 @@ A site that refuses, fails, sends a bad reply, is too slow or vanishes does not 
 - The result of a job that lost sites equals, bit for bit, that of a federation whose sites fell silent in the same rounds. The tests of lost sites compare the two.
 - A job has a result if `result.json` is there. It is written last, and in one step.
 
+## Absent sites
+
+- Which sites a job [expects](operations-lead.md#a-job) is said by `--expect-sites`, or else by the last ten jobs with this algorithm of the same user. An expected site that has no part in the job is in the result among those left out, with what to do.
+- `--for SECONDS` keeps a job back until the expected sites, or `--wait-for N` of any, are connected.
+- A run that is submitted again, or goes on with `--resume JOB`, is kept back until all sites of the job that it replaces are connected, for 60 s at most. If they are, its result is that of the lost job; the result names a site that stays away.
+
+## Lost sites
+
 How long the server waits for a lost site:
 
 | setting | default | what it bounds |
@@ -93,6 +101,7 @@ How long the server waits for a lost site:
 | `heart_beat_timeout` of `SiteDefaults` | 60 s | the wait for a host that is gone, or its network |
 | none | until the site connects again, about 20 s | the wait for a site that was started again |
 | none | about 20 s, up to 30 s in a job's first seconds | the wait for a job's process that was killed while its host goes on |
+| none | 60 s | the wait of a run that is submitted again for the sites that the lost job had |
 | `outcome_wait` of `SiteDefaults` | 20 s | the wait of a finished job for sites that vanished |
 
 ## How the faults were tested

@@ -86,6 +86,15 @@ _RUN: Mapping[str, Option] = {
     "kit": Option(str, "For production: the kit of the admin who submits the job. For poc: its folder."),
     "params": Option(list[str], "A setting of the algorithm.", [], ("--set",), metavar="KEY=VALUE"),
     "min_sites": Option(int, "Sites a round needs; more than half by default."),
+    "expect_sites": Option(
+        str,
+        "For production: names of the sites that should take part, with commas; by default those of your last jobs of this kind.",
+        read=split_names,
+    ),
+    "wait_for": Option(int, "With --for: so many connected sites are enough; by default all expected ones."),
+    "wait_seconds": Option(
+        int, "For production: seconds to wait for sites before the job is submitted.", flags=("--for",)
+    ),
     "task_timeout": Option(int, "Seconds a site has for one task.", 600),
     "secure_sums": Option(bool, "Sites mask their sums; the server learns the total.", False, ("--secure-sums",)),
     "policy": Option(Path, "What simulated sites let out, a YAML file; real sites: flareclust site policy."),

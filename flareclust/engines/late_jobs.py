@@ -57,7 +57,9 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
             exported / _SERVER_APP / "config" / placed.FILE, allow_pickle=False, **executor.placing(finished.arrays)
         )
 
-    return run_job(job, kit, 3 * task_timeout, check=lambda known: _check_connected(known, sites), amend=add_arrays)
+    return run_job(
+        job, kit, 3 * task_timeout, check=lambda known, missing: _check_connected(known, sites), amend=add_arrays
+    )
 
 
 def placed_rows(outcome: Outcome) -> int:

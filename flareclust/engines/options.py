@@ -1,7 +1,7 @@
 """Settings of a run beside the algorithm's own: those of every run, and those of a job."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -37,6 +37,16 @@ class RunSettings(Quorum):
     seed: int = setting("seed", ge=0, lt=2**32)
     task_timeout: int = setting("task_timeout", ge=1)
     secure_sums: bool = setting("secure_sums")
+
+
+class ExpectedSites(Settings):
+    """Which sites a job should have, and how long it is kept back for them; where the sites are there already."""
+
+    expect_sites: tuple[Annotated[str, Field(min_length=1)], ...] | None = setting(
+        "expect_sites", min_length=1, strict=False
+    )
+    wait_for: int | None = setting("wait_for", ge=1)
+    wait_seconds: int | None = setting("wait_seconds", ge=1)
 
 
 class JobOptions(RunSettings):

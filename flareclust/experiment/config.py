@@ -17,7 +17,7 @@ from flareclust._foundation.options import COMMANDS
 from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
-from flareclust.engines.options import RunSettings
+from flareclust.engines.options import ExpectedSites, RunSettings
 from flareclust.evaluation import criteria, selection
 from flareclust.privacy.policy import DP, PER_ID, Policy, read_policy
 from flareclust.protocol import registry
@@ -88,7 +88,7 @@ def _name_for_mlflow(name: str | None) -> str | None:
     return name
 
 
-class Experiment(RunSettings):
+class Experiment(RunSettings, ExpectedSites):
     """One federated clustering of one data set."""
 
     renamed: ClassVar[Mapping[str, str]] = {"schema": "table_schema"}  # pydantic keeps `schema` for itself
@@ -228,6 +228,13 @@ def _conflicts(e: Experiment) -> Iterator[str]:
         )
     if e.engine == "devices" and a.partial:
         yield f"{a.name} is for sites with different columns: use the engine inprocess, not devices"
+    if e.engine != "production" and (e.expect_sites or e.wait_for or e.wait_seconds):
+        yield (
+            "expect_sites, wait_for and wait_seconds (--for) are for sites that connect by themselves, those of the engine "
+            f"production; leave them out with the engine {e.engine}"
+        )
+    if e.wait_for and not e.wait_seconds:
+        yield "wait_for (--wait-for) needs wait_seconds (--for): how many seconds to wait for so many sites at most"
     if e.samples and e.engine not in _SAMPLING_ENGINES:
         yield f"cohort and dropout are for the engines {' and '.join(_SAMPLING_ENGINES)}, not {e.engine}"
     if e.samples and (private or a.partial or e.secure_sums or not a.federated):
@@ -280,8 +287,8 @@ def make_experiment(**settings: Any) -> Experiment:
     settings = {name: value for name, value in settings.items() if value is not None or name not in may_lack}
     for name in settings.keys() & {"kit", "match_to"}:
         settings[name] = str(settings[name])
-    if "columns" in settings:
-        settings["columns"] = tuple(settings["columns"])
+    for name in settings.keys() & {"columns", "expect_sites"}:
+        settings[name] = tuple(settings[name])
     if "policy" in settings:
         settings["policy"] = read_policy(settings["policy"]).to_json()
     if settings.get("engine") == "poc":

@@ -13,7 +13,7 @@ from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.options import JobOptions, RunSettings
+from flareclust.engines.options import ExpectedSites, JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import Experiment
@@ -35,9 +35,6 @@ _log = logging.getLogger(__name__)
 
 #: The file of a run's checkpoint, the id of the interrupted job to go on from, or neither.
 Kept = CheckpointFile | str | None
-
-#: Why a site of a POC is missing that had no part in the job at all.
-_OFF = "was not connected when the job began; see flareclust poc status"
 
 
 def submit(
@@ -98,7 +95,10 @@ class _Submission:
             return self._job(choice.CHOOSER, {**params, **choosing}, k)
         chosen = self._job(choice.CHOOSER, choosing, k, first=True)
         k = choice.chosen_k(chosen.arrays) or k
-        return choice.joined(chosen, with_round_metrics(self._job(asked.algorithm, params, k), self.prepared))
+        after = replace(
+            self, experiment=asked.model_copy(update={"wait_seconds": None})
+        )  # the first has waited for both
+        return choice.joined(chosen, with_round_metrics(after._job(asked.algorithm, params, k), self.prepared))
 
     @property
     def _params(self) -> dict[str, Any]:
@@ -194,15 +194,16 @@ class _Submission:
         """Run a job on sites that are there already; those of a POC are ours, and their labels may be read."""
         from flareclust.platform.provisioned import run_production
 
-        if self.experiment.engine == "production":
-            return run_production(algorithm, params, options, Path(self.experiment.kit or ""), self.on_round, **job)
+        if (asked := self.experiment).engine == "production":
+            return run_production(
+                algorithm, params, options, Path(asked.kit or ""), self.on_round, expected=asked, **job
+            )
         from flareclust.platform.poc import federation as poc
 
-        federation = poc.find(Path(self.experiment.kit or poc.DEFAULT))
+        federation = poc.find(Path(asked.kit or poc.DEFAULT))
         options, kit = options.among(list(federation.sites)), federation.admin_kit
-        outcome = run_production(algorithm, params, options, kit, self.on_round, **job)
-        off = {site: _OFF for site in federation.sites if site not in outcome.sites}
-        outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))
+        expected = ExpectedSites(expect_sites=federation.sites)
+        outcome = run_production(algorithm, params, options, kit, self.on_round, expected=expected, **job)
         for site, own in federation.kits.items():
             if (own / outcome.job / LABELS_FILE).exists():
                 outcome.labels[site] = read_labels(own / outcome.job)

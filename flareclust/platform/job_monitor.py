@@ -8,10 +8,11 @@ import errno
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from nvflare.apis.job_def import JobMetaKey
@@ -63,6 +64,23 @@ _DISPATCH_SECONDS = 30
 
 #: So many times a failed job is submitted anew with the same token.
 _MOST_ATTEMPTS = 20
+
+#: How long a job that replaces a lost one is kept back for the sites of that one. After a restart of the server they need
+#: about 10 s; one that is silent for so long is lost (`heart_beat_timeout`).
+_RECONNECT_SECONDS = 60
+
+#: So many earlier jobs say which sites are expected. Of the last one alone a site that stays away would be named once.
+_EARLIER = 10
+
+#: Why a site is missing that was expected, and had no part in the job at all.
+_ABSENT = (
+    "was not connected when the job began, and {why}; start it (startup/start.sh in its kit) and run again, or let it place its "
+    "rows later (flareclust assign)"
+)
+
+#: Why a site was expected.
+_EXPECTED, _REPLACED = "is expected", "had part in the job that this one replaces"
+_BEFORE = f"had part in one of your last {_EARLIER} jobs of this kind (those to expect: --expect-sites)"
 
 #: How NVFlare's statuses begin and end.
 _FINISHED, _RUNNING, _DISPATCHED, _COMPLETED, _ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
@@ -127,12 +145,51 @@ class Server:
             with suppress(Exception):  # as above
                 self.reopen()
 
+    def await_sites(self, names: Collection[str], seconds: float, number: int | None = None) -> None:
+        """Return when so many sites are connected, or else all of these names; after so many seconds in any case.
+
+        Who is missing is logged while it waits.
+
+        Raises:
+            JobFailed, UserError: as `call_with_retry`.
+        """
+        end, said = time.monotonic() + seconds, ""
+        while True:
+            connected = self.call_with_retry(connected_sites)
+            missing = sorted(set(names) - set(connected))
+            if time.monotonic() > end or (not missing if number is None else len(connected) >= number):
+                return
+            whom = "sites" if number is None else f"{number} sites"
+            text = f"waiting up to {seconds:g} s for {whom}; connected: {', '.join(connected) or 'none'}"
+            text += f"; missing: {', '.join(missing)}" if missing else ""
+            if text != said:
+                _log.warning("%s", text)
+            said = text
+            time.sleep(POLL_SECONDS)
+
+    def find_expected(self, name: str, named: Sequence[str] | None) -> dict[str, str]:
+        """Return the sites that a job of this name should have, with the reason why.
+
+        They are those that are named, else those of the last such jobs of this user, where the server permits the question.
+        """
+        if named is not None:
+            return dict.fromkeys(named, _EXPECTED)
+        with suppress(Exception):  # as of `lost_jobs`
+            own = name, admin_of(self.kit)["username"]
+            keys = JobMetaKey.JOB_NAME.value, JobMetaKey.SUBMITTER_NAME.value
+            listed = self.session.list_jobs(detailed=True, limit=_MOST_LISTED, name_prefix=name, reverse=True)
+            parts = [sites for meta in listed if own == tuple(map(meta.get, keys)) and (sites := _deployed(meta))]
+            return dict.fromkeys(sorted(set().union(*parts[:_EARLIER])), _BEFORE)
+        return {}
+
 
 class JobMonitor:
-    """A job at a server, and its last known state."""
+    """A job at a server, and its last known state; `expected` says of sites that should have part in it why."""
 
-    def __init__(self, server: Server, on_round: OnRound, deadline: float) -> None:
-        self.server, self.on_round, self.deadline = server, on_round, deadline
+    def __init__(
+        self, server: Server, on_round: OnRound, deadline: float, expected: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.server, self.on_round, self.deadline, self.expected = server, on_round, deadline, dict(expected)
         self.id, self.status, self.lost = "", "", False
         self._sites, about = connected_sites(server.session), admin_of(server.kit)
         for hint in (ends_soon(server.kit), server_ends_soon(server.kit, about["host"], int(about["port"]))):
@@ -177,8 +234,18 @@ class JobMonitor:
             if token is None or self._is_worth_following():
                 _log.info("job %s", self.id)
                 return
+            self.await_sites_of(self.id)
             self.id = ""
         raise JobFailed(f"{_MOST_ATTEMPTS} jobs with the token {token} have failed already")
+
+    def await_sites_of(self, job: str) -> None:
+        """Wait for the sites of a job that this one replaces, whose result depends on them; they are expected from now on."""
+        before: set[str] = set()
+        with suppress(Exception):  # of a job that is not known the controller says so
+            before = _deployed(self.server.session.get_job_meta(job))
+        new = {site for site in before if self.expected.get(site) != _REPLACED}  # the others have been waited for
+        self.expected |= dict.fromkeys(new, _REPLACED)
+        self.server.await_sites(new, _RECONNECT_SECONDS)
 
     def _is_worth_following(self) -> bool:
         """Return whether a job that may have been submitted before is new, complete, or really running."""
@@ -266,6 +333,8 @@ class JobMonitor:
             refusals = (line.partition(": ") for line in _refusals(self.server.session, self.id))
             reasons = {name: why for name, _, why in refusals}
             missing = {site: f"did not take the job: {reasons[site]}" for site in self._sites if site in reasons}
+        there = {*outcome.sites, *missing}
+        missing |= {site: _ABSENT.format(why=why) for site, why in self.expected.items() if site not in there}
         sites = sorted({*outcome.sites, *missing})
         return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
 
@@ -340,9 +409,19 @@ def _reason_of(session: Session, job: str, status: str, folder: Path) -> JobFail
     return _reported(server_log, job, status)
 
 
+def _deployment(meta: Mapping[str, Any]) -> list[str]:
+    """Return what the server and the sites, as a rule named in front, said of a job's files, a line each."""
+    return [str(line) for line in meta.get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []]
+
+
+def _deployed(meta: Mapping[str, Any]) -> set[str]:
+    """Return the sites that took a job's files."""
+    return {line.removesuffix(_WELL) for line in _deployment(meta) if line.endswith(_WELL)} - {"server"}
+
+
 def _refusals(session: Session, job: str) -> list[str]:
     """Return why the server and the sites, as a rule named in front, did not take the job's files, a line each."""
-    lines = map(str, session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or [])
+    lines = _deployment(session.get_job_meta(job))
     return [line.replace(_ERROR, "", 1) for line in lines if not line.endswith(_WELL)]
 
 

@@ -8,16 +8,15 @@ result was complete (docs/adr/0010-lost-sites.md).
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.job_config.api import FedJob
 
-from flareclust._foundation.errors import JobFailed
-from flareclust.engines.options import JobOptions
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.engines.options import ExpectedSites, JobOptions
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import check_resumable
 from flareclust.platform import job_monitor
@@ -39,6 +38,7 @@ def run_production(
     *,
     token: str | None = None,
     resume: str | None = None,
+    expected: ExpectedSites | None = None,
 ) -> Outcome:
     """Run a federation's job on its own sites.
 
@@ -49,6 +49,8 @@ def run_production(
         on_round: gets a record per exchange while the job runs.
         token: with the same one, a job that was submitted before and is running or complete is taken up again.
         resume: id of an interrupted job to go on from, with the same settings.
+        expected: sites that should have part in it, and how long it waits for them; where it names none, those of earlier jobs. The
+            outcome names the absent ones as left out. None for a job of the sites that are connected.
 
     Raises:
         UserError: a setting or the kit is wrong, or the server does not permit the job.
@@ -58,18 +60,18 @@ def run_production(
     check_resumable(algorithm.name, private=executor.private and resume is not None)
     job = build_job(algorithm, params, options, sides=sides, resume=resume)
 
-    def check(sites: list[str]) -> None:
+    def check(sites: list[str], missing: list[str]) -> None:
         if len(sites) < options.needed():
             found = f"only {', '.join(sites)} {'is' if len(sites) == 1 else 'are'}" if sites else "none is"
             raise JobFailed(
                 f"at least {options.needed()} sites are needed, and {found} connected to the server {admin_of(kit)['host']}; start "
-                "the others (startup/start.sh in their kits), and see their log.txt if they do not connect",
+                f"{', '.join(missing) or 'the others'} (startup/start.sh in their kits), and see their log.txt if they do not connect",
                 transient=True,
             )
         executor.check_sites(sites)
         aggregator.check_sites(sites)
 
-    return run_job(job, kit, options.deadline, on_round, token=token, check=check)
+    return run_job(job, kit, options.deadline, on_round, token=token, resume=resume, expected=expected, check=check)
 
 
 def run_job(
@@ -79,14 +81,16 @@ def run_job(
     on_round: OnRound = lambda record: None,
     *,
     token: str | None = None,
-    check: Callable[[list[str]], None] = lambda sites: None,
+    resume: str | None = None,
+    expected: ExpectedSites | None = None,
+    check: Callable[[list[str], list[str]], None] = lambda sites, missing: None,
     amend: Callable[[Path], None] = lambda folder: None,
 ) -> Outcome:
     """Submit a job whose server part is a controller of ours, follow it, and fetch its result; see `run_production`.
 
     Args:
         deadline: seconds after which the job is aborted.
-        check: gets the names of the connected sites before the job is submitted, and raises where they will not do;
+        check: gets the names of the connected and of the missing sites before the job is submitted, and raises where they will not do;
             after a transient JobFailed it is asked again for `_CONNECT_SECONDS`.
         amend: gets the job's folder before it is submitted, to add files.
 
@@ -97,9 +101,12 @@ def run_job(
         with quiet():
             folder = export_job(job, Path(scratch) / str(job.name))
         amend(folder)
-        _wait_for_sites(server.session, check)
-        watched = job_monitor.JobMonitor(server, on_round, deadline)
+        whys = {} if expected is None else server.find_expected(str(job.name), expected.expect_sites)
+        _wait_for_sites(server, check, whys, expected)
+        watched = job_monitor.JobMonitor(server, on_round, deadline, whys)
         try:
+            if resume is not None:
+                watched.await_sites_of(resume)
             watched.submit(folder, token)
             watched.follow()
             return watched.fetch(Path(scratch) / "fetched")
@@ -107,12 +114,25 @@ def run_job(
             watched.abort_unless_ended()
 
 
-def _wait_for_sites(session: Session, check: Callable[[list[str]], None]) -> None:
+def _wait_for_sites(
+    server: job_monitor.Server,
+    check: Callable[[list[str], list[str]], None],
+    names: Collection[str],
+    expected: ExpectedSites | None,
+) -> None:
     """Return when the connected sites will do; those of a server that was just started need some seconds."""
+    if expected is not None and expected.wait_seconds is not None:
+        if not names and expected.wait_for is None:
+            raise UserError(
+                "no earlier job says which sites to wait for; name them (--expect-sites, or expect_sites=), or say how many "
+                "(--wait-for, or wait_for=)"
+            )
+        server.await_sites(names, expected.wait_seconds, expected.wait_for)
     end = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
-            return check(connected_sites(session))
+            connected = connected_sites(server.session)
+            return check(connected, sorted(set(names) - set(connected)))
         except JobFailed as error:
             if not error.transient or time.monotonic() > end:
                 raise

@@ -17,7 +17,7 @@ from flareclust.experiment.tables.typed_rows import settled_settings
 _VALUED = (
     *("data", "partition", "n_sites", "seed", "engine", "kit", "criterion", "id_column", "truth", "table_schema"),
     *(name for name in RunSettings.model_fields if name not in ("seed", "secure_sums")),
-    *("match_to", "cohort", "dropout"),
+    *("match_to", "cohort", "dropout", "expect_sites", "wait_for", "wait_seconds", "columns"),
 )
 
 
@@ -46,12 +46,11 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
         apart = experiment.get("partition") == "none" and name == "n_sites"
         own = (experiment.get("engine"), name) in (("production", "partition"), ("poc", "data"))
         if _is_given(experiment, name) and not apart and not own:
-            value = str(experiment[name])
+            value = experiment[name]
+            value = str(value) if isinstance(value, str | int | float) else ",".join(value)
             if name == "table_schema" and Path(value).is_relative_to(Path.cwd()):
                 value = str(Path(value).relative_to(Path.cwd()))
             words += [COMMANDS["run"][name].flag(name), value]
-    if experiment.get("columns"):
-        words += ["--columns", ",".join(experiment["columns"])]
     if experiment.get("secure_sums"):
         words.append("--secure-sums")
     if experiment.get("policy"):

@@ -34,6 +34,7 @@ class Job:
         options: JobOptions,
         params: Mapping[str, object] | None = None,
         user: str = LEAD,
+        token: str | None = None,
     ) -> None:
         self.rounds: list[tuple[float, Mapping[str, Any]]] = []
         self._outcome: Outcome | None = None
@@ -42,7 +43,8 @@ class Job:
 
         def run() -> None:
             try:
-                self._outcome = run_production(algorithm, dict(params or {}), options, federation.kit(user), self._hear)
+                asked = algorithm, dict(params or {}), options, federation.kit(user), self._hear
+                self._outcome = run_production(*asked, token=token)
             except Exception as error:  # noqa: BLE001 - it is raised again where the test asks for the outcome
                 self._error = error
             self.ended = time.monotonic()

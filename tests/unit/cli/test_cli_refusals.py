@@ -49,6 +49,8 @@ OWN = ("run", "feca", "--k", "3", "--n-sites", "2", "--data")
 
 KFED = ("run", "kfed", "--data", "iris", "--n-sites", "3")
 
+AT_SITES = ("run", "feca", "--k", "3", "--engine", "production", "--kit", "kit")
+
 CENTRAL = ("run", "central", "--data", "iris", "--n-sites", "3")
 
 LATE = ("assign", "res", "--out", "labels", "--data")
@@ -144,6 +146,8 @@ BAD = {
     "central with text": ((*CENTRAL, "--set", "max_iter=many"), 2, ["max_iter", "'many'"]),
     "min-sites above the sites": ((*IRIS, "--min-sites", "4"), 2, ["min_sites", "4", "3"]),
     "min-sites 0": ((*IRIS, "--min-sites", "0"), 2, ["min_sites", "got 0"]),
+    "a wait without a time": ((*AT_SITES, "--expect-sites", "a, b", "--wait-for", "2"), 2, ["--wait-for", "--for"]),
+    "a wait without sites of their own": ((*IRIS, "--for", "5"), 2, ["wait_seconds (--for)", "engine production"]),
     "seed below 0": ((*IRIS, "--seed", "-1"), 2, ["seed", "got -1"]),
     "no time": ((*IRIS, "--task-timeout", "0"), 2, ["task_timeout", "got 0"]),
     "setting without a value": ((*IRIS, "--set", "n_init"), 2, ["--set expects key=value"]),

@@ -1,5 +1,7 @@
 """What an experiment is: checked before anything starts, the same key for a retry only."""
 
+import json
+
 import pytest
 
 from flareclust._foundation.errors import UserError
@@ -53,3 +55,30 @@ def test_without_a_poc_the_engine_poc_says_how_to_start_one(tmp_path):
 def test_a_kit_is_not_silently_left_unused(engine):
     with pytest.raises(UserError, match="a kit is for the engine production"):
         make_experiment(algorithm="feca", k=3, engine=engine, kit="kits/clinics/prod_00/lead@hub.org")
+
+
+KIT = {"algorithm": "feca", "k": 3, "engine": "production", "kit": "kits/clinics/prod_00/lead@hub.org"}
+
+
+def test_expected_sites_and_the_wait_for_them_are_settings_of_a_run():
+    asked = make_experiment(**KIT, expect_sites=["a", "b"], wait_for=2, wait_seconds=60)
+    assert (asked.expect_sites, asked.wait_for, asked.wait_seconds) == (("a", "b"), 2, 60)
+    assert Experiment(**json.loads(asked.model_dump_json())) == asked, "as Prefect reads it back"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({**KIT, "wait_for": 2}, r"wait_for \(--wait-for\) needs wait_seconds \(--for\)"),
+        ({**KIT, "wait_for": 0, "wait_seconds": 5}, "wait_for must be an integer of at least 1"),
+        ({**KIT, "expect_sites": ("a", "")}, "expect_sites"),
+        (
+            {"algorithm": "feca", "engine": "simulator", "expect_sites": ("a",)},
+            "leave them out with the engine simulator",
+        ),
+        ({"algorithm": "feca", "engine": "inprocess", "wait_seconds": 5}, "leave them out with the engine inprocess"),
+    ],
+)
+def test_a_wait_that_cannot_be_is_refused(settings, words):
+    with pytest.raises(UserError, match=words):
+        make_experiment(**settings)

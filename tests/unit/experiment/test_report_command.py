@@ -79,6 +79,13 @@ def test_cohorts_and_dropouts_are_in_the_command():
     assert not {"--cohort", "--dropout"} & set(printed("lloyd", engine="devices"))
 
 
+def test_expected_sites_and_the_wait_for_them_are_in_the_command():
+    kit = {"data": "sites", "engine": "production", "kit": "kit"}
+    words = printed("lloyd", **kit, expect_sites=("a", "b"), wait_for=2, wait_seconds=60)
+    options = [words[words.index(option) + 1] for option in ("--expect-sites", "--wait-for", "--for")]
+    assert options == ["a,b", "2", "60"]
+
+
 @pytest.fixture
 def tables(tmp_path, monkeypatch):
     """A folder with the tables of two sites and a schema, which is the working directory."""

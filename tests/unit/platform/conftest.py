@@ -44,10 +44,11 @@ def serve(monkeypatch, kit):
     monkeypatch.setattr(watched, "ROUNDS_SECONDS", 0.0)
     monkeypatch.setattr(watched, "_DISPATCH_SECONDS", 0.2)
 
-    def run(server: FakeServer, *, token=None, on_round=lambda record: None, **options):
+    def run(server: FakeServer, *, token=None, resume=None, expected=None, on_round=lambda record: None, **options):
         monkeypatch.setattr(watched, "open_session", server.session)
+        job = {"token": token, "resume": resume, "expected": expected}
         try:
-            return production.run_production(get("feca"), {}, JobOptions(k=4, **options), kit, on_round, token=token)
+            return production.run_production(get("feca"), {}, JobOptions(k=4, **options), kit, on_round, **job)
         finally:
             assert server.opened == server.closed, "an open session keeps the process from ending"
 
