@@ -154,7 +154,19 @@ def try_wheel(python: str, wheel: Path, scratch: Path) -> None:
     here = Path(tempfile.mkdtemp(dir=scratch))
     _output(python, "-m", "venv", str(here / "venv"), folder=here)
     own = here / "venv" / "bin"
-    _output(str(own / "python"), "-m", "pip", "install", "--quiet", str(wheel), folder=here)
+    uv = Path(sys.executable).with_name("uv")  # a tenth of pip's time
+    if uv.exists():
+        found = subprocess.run(
+            [sys.executable, "-m", "pip", "config", "get", "global.index-url"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        index = {"UV_DEFAULT_INDEX": found.stdout.strip()} if not found.returncode else {}
+        asked = ("pip", "install", "--quiet", "--system-certs", "--python", str(own / "python"), str(wheel))
+        _output(str(uv), *asked, folder=here, **index)
+    else:
+        _output(str(own / "python"), "-m", "pip", "install", "--quiet", str(wheel), folder=here)
     for step in FIRST_STEPS:
         said = _output(str(own / "flareclust"), *step, folder=here)
     print(f"{_output(str(own / 'python'), '--version', folder=here)}: {said.splitlines()[0]}")
