@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.options import ExpectedSites
 from flareclust.platform import job_monitor
@@ -121,6 +122,37 @@ def test_after_the_time_too_few_sites_are_one_sentence_that_names_the_missing(se
 def test_a_wait_for_nobody_knows_whom_is_refused(serve, server):
     with pytest.raises(UserError, match=r"no earlier job says which sites to wait for; name them \(--expect-sites"):
         serve(server, expected=ExpectedSites(wait_seconds=5))
+
+
+@pytest.fixture
+def run(serve, server, kit, monkeypatch):
+    """Run FeCA on the server's sites as a user does; `serve` is here for the short times that it sets."""
+    monkeypatch.setattr(job_monitor, "open_session", server.session)
+    monkeypatch.setattr(job_monitor, "time", ticking(0.5))
+
+    def run(**settings):
+        return flareclust.run("feca", engine="production", kit=kit, **{"k": 4} | settings)
+
+    return run
+
+
+def test_the_result_of_a_run_lists_an_absent_site_and_warns_of_it(run):
+    result = run(expect_sites=[*HERE, ABSENT])
+    assert list(result.left_out) == [ABSENT]
+    (warning,) = [text for text in result.warnings if text.startswith(ABSENT)]
+    assert warning == f"{ABSENT} {result.left_out[ABSENT]}"
+
+
+def test_a_run_expects_the_sites_of_earlier_ones_unless_it_names_some(run, server):
+    server.listed = [job()]
+    assert list(run().left_out) == [ABSENT]
+    assert run(expect_sites=HERE).left_out == {}
+
+
+def test_of_the_two_jobs_of_a_range_of_k_only_the_first_waits(run, server, caplog):
+    run(k="3..4", expect_sites=[*HERE, ABSENT], wait_seconds=5)
+    assert len(server.submitted) == 2
+    assert len([text for text in caplog.messages if "waiting" in text]) == 1
 
 
 def lost(server: FakeServer) -> None:
