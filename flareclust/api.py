@@ -7,6 +7,7 @@ from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
+from flareclust._foundation.own_files import reserved
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_path
 from flareclust.evaluation import criteria, selection
@@ -193,4 +194,5 @@ def run_experiment(
 
         assert out is not None
         return run_flow(experiment, prepared, out, on_round, kept)
-    return carry_out(experiment, prepared, out, on_round, kept, track=track)
+    with reserved(out):
+        return carry_out(experiment, prepared, out, on_round, kept, track=track)

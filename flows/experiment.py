@@ -12,6 +12,7 @@ from flareclust.flows.server import PREFECT_LOST, server_reached, short_retries,
 from prefect import flow, get_run_logger
 from prefect.runtime import flow_run
 
+from flareclust._foundation.own_files import reserved
 from flareclust.experiment.config import Experiment, new_folder
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.artifacts import check_out
@@ -75,7 +76,8 @@ def run_logged(
     steps = _FlowRun()
     earlier, options = partial(_reference, experiment, alias), "" if alias is None else _alias_options(*alias)
     job = experiment, prepared, folder, on_round, kept
-    result, decision = carry_out(*job, track=True, calls=steps, earlier=earlier, options=options), ""
+    with reserved(folder):
+        result, decision = carry_out(*job, track=True, calls=steps, earlier=earlier, options=options), ""
     if alias is not None and result.run_id is not None:
         result, decision = _offered(steps, result, experiment, *alias)
     assert steps.page is not None

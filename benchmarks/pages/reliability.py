@@ -126,6 +126,7 @@ A result is written to its folder first, and logged after that. What MLflow or P
 | **Prefect's server does not answer at the start** | exit 2 with one line, before any work | start it, or unset `PREFECT_API_URL` |
 | **MLflow dies during a nightly run** | the run ends as Completed with the warning; the alias stays where it was | the command in the warning: it logs the run, registers the model and offers it the alias |
 | **the output folder holds the result of another run** | exit 2 with one line, before any work; nothing is replaced | another `--out`, or `--overwrite` |
+| **two runs at a time have the same output folder**, of one account on one machine | the second: exit 2 with one line, before its job | wait, or another `--out` |
 | **the output folder is full or cannot be written** at the start | exit 2 with one line, before any work | choose another with `--out` |
 | **the output folder fills up during a run or a sweep** | the result goes to `$XDG_STATE_HOME/flareclust/results/` (`~/.local/state`), or else to `flareclust-results/` in the temporary folder; the warning names the folder | move it where it belongs |
 | **no folder can be written** | exit 1; the text names the NVFlare job, whose result the server keeps | `nvflare job download JOB`, after making room |
@@ -161,7 +162,7 @@ LOCAL = """
 | **a table of zeros**: a npz file of 3 MB that holds 3.2 GB, limit 1 GB | refused by its header; the process has 37 MiB | zeros.npz has 3,200,000,000 bytes of rows, more than the 1,000,000,000 that a run may read | 0.5 |
 | **200,000 columns**: a csv file with 20 rows | read with 143 MiB | nothing | 2.2 |
 
-The simulator's folder (`fc-...` in `TMPDIR`) is locked by its run. The system releases the lock however the run ends, so that the folder of a living run is never taken for a leftover (`tests/unit/platform/test_scratch.py`, `tests/integration/simulator/test_simulator.py`, `tests/unit/data/test_memory.py`). [Fuzzing](fuzzing.md) has the generated commands and files.
+The folder of a run (`fc-...` in `TMPDIR`), with the simulator's rows or the signed job and the result of provisioned sites, is locked by the run. The system releases the lock however the run ends, so that the folder of a living run is never taken for a leftover (`tests/unit/platform/test_scratch.py`, `tests/integration/simulator/test_simulator.py`, `tests/unit/data/test_memory.py`). [Fuzzing](fuzzing.md) has the generated commands and files.
 
 A job that a server lost in a crash has the status FINISHED:ABANDONED in NVFlare's list of jobs as soon as the server has started again, and can be deleted. With a server's kit from before that (`flareclust site allow KIT` changes it) it stays RUNNING; `flareclust poc status` names it then, and so does the next job that is submitted to this server.
 """

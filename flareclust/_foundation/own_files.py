@@ -1,6 +1,7 @@
 """Files and folders that only the account which made them can read: labels, rows, pictures of rows, ledgers."""
 
 import csv
+import hashlib
 import os
 import re
 import tempfile
@@ -54,6 +55,50 @@ def check_target(folder: Path, names: Collection[str] = ()) -> None:
         raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
     if folder.is_dir() and (others := {path.name for path in folder.iterdir()} - set(names)):
         raise UserError(f"{folder} holds other files, such as {min(others)}; choose a new folder")
+
+
+@contextmanager
+def reserved(folder: Path | None) -> Iterator[None]:
+    """Keep other runs of this account from `folder` while its result is on the way; None for a run without one.
+
+    The lock is the system's, on a file in the state folder, and ends with the process. Where that folder cannot be written, or there are
+    no such locks, nobody is kept out.
+
+    Raises:
+        UserError: another run is on the way to this folder.
+    """
+    lock = None if folder is None else _lock_of(folder)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock[0].unlink(missing_ok=True)
+            os.close(lock[1])
+
+
+def _lock_of(folder: Path) -> tuple[Path, int] | None:
+    """Return the locked file for a folder, with its open handle; None where there can be none."""
+    try:
+        import fcntl  # not on Windows
+
+        file = state_folder() / "running" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+        make_folder(file.parent)
+        while True:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(handle), os.stat(file)):  # else another run has just ended and removed it
+                    return file, handle
+            except FileNotFoundError:
+                pass
+            except BlockingIOError:
+                os.close(handle)
+                raise UserError(
+                    f"another run is on the way to {folder}; wait for its end, or name another folder with --out"
+                ) from None
+            os.close(handle)
+    except (ImportError, OSError, RuntimeError):
+        return None
 
 
 def make_folder(folder: Path) -> None:

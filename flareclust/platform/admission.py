@@ -235,4 +235,4 @@ def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool
             or watch.problem(local)
         )
     except UserError as error:
-        return f"cannot say what jobs may do: {error}"
+        return f"cannot say what jobs may do: {str(error).replace(f'{local.parent}{os.sep}', '')}"  # paths are nobody else's business

@@ -181,10 +181,10 @@ class ClusteringController(Controller):
         except _Stopped:
             self.log_info(fl_ctx, "the job was aborted; no result was written")
         except FlareclustError as error:
-            self.system_panic(str(error), fl_ctx)
+            self.system_panic(_inside(root, error), fl_ctx)
         except Exception as error:  # noqa: BLE001 - a fault of the aggregator must end the job with its name, too
             self.log_exception(fl_ctx, "the server's side raised")
-            self.system_panic(f"the server's side raised {type(error).__name__}: {error}", fl_ctx)
+            self.system_panic(f"the server's side raised {type(error).__name__}: {_inside(root, error)}", fl_ctx)
         else:
             write(outcome, folder, self._summary(outcome))
             for file in (kept.path, interrupted):
@@ -263,6 +263,13 @@ class ClusteringController(Controller):
             raise _Stopped
         lost = {site: SiteReply(problem=_LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
         return replies | lost
+
+
+def _inside(root: Path, error: Exception) -> str:
+    """Return the text of an error for the lead, who has no business with paths of the server: names and what is in its folder stay."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {Path(str(error.filename)).name}" if error.filename else error.strerror
+    return str(error).replace(f"{root}/", "")
 
 
 def checkpoint_at(root: Path, job: str) -> Path:

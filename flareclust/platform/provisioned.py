@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from nvflare.job_config.api import FedJob
 
@@ -21,6 +20,7 @@ from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import check_resumable
 from flareclust.platform import job_monitor
 from flareclust.platform.job import build_job, export_job
+from flareclust.platform.scratch import scratch_folder
 from flareclust.platform.session import admin_of, connected_sites, quiet
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
@@ -97,7 +97,7 @@ def run_job(
     Raises:
         UserError, JobFailed: as `run_production`.
     """
-    with TemporaryDirectory(prefix="flareclust-") as scratch, closing(job_monitor.Server(kit)) as server:
+    with scratch_folder() as scratch, closing(job_monitor.Server(kit)) as server:
         with quiet():
             folder = export_job(job, Path(scratch) / str(job.name))
         amend(folder)

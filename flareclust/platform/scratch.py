@@ -1,4 +1,4 @@
-"""Temporary folders with the rows of simulated sites: they go with the run, or at the latest when the next one begins.
+"""Temporary folders with the rows of simulated sites, or with a signed job and its result: they go with the run, or at the latest when the next one begins.
 
 The process that made a folder holds a lock on it, which the system releases however that process ends. So a folder
 without a lock is a leftover of a run that was killed, and neither a process with an old number nor a changed clock can
@@ -33,7 +33,7 @@ _LONGEST_END = 30.0
 
 @contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Give a folder that NVFlare's simulator can work with; it goes with everything in it.
+    """Give a folder for this account only, with which NVFlare's simulator can work, too; it goes with everything in it.
 
     NVFlare splits its own command lines at spaces, so a TMPDIR with a space cannot be used, nor a long one. What killed
     runs have left beside it is removed first.

@@ -1,6 +1,7 @@
 """A saved result, read again."""
 
 import csv
+import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
@@ -32,6 +34,7 @@ def read_result(folder: Path) -> Result:
         rows, matched = about.get("cluster_rows"), about.get("matched")
         more = {} if matched is None else _continuity(matched)
     except (JobFailed, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        _check_version(folder)
         raise UserError(
             f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
         ) from error
@@ -61,6 +64,19 @@ def read_result(folder: Path) -> Result:
         words={name: tuple(values) for name, values in about.get("words", {}).items()},
         **more,
     )
+
+
+def _check_version(folder: Path) -> None:
+    """Raise UserError where a result is complete, but of another version, as those of 0.1, which had other fields."""
+    try:
+        written = json.loads((folder / outcome_files.SUMMARY).read_text())["flareclust"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    if isinstance(written, str) and written != __version__ and zipfile.is_zipfile(folder / outcome_files.ARRAYS):
+        raise UserError(
+            f"the result in {folder} is of flareclust {shown(written)}, in a form that {__version__} cannot read: run it again with this "
+            "version, or read it with that one"
+        )
 
 
 def _continuity(matched: Mapping[str, Any]) -> dict[str, Any]:

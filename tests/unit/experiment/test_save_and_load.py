@@ -1,10 +1,13 @@
 """`Result.save` and `flareclust.load_result`: what was kept comes back."""
 
+import json
+
 import numpy as np
 import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import reserved
 from flareclust.experiment.results import artifacts
 from tests.memory import peak_of
 from tests.unit.experiment.api_cases import rows
@@ -103,6 +106,34 @@ def test_a_folder_without_a_complete_result_is_refused(tmp_path, broken):
         (folder / broken).unlink()
     with pytest.raises(UserError, match="holds no complete result of flareclust"):
         flareclust.load_result(folder)
+
+
+def test_a_result_of_an_earlier_version_is_named_as_that(tmp_path):
+    """It is complete, and has other fields: as 0.1 wrote it, without the number of rows."""
+    folder = tmp_path / "out"
+    flareclust.run("feca", "iris", 3, n_sites=3, out=folder)
+    about = json.loads((folder / "result.json").read_text())
+    del about["rows"]
+    (folder / "result.json").write_text(json.dumps(about | {"flareclust": "0.1.0"}))
+    words = (
+        f"is of flareclust '0.1.0', in a form that {flareclust.__version__} cannot read: run it again with this version"
+    )
+    with pytest.raises(UserError, match=words):
+        flareclust.load_result(folder)
+
+
+def test_two_runs_at_a_time_do_not_write_to_one_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "out"
+    with reserved(folder):
+        with pytest.raises(
+            UserError, match=r"another run is on the way to .*out; wait for its end, or name another folder"
+        ):
+            flareclust.run("feca", "iris", 3, n_sites=3, out=folder)
+        assert not folder.exists()
+        flareclust.run("feca", "iris", 3, n_sites=3, out=tmp_path / "other")
+    flareclust.run("feca", "iris", 3, n_sites=3, out=folder)
+    assert list((tmp_path / "state" / "flareclust" / "running").iterdir()) == []
 
 
 @pytest.mark.parametrize("source", ["runs:/", "runs:/a/b"])

@@ -157,6 +157,15 @@ def test_components_of_kits_protect_their_process(monkeypatch):
     assert installed == [True] * 3
 
 
+def test_a_refusal_has_no_path_of_the_kit(kit, unpacked, monkeypatch):
+    (kit / "local" / "resources.json").write_text("{")
+    monkeypatch.chdir(kit)
+    message = deploy(SiteDeployer(), kit)
+    assert message.startswith("cannot say what jobs may do: local/resources.json ")
+    (kit / "app").mkdir()
+    assert ServerValidator().validate(str(kit / "app")) == (f"the server {message}", {})
+
+
 def test_a_site_with_an_old_list_unpacks_no_job(kit, unpacked):
     (kit / "local" / "resources.json").write_text(json.dumps({"class_allow_list": ["flareclust."]}))
     assert "lets jobs call every function of flareclust" in deploy(SiteDeployer(), kit)

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
@@ -10,7 +11,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefini
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.platform import provisioned as production
-from flareclust.platform import session
+from flareclust.platform import scratch, session
 from flareclust.platform.session import _ADMIN_FILE, admin_of
 from tests.fake_server import FakeServer
 from tests.unit.platform.production_cases import COMPLETED
@@ -22,6 +23,17 @@ def test_the_result_of_a_completed_job_is_fetched(serve, outcome):
     np.testing.assert_array_equal(found.centroids, outcome.centroids)
     assert found.job == "job-1"
     assert server.aborted == []
+
+
+def test_a_signed_job_lies_in_a_folder_that_a_later_run_removes(serve, outcome, monkeypatch):
+    server, found = FakeServer([COMPLETED], outcome), []
+    monkeypatch.setattr(server, "submit_job", lambda folder, token=None: found.append(Path(folder).parent) or "job-1")
+    leftovers = []
+    server.on_look = lambda number: leftovers.append((found[0] / scratch._MARK).is_file())
+    serve(server)
+    assert all(leftovers)
+    assert leftovers
+    assert not found[0].exists()
 
 
 def test_every_exchange_is_passed_on_once_while_the_job_runs(serve, outcome):
