@@ -5,10 +5,13 @@ Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), sec
 
 Readings and deviations:
 1. The box is what all sites' bounds span together.
-2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`flareclust.core.dp.grid`). With too many
-   columns for a grid, k-means on cells along the main axes of all rows (`flareclust.core.dp.axes`), if these stand out of noise; else
+2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`flareclust.core.dp.grid`). With more than
+   two columns, where such cells are wider than clusters, k-means on cells along the main axes of all rows
+   (`flareclust.core.dp.axes`), if these stand out of noise; else
    points drawn about the noisy mean, in proportion to the noisy deviation of each column. With many columns centroids
    are shrunk toward that mean by as much as noise alone moves them away from it.
+   After a start along axes the first update is of up to three parts for each cluster, as many as stand out of noise. K-means on
+   their noisy means, weighted by their noisy rows, joins them to k.
 3. The radius of a cluster is half the distance from its centroid to the next one, or in many columns the rows' deviation
    from the mean; after a start along axes, from the second update on, in proportion to the rows' deviation from their
    centroids. It follows from numbers that are public already.
@@ -45,12 +48,21 @@ class _DPLloydState(dp_server.NoisyState):
     """What the server knows."""
 
     mean: FloatArray | None = None  # noisy, of all rows (d,): centroids shrink towards it; None for a grid
-    first_radii: FloatArray | None = None  # of the first update (k,), while cells along axes are counted
+    first_radius: float | None = None  # of the first update, while cells along axes are counted
     main_axes: FloatArray | None = None  # of a start from cells along them (p, d)
+    total_scatter: float | None = (
+        None  # noisy sum of squared distances of all rows from their mean, with second moments
+    )
     history: FloatArray | None = None  # of the start and after every update (rounds + 1, k, d)
 
 
 _Round = Round[_DPLloydState]
+
+#: With more columns a grid over them has cells wider than clusters.
+_GRID_COLUMNS = 2
+
+#: Centroids in a message that sites let in, unless they say otherwise.
+_MOST_PARTS = 1000
 
 
 class DPLloydAggregator(ClusteringAggregator):
@@ -71,9 +83,14 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all noise moves a centroid by half a radius at most."""
-        share = (0.45 if dp_grid.has_grid(self.params.k, d, self.params.cells) else 0.5) / self.params.rounds
+        share = (0.45 if self._has_grid(d) else 0.5) / self.params.rounds
         noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / dp_sums.UNIT
         return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(d))
+
+    def _has_grid(self, d: int) -> bool:
+        """Return whether the start is found with a grid over the columns."""
+        few = self.params.start == "grid" or (self.params.start == "auto" and d <= _GRID_COLUMNS)
+        return few and dp_grid.has_grid(self.params.k, d, self.params.cells)
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters."""
@@ -99,10 +116,10 @@ class DPLloydAggregator(ClusteringAggregator):
         start, d = self.params.start, len(box.low)
         public = {"rows_needed": float(self.rows_needed(d, len(replies)))}
         asked = Round(task, diagnostics=public, state=_DPLloydState(summed_sites=len(replies), box=Box.of(task)))
-        gridded = dp_grid.has_grid(self.params.k, d, self.params.cells)
+        gridded = self._has_grid(d)
         if start == "grid" and not gridded:
             raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
-        if gridded and start in ("grid", "auto"):
+        if gridded:
             shape = dp_grid.grid_shape(box, self.params.cells or dp_grid.CELLS_PER_CLUSTER * self.params.k)
             return replace(asked, task=task | {"shape": np.array(shape)})
         if start == "spread" or (start == "auto" and d > dp_axes.MOST_COLUMNS):
@@ -141,16 +158,17 @@ class DPLloydAggregator(ClusteringAggregator):
         noise = self._noise(round_, dp_axes.second_moment_sensitivity(), dp_site.MOMENTS_START, len(sent))
         found = dp_axes.spread_of(float(rows), values, products, noise)
         of_cells = self._noise(round_, 1.0, dp_site.AXES_START, len(sent))
+        known = replace(round_.state, total_scatter=found.scatter(box))
         cells = min(self.params.cells or dp_axes.cells_for(found, of_cells, self.params.k), dp_lloyd.MOST_CELLS)
         if self.params.start == "axes" or dp_axes.is_clear(found, cells, of_cells, self.params.k):
             grid = dp_axes.grid_along(found, box, cells, self.params.k)
-            radii = dp_axes.first_radii(found, box, self.params.k)
-            state = replace(round_.state, mean=grid.middle, first_radii=radii, all_rows=found.rows)
+            radius = dp_axes.first_radius(found, box, self.params.k)
+            state = replace(known, mean=grid.middle, first_radius=radius, all_rows=found.rows)
             following = Round(grid._asdict() | {"shape": np.array(grid.shape)}, state=state, step=dp_lloyd.AXES)
         else:
             outline = found.moments(box)
             centroids, radii = dp_steps.spread_start(outline, box, self.params.k, rng)
-            state = replace(round_.state, mean=outline.mean)
+            state = replace(known, mean=outline.mean)
             following = self._started(state, centroids, radii, outline.rows, dp_site.MOMENTS_START)
         return _reported(following, dp_site.MOMENTS_START, products, noise / dp_axes.SQUARE_UNIT)
 
@@ -164,13 +182,21 @@ class DPLloydAggregator(ClusteringAggregator):
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
         noise = self._noise(round_, 1.0, dp_site.AXES_START, len(usable))
         noisy = np.sum(usable, axis=0)
-        centroids = _box(round_).clip(dp_axes.cluster_cells(noisy, noise, grid, self.params.k, rng))
-        assert state.first_radii is not None
-        radii = state.first_radii[: len(centroids)]
+        found, rows = dp_axes.cluster_cells(noisy, noise, grid, self._parts(state, len(grid.middle)), rng)
+        centroids, k = _box(round_).clip(found), self.params.k
+        assert state.first_radius is not None
+        radii = np.full(len(centroids), state.first_radius)
         spent = dp_site.MOMENTS_START + dp_site.AXES_START
-        state = replace(state, first_radii=None, main_axes=grid.axes)
+        start = dp_axes.joined(centroids, rows, k, rng)[0] if len(centroids) > k else centroids
+        state = replace(state, first_radius=None, main_axes=grid.axes, history=remember(None, start, k))
         started = self._started(state, centroids, radii, state.all_rows, spent)
         return _reported(started, dp_site.AXES_START, noisy, noise)
+
+    def _parts(self, state: _DPLloydState, d: int) -> int:
+        """Return how many centroids the first update after a start along axes has: as many as stand out of noise, of clusters k at least."""
+        k, needed = self.params.k, self.rows_needed(d, state.summed_sites)
+        most = min(self.executor.parts * k, max(k, _MOST_PARTS))
+        return int(np.clip(k * state.all_rows / max(needed, 1), k, most))
 
     def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
         return [np.sum([reply[name] for reply in sent], axis=0) for name in self.executor.steps[step].schema.fields]
@@ -180,7 +206,8 @@ class DPLloydAggregator(ClusteringAggregator):
     ) -> _Round:
         """Return the first update, where a share of the budget is spent; the updates share what is left."""
         share = np.array((1 - dp_site.ASSESSMENT_SHARE - spent) / self.params.rounds)
-        state = replace(state, all_rows=max(rows, 0.0), history=remember(None, centroids, self.params.k))
+        history = remember(None, centroids, self.params.k) if state.history is None else state.history
+        state = replace(state, all_rows=max(rows, 0.0), history=history)
         return Round({"centroids": centroids, "radii": radii, dp_site.SHARE: share}, state=state, step=dp_lloyd.UPDATE)
 
     def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
@@ -192,6 +219,10 @@ class DPLloydAggregator(ClusteringAggregator):
         assert state.history is not None
         done = len(state.history) - 1
         centroids, rows = dp_steps.next_centroids(before, radii, total, noise, done, box, state.mean)
+        moved = float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())
+        if len(centroids) > self.params.k:
+            clear = rows >= min(dp_sums.CLEAR * noise * math.sqrt(before.shape[1]), np.sort(rows)[-self.params.k])
+            centroids, rows = dp_axes.joined(centroids[clear], rows[clear], self.params.k, rng)
         clear = np.maximum(rows, 0) / (noise * math.sqrt(before.shape[1]))
         state = replace(
             state,
@@ -202,7 +233,7 @@ class DPLloydAggregator(ClusteringAggregator):
         )
         diagnostics = {
             "noise": noise,
-            "moved": float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max()),
+            "moved": moved,
             dp_server.BUDGET_SHARE: float(share),
             cluster_arrays.SIGNAL: float(np.median(clear)),
         }
@@ -213,7 +244,7 @@ class DPLloydAggregator(ClusteringAggregator):
             radii = dp_steps.half_way(centroids, box)
         elif state.main_axes is not None:
             radii = dp_axes.settled_radii(radii, total, noise, box)
-        task = {"centroids": centroids, "radii": radii, dp_site.SHARE: share}
+        task = {"centroids": centroids, "radii": radii[: len(centroids)], dp_site.SHARE: share}
         return Round(task, False, diagnostics, state, dp_lloyd.UPDATE)
 
 

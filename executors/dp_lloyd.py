@@ -11,6 +11,7 @@ Readings and deviations:
    grid, noisy sums of values and of their squares.
    With the second moments of many columns, the server finds the main axes of all rows, and sites count rows in cells along
    these (`flareclust.core.dp.axes`).
+   The first update after that is of up to `parts` centroids for each cluster, which the server then joins.
 3. In an update a row counts with its distance to the nearest centroid, cut off at the cluster's radius, which the server
    states. So the noise is in proportion to the radius, and not to the whole box.
 4. The shares of the job's budget: `GRID_START`, or `MOMENTS_START` and where cells follow `AXES_START`, for the start,
@@ -62,7 +63,7 @@ class DPLloydParams(PrivateParams):
     start: Annotated[str, OneOf(_STARTS)] = server(
         "auto",
         "How the start is found: cells of a grid over the columns (grid), cells along the main axes of all rows (axes), or points "
-        "about their mean (spread); auto for grid with few columns, else for axes where noise allows it.",
+        "about their mean (spread); auto for grid with one or two columns, else for axes where noise allows it.",
     )
 
     _enough_cells = model_validator(mode="after")(dp_site.check_cells)
@@ -73,6 +74,7 @@ class DPLloydExecutor(ClusteringExecutor):
 
     params: DPLloydParams
     private = True
+    parts = 3
 
     steps = {
         StepName.CLUSTER: Step(Schema(cells="g"), summed=True),
@@ -127,7 +129,7 @@ class DPLloydExecutor(ClusteringExecutor):
     def update(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy sums for each centroid."""
         noise = dp_site.Noise.granted_for_sums(self.params, rows)
-        check_centroids(task.arrays.get("centroids"), rows.d, self.params.k)
+        check_centroids(task.arrays.get("centroids"), rows.d, self.params.k * self.parts)
         centroids = task.arrays["centroids"]
         radii = dp_site.sent_radii(task.arrays, len(centroids))
         sums = dp_sums.cluster_sums(rows.X, noise.box, centroids, radii, rows.aborted)

@@ -43,6 +43,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     #: The arrays of a task that are as many points as its `centroids`.
     beside_centroids: ClassVar[tuple[str, ...]] = ()
 
+    #: So many centroids for each cluster a task may have.
+    parts: ClassVar[int] = 1
+
     #: Whether all that is computed from a site's rows is totals in jobs with secure sums, each of them over all rows.
     totals_only: ClassVar[bool] = False
 

@@ -139,7 +139,7 @@ def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> 
         used_per_id = params.used_per_id if isinstance(params, PrivateParams) else None
         policy = PolicyStage(session, type(executor).__name__, private, sends_rows)
         gate = [policy, *gate, GroupingStage(session, private, used_per_id)]
-    centroids = CentroidStage(params.k, executor.beside_centroids, required=private)
+    centroids = CentroidStage(params.k * executor.parts, executor.beside_centroids, required=private)
     return gate, [*stages_for(params), *executor.views(), centroids]
 
 

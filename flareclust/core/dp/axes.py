@@ -21,6 +21,7 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.lloyd import Moments, shrunk, sure_rows, widest_radius
 from flareclust.core.dp.sums import UNIT, ClusterSums
+from flareclust.core.lloyd import sums_by_label
 
 #: Cells along the axes for each cluster at least; more, up to a limit, while rows are so many times the noise of all cells.
 _CELLS_PER_CLUSTER, _ROWS_TO_NOISE, _MOST_CELLS = 128, 3.0, 2**15
@@ -36,6 +37,9 @@ _REACH = 2.0
 _LEAST = 4
 
 _STARTS = 30
+
+#: So many standard deviations of its own noise rows may be farther from their centroids than the sums say.
+_SURE = 2.0
 
 #: In updates rows are clipped at so many root mean square distances from their centroids.
 _RADIUS = 1.3
@@ -55,6 +59,10 @@ class _Spread(NamedTuple):
     mean: FloatArray
     covariance: FloatArray
     noise: float
+
+    def scatter(self, box: Box) -> float:
+        """Return the sum of squared distances of all rows from their mean, without bias and so possibly below 0."""
+        return self.rows * box.half**2 * float(np.trace(self.covariance))
 
     def moments(self, box: Box) -> Moments:
         """Return the same by column, in the columns' units."""
@@ -110,8 +118,10 @@ def grid_along(found: _Spread, box: Box, cells: int, k: int) -> Grid:
     return Grid(middle, np.ascontiguousarray(directions), half, tuple(map(int, along[used])))
 
 
-def cluster_cells(noisy: FloatArray, noise: float, grid: Grid, k: int, rng: np.random.Generator) -> FloatArray:
-    """Return at most k centroids (k, d) of the rows behind noisy cells (cells,), within the grid."""
+def cluster_cells(
+    noisy: FloatArray, noise: float, grid: Grid, k: int, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Return at most k centroids (k, d) of the rows behind noisy cells (cells,), within the grid, and the rows behind each (k,)."""
     marks = [(2 * np.arange(g) + 1) / g - 1 for g in grid.shape]
     least = max(_threshold(len(noisy), noise), 1e-9)
     chosen = np.flatnonzero(noisy > least)
@@ -119,14 +129,29 @@ def cluster_cells(noisy: FloatArray, noise: float, grid: Grid, k: int, rng: np.r
         chosen = np.sort(np.argsort(-noisy, kind="stable")[: _LEAST * k])
     place = np.unravel_index(chosen, grid.shape)
     points = np.stack([mark[at] for mark, at in zip(marks, place, strict=True)], axis=1) * grid.half
-    found, _ = weighted_kmeans(points, np.maximum(noisy[chosen], 1), k, _STARTS, rng)
-    return grid.middle + found @ grid.axes
+    weights = np.maximum(noisy[chosen], 1)
+    found, labels = weighted_kmeans(points, weights, k, _STARTS, rng)
+    return grid.middle + found @ grid.axes, sums_by_label(labels, weights, len(found))
 
 
-def first_radii(found: _Spread, box: Box, k: int) -> FloatArray:
-    """Return the radii of the first update (k,): the deviation of all rows from their mean."""
-    deviation = box.half * math.sqrt(max(float(np.trace(found.covariance)), 0.0))
-    return np.full(k, float(np.clip(deviation, widest_radius(box, k) / 100, box.half)))
+def joined(parts: FloatArray, rows: FloatArray, k: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return at most k centroids (k, d) of more parts (p, d) with their noisy rows (p,), and the rows behind each (k,).
+
+    Cells along axes are too coarse to tell two small clusters from one large one that a cell's edge cuts. Means of parts are
+    not: they are of all columns.
+    """
+    weights = np.maximum(rows, 1)
+    found, labels = weighted_kmeans(parts, weights, k, _STARTS, rng)
+    return found, sums_by_label(labels, weights, len(found))
+
+
+def first_radius(found: _Spread, box: Box, k: int) -> float:
+    """Return the radius of all clusters in the first update: the deviation of all rows from their mean."""
+    least = (
+        _SURE * found.noise * _PRODUCT / 16
+    )  # a matrix of noise has a trace of about half its largest eigenvalue, or none
+    deviation = box.half * math.sqrt(max(float(np.trace(found.covariance)), least))
+    return float(np.clip(deviation, widest_radius(box, k) / 100, box.half))
 
 
 def settled_radii(radii: FloatArray, sums: ClusterSums, noise: float, box: Box) -> FloatArray:
@@ -142,7 +167,9 @@ def settled_radii(radii: FloatArray, sums: ClusterSums, noise: float, box: Box) 
     error = d * (noise / rows) ** 2 * squared  # of the centroids
     shifted = np.maximum((sums.shifts[sure] ** 2).sum(axis=1) / rows**2 * squared - error, 0)
     about = float((sums.squares[sure] * squared).sum() / rows.sum())
-    within = max(about - float((rows * shifted).sum() / rows.sum()), 0.0)
+    # A radius that noise alone makes small would hold the centroids where they are, and hide how far rows are from them.
+    least = _SURE * dp_sums.square_noise(noise) * math.sqrt(float((squared**2).sum())) / float(rows.sum())
+    within = max(about - float((rows * shifted).sum() / rows.sum()), least)
     radius = _RADIUS * math.sqrt(within + float(error.mean()))
     return np.minimum(radii, max(radius, widest_radius(box, k) / 100))
 

@@ -165,6 +165,11 @@ def cluster_sensitivity() -> float:
     return math.sqrt(UNIT**2 + COUNT**2 + _SQUARE**2)
 
 
+def square_noise(noise: float) -> float:
+    """Return the standard deviation of the noise of the squares of `ClusterSums`, from that of its shifts."""
+    return noise * UNIT / _SQUARE
+
+
 def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float, aborted: AbortCheck) -> IntArray:
     """Return three sums over the rows (n, d), clipped at the site's `own` bounds (3,).
 

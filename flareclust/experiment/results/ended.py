@@ -61,6 +61,9 @@ _OVERLAP = 10.0
 #: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
 _MOST_CLIPPED = 0.05
 
+#: Standard deviations of its noise by which an inertia must be below that of a single mean.
+_SURE = 2.0
+
 #: Beyond so many refusals those with the same reason are one warning.
 _MOST_REFUSALS = 3
 
@@ -177,6 +180,13 @@ class Ended:
             yield (
                 f"about {clipped:.0%} of the rows are beyond the bounds of the sites' policies and were moved to them; clusters there "
                 "are misplaced unless the bounds are widened (differential_privacy: bounds)"
+            )
+        inertia, scatter = outcome.metrics.get("inertia"), float(outcome.arrays.get("total_scatter", np.inf))
+        certain = outcome.metrics.get("inertia_signal_to_noise")
+        if inertia and certain and inertia * (1 + _SURE / certain) >= scatter:
+            yield (
+                "by their noisy sums the clusters are not clearly better than a single mean of all rows: noise is large beside "
+                f"{outcome.centroids.shape[1]} columns. What helps: more rows, a larger epsilon, or fewer columns"
             )
         overlap = outcome.metrics.get("davies_bouldin")
         if overlap is not None and overlap > _OVERLAP:

@@ -66,7 +66,7 @@ def poor_signal(
     noises: int | None = None,
     shares_noise: bool = False,
 ) -> list[str]:
-    """Return a warning with what would help where noise is large beside the clusters, by noisy numbers of rows.
+    """Return a warning with what would help where noise is large beside the clusters or some, by noisy numbers of rows.
 
     Args:
         params: the job's settings.
@@ -78,7 +78,7 @@ def poor_signal(
     ratio, rows = max(round_.diagnostics.get(cluster_arrays.SIGNAL, dp_sums.CLEAR), 1e-3), round_.state.all_rows
     enough = rows / (_SEVERAL * needed) if needed else 1.0
     if ratio >= dp_sums.CLEAR and enough >= 1:
-        return []
+        return _lost_clusters(round_.state.signal_to_noise)
     noises, factor = noises or round_.state.summed_sites, max(dp_sums.CLEAR / ratio, 1 / max(enough, 1e-3))
     epsilon = epsilon_for(params, factor)
     helps = [f"epsilon={epsilon:.2g}"] if epsilon < accounting.MOST_EPSILON else []
@@ -89,6 +89,16 @@ def poor_signal(
     if ratio >= dp_sums.CLEAR:
         reason = f"clusters of equal sizes stand out of noise from about {needed} rows in all, and there are about {rows:.0f}"
     return [f"{reason}, so clusters may be missed or misplaced. What helps: {', or '.join(helps)}"]
+
+
+def _lost_clusters(signal: FloatArray | None) -> list[str]:
+    """Return a warning where noise explains the rows of some clusters, by signal over noise (k,), so that others hold several."""
+    lost = 0 if signal is None else int((signal < dp_sums.CLEAR).sum())
+    if not lost or signal is None:
+        return []
+    found = f"{lost} of {len(signal)} clusters {'has' if lost == 1 else 'have'} hardly more rows than noise explains"
+    helps = f"What helps: a larger epsilon, more rows, or k={max(len(signal) - lost, 1)}"
+    return [f"{found}, so another may hold the rows of several, at an inertia well above the best. {helps}"]
 
 
 def reach_of(radii: FloatArray, box: Box) -> FloatArray:

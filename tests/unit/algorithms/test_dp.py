@@ -1,20 +1,25 @@
 """Federations of the two differentially private algorithms: clusters, budgets, bounds, and figures on S1."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
+from flareclust.core.lloyd import assign
 from flareclust.engines import inprocess
 from flareclust.executors.dp_lloyd import BOUNDS, SECOND_MOMENTS, DPLloydExecutor
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.ledger import Ledger
+from flareclust.privacy.dp.server import NoisyState, poor_signal
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 
@@ -80,7 +85,7 @@ def test_more_columns_than_a_float_can_count_cells_of():
 
 def test_a_job_without_assessment_keeps_that_share(sites):
     result = flareclust.run("dp-lloyd", sites, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0), rounds=1)
-    assert result.rounds == 3  # bounds, start, one update
+    assert result.rounds == 4  # bounds, second moments, cells, one update
 
 
 def test_rows_beyond_the_bounds_count_at_the_bounds_and_a_few_are_no_warning(sites):
@@ -126,7 +131,7 @@ def test_a_federation_with_extreme_bounds_ends_with_centroids_within_them(name, 
     low, high = bounds
     rows = {site: np.clip(rng.uniform(low, high, size=(40, d)), low, high) for site in ("a", "b")}
     result = flareclust.run(name, rows, k=3, epsilon=8.0, policy=policy(bounds=bounds, epsilon=8.0, budget=8.0))
-    assert all("times as many rows" in warning for warning in result.warnings)  # eighty rows are few
+    assert all("times as many rows" in text or "more rows" in text for text in result.warnings)  # eighty rows are few
     assert ((result.centroids >= low) & (result.centroids <= high)).all()
     away = (np.concatenate(list(rows.values()))[:, None] - result.centroids) / (high - low)
     assert 0.25 < result.metrics["inertia"] / (high - low) ** 2 / (away**2).sum(axis=2).min(axis=1).sum() < 4
@@ -155,3 +160,43 @@ def test_settings_survive_being_written_as_json():
         0.5,
         64,
     )
+
+
+def _unequal(d: int, k: int) -> dict[str, np.ndarray]:
+    """Return rows of k clusters, of 2 to 30 percent of all rows, at ten sites."""
+    rng = np.random.default_rng(3)
+    shares = np.geomspace(1, 15, k)
+    centers, y = rng.normal(size=(k, d)) * 3, rng.choice(k, 12_000, p=shares / shares.sum())
+    X = centers[y] + rng.normal(size=(12_000, d))
+    return {f"site-{i}": X[i::10] for i in range(10)}
+
+
+@pytest.mark.parametrize(("d", "k"), [(4, 12), (10, 8)])
+def test_clusters_of_unequal_sizes_are_found_where_noise_is_small(d, k):
+    """The median of three runs, as noise can hide a cluster in any one; the inertia of a miss is 1.15 times the best or more."""
+    sites = _unequal(d, k)
+    X = np.concatenate(list(sites.values()))
+    best = KMeans(k, n_init=5, random_state=0).fit(X).inertia_
+    terms = {"epsilon": 4.0, "policy": policy(bounds=(-12.0, 12.0), epsilon=4.0, budget=4.0)}
+    found = [flareclust.run("dp-lloyd", sites, k=k, seed=i, secure_sums=True, **terms) for i in range(3)]
+    assert np.median([assign(X, one.centroids)[1].sum() for one in found]) < 1.05 * best
+    assert all(len(one.centroids) == k for one in found)
+
+
+def test_a_cluster_whose_rows_noise_explains_is_named_with_what_helps():
+    state = NoisyState(900.0, 2, signal_to_noise=np.array([9.0, 0.3, 8.0]))
+    params = get("dp-lloyd").build(3, 0, {})[1].params
+    [warning] = poor_signal(params, Round(state=state), 0)
+    assert warning.startswith("1 of 3 clusters has hardly more rows than noise explains")
+    assert "k=2" in warning
+    assert not poor_signal(params, Round(state=replace(state, signal_to_noise=np.array([9.0, 8.0, 7.0]))), 0)
+
+
+@pytest.mark.parametrize(("epsilon", "rows", "warned"), [(0.05, 100, True), (8.0, 1200, False)])
+def test_clusters_that_are_no_better_than_one_mean_are_said_to_be(epsilon, rows, warned):
+    """Noise may hide the inertia as well in a run or two."""
+    sites = {site: X[:rows] for site, X in _unequal(16, 3).items()}
+    terms = {"epsilon": epsilon, "policy": policy(bounds=(-12.0, 12.0), epsilon=epsilon, budget=epsilon)}
+    found = [flareclust.run("dp-lloyd", sites, k=3, seed=i, **terms).warnings for i in range(8)]
+    said = sum(any("not clearly better than a single mean of all rows" in text for text in one) for one in found)
+    assert (said > 0) == warned

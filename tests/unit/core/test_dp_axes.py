@@ -70,7 +70,7 @@ def test_clusters_in_many_columns_are_found_without_noise(rng):
     found = spread(rows, box)
     grid = axes.grid_along(found, box, 500, 6)
     counts = axes.axis_cell_counts(rows, box, grid, never_abort)
-    centroids = axes.cluster_cells(counts.astype(float), 0.0, grid, 6, rng)
+    centroids, _ = axes.cluster_cells(counts.astype(float), 0.0, grid, 6, rng)
     nearest = ((centers[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
     assert len(set(nearest)) == 6
 
@@ -116,3 +116,19 @@ def test_cells_are_counted_from_the_middle_that_was_asked_for():
     grid = axes.Grid(middle, np.array([[1.0]]), np.array([2.0]), (4,))
     counts = axes.axis_cell_counts(rows, box, grid, never_abort)
     assert counts.tolist() == [1, 1, 1, 2]  # rows beyond the grid are in its last cell
+
+
+def test_noise_alone_makes_no_radius_small():
+    """A radius near 0 would hold centroids where they are, with an inertia of nothing."""
+    d = 20
+    nothing = axes._Spread(1e3, np.zeros(d), np.eye(d) * -0.01, 0.2)
+    assert axes.first_radius(nothing, ball(d), 4) > 0.3
+    sums = dp_sums.ClusterSums(np.zeros((2, d)), np.full(2, 1000.0), np.full(2, -30.0))
+    assert axes.settled_radii(np.ones(2), sums, 10.0, ball(d)).min() > 0.3
+
+
+def test_parts_are_joined_by_their_rows(rng):
+    parts = np.array([[0.0], [1.0], [10.0], [14.0]])
+    centroids, rows = axes.joined(parts, np.array([900.0, 100.0, 50.0, 0.0]), 2, rng)
+    np.testing.assert_allclose(np.sort(centroids[:, 0]), [0.1, (500 + 14) / 51])
+    np.testing.assert_allclose(np.sort(rows), [51, 1000])

@@ -62,9 +62,12 @@ def test_the_inertia_of_loud_clusters_stands_out_of_its_noise_in_most_runs(sites
 
 def test_the_split_of_the_budget_is_printed(sites, capsys):
     result = flareclust.run("dp-lloyd", sites, k=4, **LOUD)
-    assert budget_split(result) == "cluster 50 %, update 3 x 15 %, assess 5 %"
+    assert budget_split(result) == "second_moments 20 %, axes 25 %, update 3 x 16.7 %, assess 5 %"
     terminal.print_result(result)
-    assert "privacy budget by step: cluster 50 %, update 3 x 15 %, assess 5 %" in capsys.readouterr().out
+    assert (
+        "privacy budget by step: second_moments 20 %, axes 25 %, update 3 x 16.7 %, assess 5 %"
+        in capsys.readouterr().out
+    )
     assert budget_split(flareclust.run("pooled", sites, k=4)) == ""
 
 
