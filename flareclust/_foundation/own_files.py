@@ -7,7 +7,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -72,7 +72,8 @@ def reserved(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         if lock is not None:
-            lock[0].unlink(missing_ok=True)
+            with suppress(OSError):  # it is gone, or its folder
+                lock[0].unlink()
             os.close(lock[1])
 
 
