@@ -22,7 +22,6 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.pooled import PooledAggregator
-from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.data.tables import Table
 from flareclust.evaluation import criteria
@@ -116,10 +115,6 @@ def with_classes() -> Iterator[tuple[str, FloatArray, IntArray]]:
     for path in PLANES:
         with np.load(Path(os.environ["FLARECLUST_DATA"], path, f"{path}.npz")) as table:
             yield path, table["X"][table["y"] >= 0], table["y"][table["y"] >= 0]  # below 0: noise
-    for name in ("har", "mnist"):
-        table = load(name)
-        some = np.random.default_rng(0).permutation(len(table.X))[:2000]
-        yield name, np.asarray(table.X, dtype=np.float64)[some], np.asarray(table.y)[some]
 
 
 def pooled_rules(X: FloatArray) -> dict[str, int | str]:
