@@ -108,9 +108,7 @@ class ReturningSites(FLComponent):
     def _look_for_copies(self, fl_ctx: FLContext) -> None:
         peer = fl_ctx.get_peer_context()
         name = peer.get_identity_name() if peer else ""
-        if not fl_ctx.get_prop(FLContextKey.COMMUNICATION_ERROR):
-            return
-        if name not in self._twice:
+        if fl_ctx.get_prop(FLContextKey.COMMUNICATION_ERROR) and name not in self._twice:
             self._twice.add(name)
             _log.error(
                 "%s connects from two places; stop the process of its kit at one of them, then run the job again",
