@@ -304,7 +304,7 @@ def summary(policy: Policy) -> dict[str, str]:
         "sums": "masked only" if policy.secure_sums else "as they are",
         "masked sums": f"of at least {policy.secure_min_sites} sites"
         + ("" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"),
-        "differential privacy": "none"
+        "differential privacy": f"none; with fewer than {policy.min_count} rows of a cluster at each of many sites, noise costs less than groups"
         if dp is None
         else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}"
         + ("" if dp.colluding is None else f"; at least {dp.colluding} sites may collude"),

@@ -33,7 +33,9 @@ from flareclust.preparation import result as partial
 from flareclust.preparation.columns import decides_distances, outweighing
 from flareclust.preparation.scaling import OPEN_GAPS, of_directions, scaling_of
 from flareclust.preparation.units import odd_between_sites
+from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
 from flareclust.protocol.cluster_arrays import SITE_ROWS, SITE_SHARES
 from flareclust.protocol.outcome import Outcome
@@ -260,10 +262,22 @@ class Ended:
             wrong, helps = "centroids may be off", "Take fewer clusters, or join small sites"
             if rows < floor * k:
                 wrong = "groups mix clusters, and the centroids are probably wrong"
-                helps += ", or, with many sites, take noise in place of groups (dp-lloyd with secure sums)"
+                helps += self._noise_instead(sum(sizes), len(sizes))
             each = f"sites have about {rows / k:.0f} rows for each of {k} clusters"
             return f"{each}, of which {whose} {groups}: {wrong}. {helps}"
         return ""
+
+    def _noise_instead(self, rows: int, sites: int) -> str:
+        """Return what says that noise costs less than groups, where all rows together stand out of it; else nothing."""
+        private = registry.get("dp-lloyd")
+        server, d = private.build(self.k, 0, {})[1].secured(), self.outcome.centroids.shape[1]
+        needed = dp_server.SEVERAL * server.rows_needed(d, sites)
+        if self.algorithm.partial or sites < LEAST_SITES or rows < needed:
+            return ""
+        return (
+            ", or take noise in place of groups: dp-lloyd with secure_sums and "
+            f"epsilon={private.parameters()['epsilon']:g}, for which {rows:,} rows at {sites} sites are enough"
+        )
 
     def _of_withheld_rows(self) -> Iterator[str]:
         """Give where many rows were in no cluster that a site sent: as far as the algorithm keeps their numbers of rows."""

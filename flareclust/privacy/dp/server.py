@@ -20,7 +20,7 @@ from flareclust.protocol.state import State
 BUDGET_SHARE = "budget_share"
 
 #: So many times the rows with which clusters of equal sizes stand out of noise leave few runs with a cluster missed.
-_SEVERAL = 4
+SEVERAL = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ def poor_signal(
         shares_noise: whether sites share one noise in jobs with secure sums.
     """
     ratio, rows = max(round_.diagnostics.get(cluster_arrays.SIGNAL, dp_sums.CLEAR), 1e-3), round_.state.all_rows
-    enough = rows / (_SEVERAL * needed) if needed else 1.0
+    enough = rows / (SEVERAL * needed) if needed else 1.0
     if ratio >= dp_sums.CLEAR and enough >= 1:
         return _lost_clusters(round_.state.signal_to_noise)
     noises, factor = noises or round_.state.summed_sites, max(dp_sums.CLEAR / ratio, 1 / max(enough, 1e-3))

@@ -84,6 +84,14 @@ def test_few_rows_of_a_cluster_at_each_site_are_named_under_a_policy(rows, k, wo
     assert not any("for each of" in warning for warning in flareclust.run("lloyd", sites(rows), k=k).warnings)
 
 
+@pytest.mark.parametrize(("number", "instead"), [(4, False), (120, True)])
+def test_noise_is_named_where_groups_mix_clusters_and_rows_in_all_stand_out_of_it(number, instead):
+    result = flareclust.run("lloyd", sites(30, number), k=4, policy={})
+    (found,) = [warning for warning in result.warnings if "for each of" in warning]
+    named = f"dp-lloyd with secure_sums and epsilon=1, for which {30 * number:,} rows at {number} sites are enough"
+    assert (named in found) == instead
+
+
 def test_real_sites_with_few_rows_of_a_cluster_may_have_a_policy():
     experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3)
     outcome = submit(experiment, prepare(experiment, _NamedSites(sites())))

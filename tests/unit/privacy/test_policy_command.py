@@ -250,3 +250,10 @@ def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, c
         assert call(kit, *wrong) == 2
         assert reported in capsys.readouterr().err
     assert policy_of(kit / "local").secure_min_sites == 4
+
+
+def test_site_policy_says_when_noise_costs_less_than_groups(kit, capsys):
+    rule = "with fewer than 12 rows of a cluster at each of many sites, noise costs less than groups"
+    assert call(kit, "--min-count", 12, "--yes") == 0
+    assert call(kit, "--show") == 0
+    assert rule in capsys.readouterr().out
