@@ -106,7 +106,7 @@ def reaches_functions(entry: str) -> bool:
 def of_another_version(entry: str) -> bool:
     """Return whether an entry names a class of flareclust that is not there in this version, so that nothing can be called."""
     module, _, name = entry.rpartition(".")
-    if not module.startswith("flareclust") or not name[:1].isupper():
+    if entry.partition(".")[0] != "flareclust" or not name[:1].isupper():
         return False
     try:
         return find_spec(module) is None or not hasattr(import_module(module), name)

@@ -337,6 +337,7 @@ ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
 #: and not left out, the assessment is near to the pooled values only, and they see no groups. Their own promise is
 #: "differentially-private".
 NOT_OF_PRIVATE = (
+    check_size_does_not_grow_with_rows,  # it follows the noisy number of rows, which the server knows
     check_same_seed_same_centroids,
     check_local_is_pure,
     check_nothing_sent_is_a_row,

@@ -93,6 +93,7 @@ WORDS: Mapping[str, str] = {
     "score": "how well solutions fit",
     "score_inertia": "how well solutions fit, by squared distances",
     "score_silhouette": "how well solutions fit, by squared distances and silhouettes",
+    "own_clusters": "clusters that are nearly all one site's: how many sites have such",
     "assess": "the assessment: sizes and sums of distances",
     "place": "numbers of late rows that have got a cluster",
     "profile": "the profiles: means and deviations of clusters",

@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from flareclust._foundation.display import some
+from flareclust._foundation.display import shown, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.profiles import moments_of_all
 from flareclust.data.cells import log_helps
@@ -159,10 +159,9 @@ class Ended:
             *self._of_the_assessment(),
             *self._of_withheld_rows(),
             *self._of_dropped_rows(),
-            *self._of_columns(),
+            *(of_columns := [*self._of_columns(), *self._of_codes()]),
             *partial.warnings(self.outcome.arrays, unassigned),
-            *self._of_codes(),
-            *self._of_shifted_sites(),
+            *self._of_shifted_sites(of_columns),
         ]
 
     def _of_clusters(self) -> Iterator[str]:
@@ -349,13 +348,17 @@ class Ended:
         gone, tables = left_out(self.outcome), tables_of(self.prepared, skip_unreadable=True)
         return agreement.coded_cells({site: table for site, table in tables.items() if site not in gone})
 
-    def _of_shifted_sites(self) -> list[str]:
-        """Return whether sites have the same clusters at different places, by a profile, or by the rows where they may be joined here."""
+    def _of_shifted_sites(self, said: Sequence[str]) -> list[str]:
+        """Return whether sites have the same clusters at different places, by a profile, or by the rows where they may be joined here.
+
+        Nothing of columns of which something is said already that would explain it.
+        """
         arrays, (k, d) = self.outcome.arrays, self.outcome.centroids.shape
         names = self.names or tuple(f"column {j + 1}" for j in range(d))
+        new = np.array([not any(shown(name) in text for text in said) for name in names])
         if SITE_SHARES in arrays:
             least = _TELLING_GROUPS if self.experiment.policy is not None else _TELLING
-            return shifted_sites(names, arrays[SITE_ROWS], arrays[SITE_SHARES], least)
+            return shifted_sites(names, arrays[SITE_ROWS], new * arrays[SITE_SHARES], least)
         if self._protected or partial.is_partial(arrays):
             return []
         tables = {site: table.X for site, table in tables_of(self.prepared, skip_unreadable=True).items()}
@@ -368,7 +371,7 @@ class Ended:
         if len(found) < 2:
             return []
         rows, means, squares = (np.array(part) for part in zip(*found, strict=True))
-        return shifted_sites(names, rows, site_shares(rows, means, squares.sum(axis=(0, 1))), _TELLING)
+        return shifted_sites(names, rows, new * site_shares(rows, means, squares.sum(axis=(0, 1))), _TELLING)
 
     def _skewed(self, names: Sequence[str], categories: BoolArray) -> Iterator[str]:
         """Give the columns whose logarithms would be better, where a schema can say so and sites' rows may be joined here."""

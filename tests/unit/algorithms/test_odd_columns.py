@@ -79,7 +79,7 @@ def test_the_result_counts_sites_and_names_none(tmp_path):
     result = flareclust.run(
         "lloyd", str(tmp_path / "data"), partition="none", k=2, secure_sums=True, engine="inprocess"
     )
-    found = [text for text in result.warnings if "another unit" in text]
+    found = [text for text in result.warnings if "smaller" in text]
     said = "a column 'size' that is about 10 times smaller than at other sites; is it in another unit?"
     assert found == [f"1 site has {said} The log of that site names it"]
 

@@ -21,8 +21,8 @@ def known_by(rule):
     """The rules whose k is known where the sites are asked for what `rule` needs."""
     few = {
         "calinski-harabasz": ["calinski-harabasz", "elbow"],
-        "silhouette": ["silhouette", "elbow"],
-        "elbow": ["elbow"],
+        "silhouette": ["calinski-harabasz", "silhouette", "elbow"],
+        "elbow": ["calinski-harabasz", "elbow"],
     }
     return few.get(rule, list(criteria.RULES))
 

@@ -53,4 +53,5 @@ def test_the_page_shows_no_raw_names():
 
 def test_the_split_of_a_privacy_budget_has_words(sites):
     page = report_page(flareclust.run("dp-lloyd", sites, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0)))
-    assert "By step: clusters or starting points 50 %; means of clusters 3 x 15 %; the assessment" in page
+    start = "noisy number of rows, with noisy sums of their values and products 20 %; noisy numbers of rows in cells along the main axes 25 %"
+    assert f"By step: {start}; means of clusters 3 x 16.7 %; the assessment" in page

@@ -91,7 +91,7 @@ def test_sums_with_noise_leave_a_site_that_lets_out_sums_masked_only_under_masks
     assert (secure.refused, len(secure.centroids), "inertia" in secure.metrics) == ({}, 4, True)
     assert not any("secure_sums" in warning for warning in secure.warnings)
     with pytest.raises(
-        JobFailed, match="lets out sums only masked, and was asked for those of the step cluster without"
+        JobFailed, match="lets out sums only masked, and was asked for those of the step second_moments without"
     ):
         run_inprocess(get("dp-lloyd"), {"epsilon": 10.0, "delta": 1e-6}, sites, PLAIN, policy=policy)
 

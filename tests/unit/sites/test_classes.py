@@ -96,6 +96,10 @@ def test_classes_of_another_version_open_nothing_and_are_replaced():
     assert lines == ["class_allow_list: took out 3 classes of another version of flareclust"]
 
 
+def test_classes_of_plugins_are_of_no_version_of_ours():
+    assert not of_another_version("flareclust_plugin.MeanExecutor")
+
+
 @pytest.mark.parametrize("entry", ["flareclust.sites.class_list.Path", "flareclust.executors.lloyd.LloydParams"])
 def test_what_a_module_has_beside_its_classes_for_jobs_stays_too_wide(entry):
     assert reaches_functions(entry)
