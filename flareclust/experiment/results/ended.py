@@ -361,7 +361,9 @@ class Ended:
             return shifted_sites(names, arrays[SITE_ROWS], new * arrays[SITE_SHARES], least)
         if self._protected or partial.is_partial(arrays):
             return []
-        tables = {site: table.X for site, table in tables_of(self.prepared, skip_unreadable=True).items()}
+        tables = {
+            site: own.X for site, own in tables_of(self.prepared, skip_unreadable=True).items() if own.X.shape[1] == d
+        }
         labels = {
             site: own for site, own in self.outcome.labels.items() if site in tables and len(own) == len(tables[site])
         }
