@@ -50,9 +50,7 @@ class _DPLloydState(dp_server.NoisyState):
     mean: FloatArray | None = None  # noisy, of all rows (d,): centroids shrink towards it; None for a grid
     first_radius: float | None = None  # of the first update, while cells along axes are counted
     main_axes: FloatArray | None = None  # of a start from cells along them (p, d)
-    total_scatter: float | None = (
-        None  # noisy sum of squared distances of all rows from their mean, with second moments
-    )
+    total_scatter: float | None = None  # noisy, of all rows about their mean, with second moments
     history: FloatArray | None = None  # of the start and after every update (rounds + 1, k, d)
 
 

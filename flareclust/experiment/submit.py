@@ -95,9 +95,8 @@ class _Submission:
             return self._job(choice.CHOOSER, {**params, **choosing}, k)
         chosen = self._job(choice.CHOOSER, choosing, k, first=True)
         k = choice.chosen_k(chosen.arrays) or k
-        after = replace(
-            self, experiment=asked.model_copy(update={"wait_seconds": None})
-        )  # the first has waited for both
+        # The first has waited for both.
+        after = replace(self, experiment=asked.model_copy(update={"wait_seconds": None}))
         return choice.joined(chosen, with_round_metrics(after._job(asked.algorithm, params, k), self.prepared))
 
     @property

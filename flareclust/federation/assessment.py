@@ -11,16 +11,19 @@ from flareclust._foundation.display import all_of
 from flareclust._foundation.typing import Message
 from flareclust.evaluation.batch_effects import own_clusters
 from flareclust.protocol.rows import SiteRows
-from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.schema import Schema, counts, whole
 from flareclust.protocol.sizes import policy_sizes
 from flareclust.protocol.stages import Phase
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESSMENT, OWN, PLACED, StepName, Task
+from flareclust.protocol.task import ASSESSMENT, PLACED, StepName, Task
 
 if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor
 
 _log = logging.getLogger(__name__)
+
+#: What a site answers to `own_clusters`: 1 for each of the k final clusters that is nearly all its own, else 0.
+_OWN = Schema(own=whole("k"))
 
 #: What asks for `own_clusters` beside the final centroids: rows of each cluster at all sites.
 _SIZES = Schema(sizes=counts("k"))
@@ -32,7 +35,7 @@ class Assessment(Phase):
     steps = MappingProxyType(
         {
             StepName.ASSESS: Step(ASSESSMENT, "assess", summed=True),
-            StepName.OWN_CLUSTERS: Step(OWN, "own_clusters", jobs="secure"),
+            StepName.OWN_CLUSTERS: Step(_OWN, "own_clusters", jobs="secure"),
         }
     )
 
@@ -49,17 +52,12 @@ class Assessment(Phase):
     def own_clusters(self, task: Task, rows: SiteRows) -> Message:
         """Return which final clusters are nearly all the site's own by the numbers of all sites' rows, and log it."""
         rows.check_sums()
-        _SIZES.check(
-            {name: task.arrays[name] for name in _SIZES.fields if name in task.arrays},
-            policy_sizes(task.step, task.arrays),
-        )
+        sent = {name: value for name, value in task.arrays.items() if name in _SIZES.fields}
+        _SIZES.check(sent, policy_sizes(task.step, task.arrays))
         own = own_clusters(rows.assessed(task.arrays["centroids"])["counts"], task.arrays["sizes"])
         if own.any():
-            _log.warning(
-                "%s: nearly all rows of cluster %s are of this site, and most rows of it",
-                task.site,
-                all_of(np.flatnonzero(own).tolist()),
-            )
+            which = all_of(np.flatnonzero(own).tolist())
+            _log.warning("%s: nearly all rows of cluster %s are of this site, and most rows of it", task.site, which)
         return {"own": own.astype(np.int64)}
 
 

@@ -39,9 +39,13 @@ _STORAGE = "flareclust.engines.server.WorkspaceStorage"
 #: The id under which NVFlare's client looks for it, and the key under which NVFlare's server does.
 _DEPLOYER = {"id": "app_deployer", "path": "flareclust.engines.admission.SiteDeployer", "args": {}}
 _VALIDATOR = {"path": "flareclust.engines.admission.ServerValidator", "args": {}}
-_OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.OutcomeWait"}
-_LOST_JOBS = {"id": "lost_jobs", "path": "flareclust.engines.server.LostJobs", "args": {}}
-_RETURNING = {"id": "returning_sites", "path": "flareclust.engines.server.ReturningSites", "args": {}}
+
+#: Components of a server: ids, classes, and what they do.
+_OF_SERVER = (
+    ("outcome_wait", "OutcomeWait", "{:g} s for sites that vanished from a finished job, instead of 900"),
+    ("lost_jobs", "LostJobs", "jobs that the server lost in a crash are ended when it starts again, not listed as running for ever"),
+    ("returning_sites", "ReturningSites", "jobs go on without a site that was started again, and kits that run twice are named in the log"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,15 +158,12 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
     for component in _components(resources, file, path=_NVFLARE_RECEIVER):
         component["path"] = _RECEIVER
         yield "log_receiver: no file but the error log of a job comes from a site"
-    if not _components(resources, file, path=_OUTCOME_WAIT["path"]):
-        resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
-        yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
-    if not _components(resources, file, path=_LOST_JOBS["path"]):
-        resources.setdefault("components", []).append(dict(_LOST_JOBS))
-        yield "lost_jobs: jobs that the server lost in a crash are ended when it starts again, not listed as running for ever"
-    if not _components(resources, file, path=_RETURNING["path"]):
-        resources.setdefault("components", []).append(dict(_RETURNING))
-        yield "returning_sites: jobs go on without a site that was started again, and kits that run twice are named in the log"
+    for name, kind, does in _OF_SERVER:
+        args = {"seconds": settings.outcome_wait} if name == "outcome_wait" else {}
+        component = {"id": name, "path": f"flareclust.engines.server.{kind}", "args": args}
+        if not _components(resources, file, path=component["path"]):
+            resources.setdefault("components", []).append(component)
+            yield f"{name}: {does.format(settings.outcome_wait)}"
 
 
 def _launch_jobs(resources: dict[str, Any], file: Path) -> Iterator[str]:

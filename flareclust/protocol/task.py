@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.core.disclosure import factor
-from flareclust.protocol.schema import Schema, counts, index, real, whole
+from flareclust.protocol.schema import Schema, counts, index, real
 
 
 class StepName:
@@ -101,9 +101,6 @@ REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
 #: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
 #: not sent per centroid, where those of a single row would disclose its distance to a second centroid.
 ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", minimum=0), sse=real("", minimum=0), silhouette=real(""))
-
-#: What a site answers to `own_clusters`: 1 for each of the k final clusters that is nearly all its own, else 0.
-OWN = Schema(own=whole("k"))
 
 #: What a site answers to `profile_bins`: of leaves l of a tree, rows by cluster, column and bin. (To `profile` it answers groups.)
 PROFILED_BINS = Schema(bins=counts("l k d h"))

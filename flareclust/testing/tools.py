@@ -153,3 +153,14 @@ def ensure_no_row(algorithm: Algorithm, name: str, value: FloatArray, rows: Floa
     """Ensure that none of the vectors (..., d) that a site sends under a name is one of its rows (n, d)."""
     gap = np.abs(value.reshape(-1, 1, rows.shape[1]) - rows[None]).max(axis=2).min(initial=np.inf)
     ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")
+
+
+def replies_to(algorithm: Algorithm, tasks: Sequence[Task], rows: FloatArray, k: int) -> list[Message]:
+    """Return what another site, with rows (n, d) of its own, sends to the same tasks, without the seconds; nothing to those that it refuses."""
+    executor, policy = algorithm.build(k, 0, _short(algorithm))[0], _needed(algorithm)
+    site, found = None if policy is None else SimulatedSite.of(policy, algorithm), []
+    for task in tasks:
+        with suppress(Refusal, BadMessage):
+            sent = answered(executor, task, rows, site).arrays
+            found.append({name: value for name, value in sent.items() if name != SECONDS})
+    return found

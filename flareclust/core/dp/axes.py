@@ -147,9 +147,8 @@ def joined(parts: FloatArray, rows: FloatArray, k: int, rng: np.random.Generator
 
 def first_radius(found: _Spread, box: Box, k: int) -> float:
     """Return the radius of all clusters in the first update: the deviation of all rows from their mean."""
-    least = (
-        _SURE * found.noise * _PRODUCT / 16
-    )  # a matrix of noise has a trace of about half its largest eigenvalue, or none
+    # A matrix of noise has a trace of about half its largest eigenvalue, or none.
+    least = _SURE * found.noise * _PRODUCT / 16
     deviation = box.half * math.sqrt(max(float(np.trace(found.covariance)), least))
     return float(np.clip(deviation, widest_radius(box, k) / 100, box.half))
 

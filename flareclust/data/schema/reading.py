@@ -66,10 +66,8 @@ class Typed(Reader):
         self._missing = dict.fromkeys(schema.used, 0)
         self._unread: dict[str, None] = {}
         self._faults, self._refused = list[str](), list[str]()
-        self._hashes, self._times = (
-            list[Array](),
-            list[IntArray](),
-        )  # of each row: its id, and how often it is in the table
+        # Of each row: its id, and how often it is in the table.
+        self._hashes, self._times = list[Array](), list[IntArray]()
         self._rows = self._kept = self._repeated = 0
 
     def read(self, files: Sequence[File], store: RowStore | None = None) -> Table:

@@ -273,10 +273,8 @@ class Ended:
         needed = dp_server.SEVERAL * server.rows_needed(d, sites)
         if self.algorithm.partial or sites < LEAST_SITES or rows < needed:
             return ""
-        return (
-            ", or take noise in place of groups: dp-lloyd with secure_sums and "
-            f"epsilon={private.parameters()['epsilon']:g}, for which {rows:,} rows at {sites} sites are enough"
-        )
+        terms = f"dp-lloyd with secure_sums and epsilon={private.parameters()['epsilon']:g}"
+        return f", or take noise in place of groups: {terms}, for which {rows:,} rows at {sites} sites are enough"
 
     def _of_withheld_rows(self) -> Iterator[str]:
         """Give where many rows were in no cluster that a site sent: as far as the algorithm keeps their numbers of rows."""

@@ -38,6 +38,16 @@ def asker(sites: Mapping[str, FloatArray], executors: Mapping[str, ClusteringExe
     return ask
 
 
+def silent_in(step: str, site: str, ask: Ask) -> Ask:
+    """Ask as `ask` does, but that a site does not answer in a step."""
+
+    def asked_but_one(name: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
+        replies = ask(name, round_, arrays, asked)
+        return {own: reply for own, reply in replies.items() if (name, own) != (step, site)}
+
+    return asked_but_one
+
+
 def lloyd_sites(sites: Mapping[str, FloatArray], k: int = 4) -> dict[str, ClusteringExecutor]:
     return {site: LloydExecutor(k=k, seed=2) for site in sites}
 

@@ -1,14 +1,13 @@
 """With secure sums sites say which clusters are nearly all their own; the server learns how many sites, not which."""
 
 import logging
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import flareclust
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import FloatArray, Message, never_abort
+from flareclust._foundation.typing import FloatArray, never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.evaluation.batch_effects import batch_effects, hidden_batch_effects, own_clusters
@@ -16,11 +15,10 @@ from flareclust.federation.assessment import Assessment
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
-from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.rows import SiteContext, SiteRows
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing import iid_sites
-from tests.unit.privacy.secure_cases import OPTIONS, asker, lloyd_sites, run_lloyd
+from tests.unit.privacy.secure_cases import OPTIONS, asker, lloyd_sites, run_lloyd, silent_in
 
 SAID = "may be a batch effect, as of another unit or device: at least 90% of its rows are those of one site"
 
@@ -67,13 +65,7 @@ def test_the_sites_say_of_themselves_what_the_server_would_say_of_their_numbers(
 
 def test_without_one_site_the_result_stays_and_says_what_was_not_looked_at() -> None:
     sites, _ = iid_sites()
-    honest = asker(sites, lloyd_sites(sites))
-
-    def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
-        replies = honest(step, round_, arrays, asked)
-        return {site: reply for site, reply in replies.items() if step != StepName.OWN_CLUSTERS or site != "site-3"}
-
-    outcome = run_lloyd(ask, sites)
+    outcome = run_lloyd(silent_in(StepName.OWN_CLUSTERS, "site-3", asker(sites, lloyd_sites(sites))), sites)
     whole = run_inprocess(get("lloyd"), {}, sites, OPTIONS)
     assert (outcome.metrics, outcome.refused) == (whole.metrics, {})
     assert outcome.warnings == ["clusters were not looked at for batch effects: site-3 did not answer in time"]

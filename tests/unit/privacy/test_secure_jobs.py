@@ -24,7 +24,7 @@ from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import StepName
 from flareclust.testing import iid_sites
 from flareclust.testing.promised import overlapping_sites
-from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
+from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd, silent_in
 
 COLUMNS = {StepName.SCALES, StepName.KNOWN_SCALES, StepName.ODD_COLUMNS, StepName.BINNED, StepName.FINER_BINNED}
 SUMS = {name for step in (SPREAD, UPDATE) for name in (step, counts_of(step))}
@@ -86,13 +86,7 @@ def test_a_site_that_drops_out_ends_the_job_by_name(lost: str) -> None:
 
 def test_without_one_site_in_the_assessment_there_are_no_metrics_and_a_warning() -> None:
     sites, _ = iid_sites()
-    honest = asker(sites, lloyd_sites(sites))
-
-    def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
-        replies = honest(step, round_, arrays, asked)
-        return {site: reply for site, reply in replies.items() if step != StepName.ASSESS or site != "site-3"}
-
-    outcome = run_lloyd(ask, sites)
+    outcome = run_lloyd(silent_in(StepName.ASSESS, "site-3", asker(sites, lloyd_sites(sites))), sites)
     assert outcome.metrics == {}
     why = "the masked sums of all sites are needed for them: site-3 did not answer in time (in the assessment)"
     assert outcome.warnings == [f"there are no metrics, since {why}"]
