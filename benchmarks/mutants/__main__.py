@@ -4,7 +4,8 @@ python -m benchmarks.mutants --seed N [--number 60] [--near] [--again FILE] [--o
 
 A change is a comparison, a sign, a boolean or a constant (`benchmarks.mutants.places`). It is made in a copy of the checkout in a
 temporary folder. The tests nearest to it run first. What lives is then changed all at once, and all tests without processes
-run once; each of them that fails runs again with every survivor alone. A test that fails without any change does not count.
+run once; those that fail, at most a hundred of all files, run again with every survivor alone, until no more die. A test that
+fails without any change does not count.
 A survivor either changes nothing that matters, or a test is missing: look at it.
 
 The same seed and product give the same mutants. Sixty take about half an hour on two idle cores. The exit code is 1 where one lives.
@@ -12,6 +13,7 @@ The same seed and product give the same mutants. Sixty take about half an hour o
 
 import argparse
 import contextlib
+import itertools
 import json
 import queue
 import signal
@@ -30,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT = 300.0
 #: Seconds after which a run of all tests is stopped.
 LONG = 7200.0
-#: Tests that fail with all survivors and are tried with each; where there are more, the survivors are halved.
+#: Tests that fail with all survivors and are tried with each.
 MANY = 100
 
 
@@ -72,15 +74,27 @@ class Campaign:
         run = self._run(mutants, ["-n", str(len(self.trees)), "--no-loadscope-reorder"], LONG)
         if len(mutants) == 1:
             self._note(mutants[0], run)
-        elif not run.passed and (run.code != FAILED or len(run.failed) > MANY):
+        elif run.passed:
+            return
+        elif run.code == FAILED and self._some_die(mutants, run.failed):
+            if len(run.failed) > MANY:
+                self._rest([mutant for mutant in mutants if mutant not in self.killers])
+        elif run.code != FAILED or len(run.failed) > MANY:
             half = len(mutants) // 2
             self._rest(mutants[:half])
             self._rest(mutants[half:])
-        else:
-            self._check(run.failed)
-            failed = [test for test in run.failed if test not in self.broken]
-            if failed:
-                self._judge_all(dict.fromkeys(mutants, failed))
+
+    def _some_die(self, mutants: Sequence[Mutant], failed: Sequence[str]) -> bool:
+        """Try each mutant with tests that failed with all of them, from as many files as there are; return whether one died."""
+        of_files: dict[str, list[str]] = {}
+        for test in failed:
+            of_files.setdefault(test.partition("::")[0], []).append(test)
+        turns = itertools.zip_longest(*of_files.values())
+        tests = list(itertools.islice((test for turn in turns for test in turn if test), MANY))
+        self._check(tests)
+        if sound := [test for test in tests if test not in self.broken]:
+            self._judge_all(dict.fromkeys(mutants, sound))
+        return any(mutant in self.killers for mutant in mutants)
 
     def _judge_all(self, tests: Mapping[Mutant, Sequence[str]]) -> None:
         """Run tests with each mutant until one fails."""

@@ -4,46 +4,18 @@ import numpy as np
 import pytest
 
 from flareclust.data.tables import Table
-from flareclust.preparation.result import warnings
-from tests.unit.algorithms.masked_cases import agreement, chain_sites, run, window_sites
+from tests.unit.algorithms.different_columns_cases import agreement, chain_sites, run, window_sites
 
 SEEDS = range(4)
-
-
-def at_every_second_site(rng, i):
-    return np.full(100, 7.0) if i % 2 == 0 else None
 
 
 def noise(rng, i):
     return rng.normal(size=100)
 
 
-@pytest.mark.parametrize("method", ["auto", "A"])
-def test_a_constant_column_at_every_second_site_changes_nothing(method):
-    for seed in SEEDS:
-        plain, true = chain_sites(seed)
-        found = [
-            agreement(run(sites, 4, seed, method=method, scale="standard"), true)
-            for sites in (plain, chain_sites(seed, at_every_second_site)[0])
-        ]
-        assert found[1] == found[0] > 0.95
-
-
-def test_a_constant_column_links_no_sites_and_the_user_is_warned():
-    rng = np.random.default_rng(0)
-    rows = np.concatenate([center + rng.normal(size=(20, 2)) for center in (0.0, 30.0)])
-    rows = np.column_stack([rows, np.full(40, 7.0)])
-    sites = {"a": Table(rows, ("p", "q", "unit")), "b": Table(np.array([1, 1, 0]) + rows, ("r", "s", "unit"))}
-    found = run(sites, 2)
-    assert found.rounds[1]["diagnostics"]["assumption_1"] == 0
-    (reported,) = [warning for warning in warnings(found.arrays, 0) if "without a shared column" in warning]
-    assert "{a}; {b}" in reported
-    assert reported.endswith("Constant columns link no sites: unit")
-
-
 def test_sites_that_share_nothing_but_noise_and_their_neighbours_columns_are_grouped_by_the_latter():
     found = [
-        agreement(run(sites, 4, seed, scale="standard"), true)
+        agreement(run("masked", sites, 4, seed, scale="standard"), true)
         for seed in SEEDS
         for sites, true in [chain_sites(seed, noise)]
     ]
@@ -52,7 +24,7 @@ def test_sites_that_share_nothing_but_noise_and_their_neighbours_columns_are_gro
 
 
 def test_the_columns_left_out_are_named():
-    outcome = run(chain_sites(0, noise)[0], 4, scale="standard")
+    outcome = run("masked", chain_sites(0, noise)[0], 4, scale="standard")
     assert "without columns that hardly separate clusters: more" in str(outcome.arrays["verdict"])
 
 
@@ -66,7 +38,7 @@ def test_sites_that_look_for_more_clusters_than_they_have_are_grouped_by_method_
         true[f"site-{i}"] = np.repeat(held, 40)
         rows = centers[true[f"site-{i}"]][:, own] + rng.normal(size=(40 * len(held), len(own)))
         sites[f"site-{i}"] = Table(rows, tuple(f"c{j}" for j in own))
-    start = {method: run(sites, 4, method=method, rounds=0) for method in ("auto", "A")}
+    start = {method: run("masked", sites, 4, method=method, rounds=0) for method in ("auto", "A")}
     assert str(start["auto"].arrays["method"]) == "B"
     assert "Method B was taken" in str(start["auto"].arrays["verdict"])
     halves = {
@@ -79,12 +51,12 @@ def test_sites_that_look_for_more_clusters_than_they_have_are_grouped_by_method_
 @pytest.mark.parametrize("seed", [1, 4, 5])
 def test_a_site_whose_columns_have_other_meanings_is_named_and_healthy_ones_are_not(seed):
     sites, _, _ = window_sites(k=4, m=4, d=4, width=4, n=100, seed=seed)
-    assert run(sites, 4, seed, scale="standard").warnings == []
+    assert run("masked", sites, 4, seed, scale="standard").warnings == []
     other = Table(np.ascontiguousarray(sites["site-2"].X[:, [2, 3, 0, 1]]), sites["site-2"].columns)
     alone, batch = "site-2 is better off alone: ", "may be a batch effect"
-    reported = run(sites | {"site-2": other}, 4, seed, scale="standard").warnings
+    reported = run("masked", sites | {"site-2": other}, 4, seed, scale="standard").warnings
     assert sum(warning.startswith(alone) for warning in reported) == 1
     # Without it the spread of the rows is not sent. Clusters that are the site's may be seen in both.
-    unscaled = run(sites | {"site-2": other}, 4, seed).warnings
+    unscaled = run("masked", sites | {"site-2": other}, 4, seed).warnings
     assert all(batch in warning and "site-2" in warning for warning in unscaled)
     assert all(warning.startswith(alone) or (batch in warning and "site-2" in warning) for warning in reported)

@@ -15,7 +15,7 @@ from flareclust.data.feature_partition import split_features
 from flareclust.data.tables import Table
 from flareclust.federation.server import ServerJob
 from tests.examples import examples
-from tests.unit.algorithms.masked_cases import NAN, by_name, exchange, run, started, truth, window_sites
+from tests.unit.algorithms.different_columns_cases import NAN, by_name, exchange, run, started, truth, window_sites
 
 
 def twin_distance(x, y, S):
@@ -185,7 +185,7 @@ def unknown_entry():
 
 @pytest.mark.parametrize("method", ["A", "B"])
 def test_entries_that_nobody_observes_stay_unknown(method):
-    found = run(unknown_entry(), 3, k_local=2, method=method, tol=0)
+    found = run("masked", unknown_entry(), 3, k_local=2, method=method, tol=0)
     low = min(by_name(found), key=lambda c: c["q"])
     assert set(low) == {"p", "q"}
     assert sum(len(c) for c in by_name(found)) == 8

@@ -13,7 +13,7 @@ from flareclust.executors.masked import UPDATE, MaskedExecutor, _aligned, _compa
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.task import StepName, Task
 from tests.examples import examples
-from tests.unit.algorithms.masked_cases import NAN, exchange, started, window_sites
+from tests.unit.algorithms.different_columns_cases import NAN, exchange, started, window_sites
 
 # ---- the site's side by hand ----
 

@@ -9,8 +9,7 @@ from flareclust.aggregators.proxy import _best_merges
 from flareclust.data.tables import Table
 from flareclust.executors.proxy import ProxyParams
 from flareclust.preparation.result import warnings
-from tests.unit.algorithms.masked_cases import agreement
-from tests.unit.algorithms.proxy_cases import run
+from tests.unit.algorithms.different_columns_cases import agreement, run
 
 
 def chain(common, seed, n=100):
@@ -27,7 +26,7 @@ def chain(common, seed, n=100):
 
 @pytest.mark.parametrize(("common", "w"), [(1, 1.05), (2, 1.05), (3, 2.0)])
 def test_w_is_the_papers_where_sites_share_three_columns(common, w, caplog):
-    found = run(chain(common, 1)[0], 4, scale="standard")
+    found = run("proxy", chain(common, 1)[0], 4, scale="standard")
     assert found.rounds[1]["diagnostics"]["left_out"] == 0
     assert found.rounds[1]["diagnostics"]["w"] == found.arrays["w"] == w
     reported = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
@@ -36,7 +35,7 @@ def test_w_is_the_papers_where_sites_share_three_columns(common, w, caplog):
 
 
 def test_a_w_that_is_set_is_kept_and_warned_of():
-    found = run(chain(2, 0)[0], 4, w=2.0)
+    found = run("proxy", chain(2, 0)[0], 4, w=2.0)
     assert found.arrays["w"] == 2
     (reported,) = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
     assert "no more than 2 common columns with spread, where the attraction with w=2" in reported
@@ -48,7 +47,7 @@ def test_with_two_columns_in_common_no_cluster_takes_the_others_rows():
     for w, figures in found.items():
         for seed in range(6):
             sites, true = chain(2, seed)
-            outcome = run(sites, 4, seed, w=w, scale="standard")
+            outcome = run("proxy", sites, 4, seed, w=w, scale="standard")
             largest = np.bincount(np.concatenate(list(outcome.labels.values()))).max() / 500
             figures.append((agreement(outcome, true), largest))
     (auto, share), (paper, worst) = np.mean(found["auto"], axis=0), np.mean(found[2.0], axis=0)
@@ -73,7 +72,7 @@ def test_noise_that_all_sites_share_does_not_match_their_clusters(caplog):
         for seed in (1, 3, 4):
             sites, true = noisy(3, seed)
             with caplog.at_level(logging.INFO, "flareclust.aggregators.proxy"):
-                outcome = run(sites, 4, seed, w=w, scale="standard")
+                outcome = run("proxy", sites, 4, seed, w=w, scale="standard")
             assert (outcome.rounds[1]["diagnostics"]["left_out"] > 0) == (w == "auto")
             figures.append(agreement(outcome, true))
     assert min(found["auto"]) > 0.6
@@ -90,15 +89,3 @@ def test_clusters_that_only_weak_columns_link_are_compared_by_them():
     found = _best_merges(points, cluster, (centers, np.full(4, 30), np.array([0, 0, 1, 1])), 2, ProxyParams(k=2))
     assert not found.left_out.any()
     np.testing.assert_array_equal(found.tree.force > 0, [True, True, True])
-
-
-def test_sites_that_only_a_constant_links_are_warned_of():
-    rng = np.random.default_rng(0)
-    names = {"north": ("a", "b", "batch"), "south": ("x", "y", "batch"), "west": ("x", "z", "batch")}
-    sites = {}
-    for site, columns in names.items():
-        rows = np.repeat([[0.0, 0.0], [9.0, 9.0]], 40, axis=0) + rng.normal(size=(80, 2))
-        sites[site] = Table(np.column_stack([rows, np.ones(80)]), columns)
-    (reported,) = [text for text in warnings(run(sites, 2).arrays, 0) if "without a shared column" in text]
-    assert "{north}; {south, west}" in reported
-    assert "Constant columns link no sites: batch" in reported

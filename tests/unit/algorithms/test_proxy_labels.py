@@ -12,7 +12,7 @@ from flareclust.executors.proxy import ProxyExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.task import Task
-from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, in_order, run, tables, two_clusters
+from tests.unit.algorithms.different_columns_cases import CHAIN, far_apart, in_order, run, tables, two_clusters
 
 
 def site_rows(X):
@@ -57,7 +57,7 @@ def test_rows_of_clusters_that_stayed_and_of_late_sites_go_to_the_nearest_centro
 def test_a_late_site_with_some_of_the_columns_finds_its_clusters(scale):
     centers = far_apart(3, 6)
     sites, _ = tables(CHAIN, centers)
-    outcome = run(sites, k=3, scale=scale)
+    outcome = run("proxy", sites, k=3, scale=scale)
     executor, _ = get("proxy").build(3, 0, {"scale": scale})
     late, classes = tables({"late": (1, 5)}, centers, seed=9)
     task = Task("assess", 1, executor.placing(outcome.arrays), "late")
@@ -80,7 +80,7 @@ def test_other_clusters_than_were_merged_are_noticed(caplog):
 
 def test_the_labels_of_a_run_are_those_of_the_merged_local_clusters():
     sites, _ = tables(CHAIN, far_apart(3, 6), seed=5)
-    outcome = run(sites, k=2, k_local=3, seed=1)  # two of the three are joined
+    outcome = run("proxy", sites, k=2, k_local=3, seed=1)  # two of the three are joined
     for number, (site, table) in enumerate(sites.items()):
         own = outcome.arrays["received_group"][outcome.arrays["received_site"] == number]
         where = [outcome.arrays["column_names"].tolist().index(name) for name in table.columns]

@@ -14,7 +14,7 @@ from flareclust.executors.proxy import ProxyExecutor
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.task import StepName
-from tests.unit.algorithms.proxy_cases import CHAIN, far_apart, names, run, tables
+from tests.unit.algorithms.different_columns_cases import CHAIN, far_apart, names, run, tables
 
 
 def columns_of(owned, D):
@@ -204,14 +204,14 @@ def test_merged_centroids_weigh_by_rows_where_the_entry_is_known():
 def test_more_clusters_than_were_sent_fail_with_advice():
     sites, _ = tables(CHAIN, far_apart(3, 6))
     with pytest.raises(JobFailed, match=r"sent 6 clusters where k=7 are wanted; set a smaller k, a larger k_local"):
-        run(sites, k=7, k_local=2)
-    assert len(run(sites, k=7, k_local=2, choose_k=True).arrays["centroids"]) <= 6
+        run("proxy", sites, k=7, k_local=2)
+    assert len(run("proxy", sites, k=7, k_local=2, choose_k=True).arrays["centroids"]) <= 6
 
 
 def test_a_single_cluster_is_no_trouble():
     sites, classes = tables({"a": (0, 1)}, far_apart(1, 2))
     for choose_k in (False, True):
-        outcome = run(sites, k=1, choose_k=choose_k)
+        outcome = run("proxy", sites, k=1, choose_k=choose_k)
         assert outcome.labels["a"].tolist() == [0] * len(classes["a"])
         assert outcome.arrays["tree_force"].shape == (0,)
 

@@ -12,7 +12,7 @@ from flareclust.executors.proxy import ProxyExecutor, _fit_pdf, _several
 from flareclust.protocol.task import StepName, Task
 from tests.computed import computed
 from tests.examples import examples
-from tests.unit.algorithms.proxy_cases import two_clusters
+from tests.unit.algorithms.different_columns_cases import two_clusters
 
 
 def sent_by(rows, k, min_count=2, **params):

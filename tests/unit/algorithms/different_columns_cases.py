@@ -1,4 +1,4 @@
-"""Sites and exchanges of Algorithm 1 of Maritan and Schenato that several test files use."""
+"""Sites with different columns, their federations, and exchanges of `masked`, that the tests of `masked` and `proxy` use."""
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
@@ -13,9 +13,39 @@ from flareclust.protocol.task import StepName, Task
 
 NAN = float("nan")
 
+#: Columns of three sites that overlap in a chain: the first and the last have none in common.
+CHAIN = {"a": (0, 1, 2), "b": (2, 3, 4), "c": (4, 5, 0)}
 
-def run(sites, k, seed=0, **params):
-    return run_inprocess(get("masked"), params, sites, JobOptions(k=k, seed=seed))
+
+def run(algorithm, sites, k, seed=0, **params):
+    return run_inprocess(get(algorithm), params, sites, JobOptions(k=k, seed=seed))
+
+
+def names(places):
+    return tuple(f"f{j}" for j in places)
+
+
+def tables(owned, centers, per_cluster=40, seed=0, clusters=None):
+    """Return each site's rows of its own columns, around the centers (k, D) of its clusters, and whose each row is."""
+    rng = np.random.default_rng(seed)
+    sites, classes = {}, {}
+    for site, places in owned.items():
+        own = (clusters or {}).get(site, range(len(centers)))
+        classes[site] = np.repeat(list(own), per_cluster)
+        rows = centers[classes[site]] + rng.normal(size=(len(classes[site]), centers.shape[1]))
+        sites[site] = Table(rows[:, list(places)], names(places))
+    return sites, classes
+
+
+def far_apart(k, D, seed=0):
+    """Return centers (k, D) that are apart in every column."""
+    rng = np.random.default_rng(seed)
+    return 20.0 * np.stack([rng.permutation(k) for _ in range(D)], axis=1)
+
+
+def two_clusters():
+    rng = np.random.default_rng(3)
+    return np.concatenate([rng.normal(size=(20, 2)), 30 + rng.normal(size=(25, 2))])
 
 
 def window_sites(k=3, m=4, d=9, width=5, n=40, seed=0, spread=1.0, scale=10.0):
@@ -62,10 +92,19 @@ def agreement(found, true):
     return adjusted_rand_score(*(np.concatenate([of[site] for site in true]) for of in (true, found.labels)))
 
 
+def in_order(found, D):
+    """The centroids with the columns f0 ... of `tables` in this order."""
+    known = found.arrays["column_names"].tolist()
+    return found.arrays["centroids"][:, [known.index(f"f{j}") for j in range(D)]]
+
+
 def by_name(found):
     """The final centroids as a list of dicts by column; what is unknown is left out."""
     names = found.arrays["column_names"].tolist()
     return [{n: v for n, v in zip(names, row, strict=True) if not np.isnan(v)} for row in found.centroids.tolist()]
+
+
+# ---- masked, an exchange at a time ----
 
 
 def exchange(executor, aggregator, round_, sites):
