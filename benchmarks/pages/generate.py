@@ -150,8 +150,25 @@ def stages() -> str:
     return table(["stage", "what it does"], [[f"`{one.name}`", one.does] for one in stages_of(None)])
 
 
+def page_links() -> str:
+    """Return links to the pages of all algorithms, by their titles, for the index."""
+    return "**Algorithms:** " + ", ".join(f"[{_title(a)}](algorithms/{a.name}.md)" for a in BUILT_IN)
+
+
+def page_entries() -> str:
+    """Return the entries of the pages of all algorithms in the site's navigation."""
+    return "\n".join(f"      - {_title(a)}: algorithms/{a.name}.md" for a in BUILT_IN)
+
+
+def _title(algorithm: Algorithm) -> str:
+    heading = (ROOT / "docs" / "algorithms" / f"{algorithm.name}.md").read_text(encoding="utf-8").partition("\n")[0]
+    return heading.removeprefix("# ")
+
+
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"algorithms": algorithms},
+    "mkdocs.yml": {"pages": page_entries},
+    "docs/index.md": {"pages": page_links},
     "docs/algorithms.md": {"settings": settings},
     "docs/messages.md": {"leaves": leaves},
     "docs/stages.md": {"phases": phases, "stages": stages},
@@ -168,9 +185,13 @@ def rendered(file: str) -> str:
     """
     text = (ROOT / file).read_text(encoding="utf-8")
     for name, make in BLOCKS[file].items():
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        start, end = (
+            (f"      # {name}", f"      # /{name}")
+            if file.endswith(".yml")
+            else (f"<!-- {name} -->", f"<!-- /{name} -->")
+        )
         if (text.count(start), text.count(end)) != (1, 1):
-            raise ValueError(f"{file} must have the lines {start} and {end} once each")
+            raise ValueError(f"{file} must have the lines {start.strip()} and {end.strip()} once each")
         before, _, rest = text.partition(start)
         after = rest.partition(end)[2]
         text = f"{before}{start}\n{make()}\n{end}{after}"

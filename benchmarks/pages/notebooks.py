@@ -62,11 +62,13 @@ def _kept(output: NotebookNode) -> NotebookNode:
 
 def main(numbers: list[str]) -> int:
     """Run all notebooks, or those whose names begin with one of the numbers."""
-    for file in sorted(NOTEBOOKS.glob("*.ipynb")):
-        if not numbers or file.name.startswith(tuple(numbers)):
-            with tempfile.TemporaryDirectory() as folder:
-                nbformat.write(executed(file, Path(folder)), file)
-    return 0
+    chosen = [file for file in sorted(NOTEBOOKS.glob("*.ipynb")) if file.name.startswith(tuple(numbers) or "")]
+    if not chosen:
+        print(f"no notebook in {NOTEBOOKS} begins with {' or '.join(numbers)}", file=sys.stderr)
+    for file in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            nbformat.write(executed(file, Path(folder)), file)
+    return 0 if chosen else 1
 
 
 if __name__ == "__main__":

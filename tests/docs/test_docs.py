@@ -49,7 +49,8 @@ def generator() -> ModuleType:
 
 
 GENERATED = [
-    *("README.md", "docs/algorithms.md", "docs/concepts.md", "docs/messages.md", "docs/stages.md"),
+    *("README.md", "mkdocs.yml", "docs/index.md"),
+    *("docs/algorithms.md", "docs/concepts.md", "docs/messages.md", "docs/stages.md"),
     *(f"docs/algorithms/{algorithm.name}.md" for algorithm in BUILT_IN),
 ]
 
