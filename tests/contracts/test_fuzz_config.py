@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.cli.settings import parse_settings
+from flareclust.data.file_formats import Selection
 from flareclust.data.memory import RowStore
+from flareclust.data.npy_files import open_numpy
 from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.sweeps import sweep as sweep_settings
@@ -210,6 +212,20 @@ def test_no_pickle_is_ever_loaded(tmp_path, kind, spoil):
             stored.writestr("X.npy", data)
     with pytest.raises(UserError):
         read_table(tmp_path / f"t.{kind}", ["a"] if spoil else None)
+    assert not touched.exists()
+
+
+def test_no_pickle_is_loaded_where_an_array_becomes_objects_after_its_header_was_read(tmp_path):
+    path, touched, objects = tmp_path / "t.npz", tmp_path / "touched", io.BytesIO()
+    np.save(objects, np.full((1, 1), _Touches(touched), object), allow_pickle=True)
+    np.savez(path, X=np.zeros((10_000, 3)), columns=np.array(["a", "b", "c"]))  # more than Python has in a buffer
+    start = path.read_bytes().index(b"\x93NUMPY")
+    with open_numpy(path, "t.npz", Selection()) as source:
+        with path.open("r+b") as file:
+            file.seek(start)
+            file.write(objects.getvalue())
+        with pytest.raises(ValueError, match="allow_pickle=False"):
+            list(source.read(None, RowStore(None, tmp_path)))
     assert not touched.exists()
 
 

@@ -238,6 +238,7 @@ def test_sets_that_cannot_be_compared_are_joined_last_and_counted(caplog):
         {"ranks": np.array([2, 3])},
         {"ranks": np.array([5, 0])},
         {"concentration": np.array([1.0])},
+        {"concentration": np.array([0.5, 0.0])},  # of rows that are no shares
         {"low": np.zeros((1, 2)), "high": np.zeros((1, 2))},
         {"low": np.ones((2, 2)), "high": np.zeros((2, 2))},
     ],

@@ -164,6 +164,12 @@ def test_a_cut(rng, n, d):
     np.testing.assert_array_equal(order, expected)
 
 
+def test_equal_rows_are_not_cut():
+    order = np.arange(3 * FLOOR)
+    assert kernels._cut(np.ones((len(order), 2)), order, 0, len(order), FLOOR) == 0
+    np.testing.assert_array_equal(order, np.arange(3 * FLOOR))
+
+
 @pytest.mark.parametrize(("n", "d"), SHAPES)
 def test_refinement_moves_and_swaps_the_same_rows(rng, n, d):
     Z, order = made(rng, n, d)

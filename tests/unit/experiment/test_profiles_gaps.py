@@ -18,6 +18,14 @@ from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import PROFILED_KNOWN, StepName, Task
 from tests.unit.experiment.test_profiles import asked, gappy, patients
 
+#: What a server asks of the bins of two columns before there is any split.
+QUESTION = {
+    "edges": np.zeros((2, 19)),
+    "split_column": np.zeros(15, dtype=int),
+    "split_edge": np.zeros(15, dtype=int),
+    "leaves": np.array([0]),
+}
+
 
 @pytest.fixture(scope="module")
 def result() -> flareclust.Result:
@@ -127,6 +135,17 @@ def test_a_site_may_have_no_cluster_that_a_profile_can_tell_of():
     assert accept(PROFILED_KNOWN, {"north": arrived}, ["north"])[1] == {}
 
 
+@pytest.mark.parametrize(("min_count", "sent"), [(6, [6, 9]), (7, [0, 9])])
+def test_a_leaf_with_min_count_rows_of_a_cluster_is_sent_and_none_with_fewer(min_count, sent):
+    centroids = np.array([[0.0, 0.0], [50.0, 50.0]])
+    rows = np.repeat(centroids, [6, 9], axis=0) + np.random.default_rng(0).normal(size=(15, 2))
+    executor = registry.get("lloyd").build(2, 0, {"missing": "mean", "min_count": min_count})[0]
+    task = Task(StepName.PROFILE_KNOWN_BINS, 0, {**QUESTION, "centroids": centroids}, "site-1")
+    own = rows_shown(executor, task, Table(rows))
+    reply = ClusterProfiles(executor.params, executor).profile_known_bins(task, own)
+    assert reply["rows"].tolist() == [sent]
+
+
 @pytest.mark.parametrize(
     ("missing", "step"), [("mean", "profile"), ("mean", "profile_bins"), ("refuse", "profile_known")]
 )
@@ -134,13 +153,6 @@ def test_a_site_answers_the_step_only_that_fits_its_missing_cells(missing, step)
     """Floors of rows hold nothing of known cells."""
     executor = registry.get("lloyd").build(2, 0, {"missing": missing})[0]
     rows = np.random.default_rng(0).normal(size=(20, 2))
-    question = {
-        "edges": np.zeros((2, 19)),
-        "split_column": np.zeros(15, dtype=int),
-        "split_edge": np.zeros(15, dtype=int),
-    }
-    task = Task(step, 0, {"centroids": rows[:2], **(question if "bins" in step else {})}, "site-1")
-    if "bins" in step:
-        task.arrays["leaves"] = np.array([0])
+    task = Task(step, 0, {"centroids": rows[:2], **(QUESTION if "bins" in step else {})}, "site-1")
     with pytest.raises(Refusal, match=f"asked for the step {step}, which does not go"):
         executor.answer(task, rows, never_abort)

@@ -231,11 +231,12 @@ def test_the_columns_of_a_job_that_says_secure_sums_are_described_without_sums()
 def test_the_job_that_is_exported_has_what_its_sites_hold_the_server_to(name: str, tmp_path: Path) -> None:
     import json
 
-    options = JobOptions(k=3, min_sites=4, secure_sums=True, secure_sites=("a", "b", "c", "d", "e"))
+    names = ["a", "b", "c", "d", "e"]  # a list, as from a file or a call
+    options = JobOptions(k=3, min_sites=4, secure_sums=True, secure_sites=names)  # type: ignore[arg-type]
     folder = export_job(build_job(get(name), {}, options), tmp_path / "job")
     client = json.loads((folder / "app/config/config_fed_client.json").read_text())
     path = "flareclust.privacy.job_sums.SecureSums"
-    args = {"min_sites": 4, "sites": ["a", "b", "c", "d", "e"]}
+    args = {"min_sites": 4, "sites": names}
     assert client["components"] == [{"id": "secure_sums", "path": path, "args": args}]
     held = SecureSums(**client["components"][0]["args"])
     assert (held.min_sites, held.sites) == (4, args["sites"])
