@@ -152,8 +152,9 @@ def test_farthest_first_gives_ties_to_the_lowest_index():
     np.testing.assert_array_equal(farthest_first(points, 3, [0]), [0, 1, 2])
 
 
-def test_farthest_first_stops_when_all_points_coincide_with_chosen_ones():
-    points = np.array([[1.0], [2.0], [1.0], [2.0]])
+@pytest.mark.parametrize("d", [1, 9])  # few columns are in tiles
+def test_farthest_first_stops_when_all_points_coincide_with_chosen_ones(d):
+    points = np.eye(1, d) * np.array([[1.0], [2.0], [1.0], [2.0]])
     np.testing.assert_array_equal(farthest_first(points, 4, [2]), [2, 1])
     np.testing.assert_array_equal(farthest_first(points, 4, [0, 2, 1]), [0, 2, 1])
 

@@ -10,7 +10,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.data.frames import is_frame, table_of
+from flareclust.data.frames import cells_of, is_frame, table_of
 
 MAKERS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 
@@ -26,6 +26,13 @@ def test_a_frame_keeps_its_names_and_values(make):
     np.testing.assert_array_equal(table.X, [[30, 1.5, 1], [40, 0.1, 0], [np.nan, 0.2, 1]])
     assert table.X.dtype == np.float64
     assert table.X.flags.c_contiguous
+
+
+@pytest.mark.parametrize("cells", [["f", None, "", "m"], [1.0, None, float("nan"), 2.0]], ids=["texts", "numbers"])
+def test_cells_without_a_value_are_missing_whatever_stands_for_them(make, cells):
+    found, missing = cells_of(make({"a": cells}), "a")
+    assert missing == [False, True, True, False]
+    assert [found[0], found[3]] == [cells[0], cells[3]]
 
 
 def test_columns_are_chosen_in_the_order_asked_for(make):

@@ -74,6 +74,11 @@ def test_a_palette_with_transparency_keeps_its_colours(tmp_path):
     np.testing.assert_array_equal(read_table(tmp_path).X, [[10, 20, 30, 40, 50, 60]])
 
 
+def test_grey_with_a_transparent_value_stays_grey(tmp_path):
+    write(tmp_path / "1.png", grey(0), transparency=7)
+    np.testing.assert_array_equal(read_table(tmp_path).X, [grey(0).ravel()])
+
+
 def test_cmyk_and_floats(tmp_path):
     write(tmp_path / "colour" / "1.jpg", colour(0), "CMYK")
     assert read_table(tmp_path / "colour").X.shape == (1, 192)

@@ -183,6 +183,11 @@ GROUPS = {
     "a service in a slice": ("0::/a.slice/b.service", {"a.slice/memory.max": "5000", "a.slice/b.service/memory.max": "max"}, 5000),
     "a container, seen from outside": ("0::/docker/12ab", {"memory.max": "7000"}, 7000),
     "version 1": ("3:cpu:/x\n4:memory:/docker/12ab", {"memory/memory.limit_in_bytes": "6000", "cpu/memory.max": "1"}, 6000),
+    "a group in version 1": (
+        "3:cpu:/x\n4:hugetlb,memory:/docker/12ab",
+        {"memory/docker/12ab/memory.limit_in_bytes": "5000", "memory/memory.limit_in_bytes": "6000", "memory/x/memory.limit_in_bytes": "1"},
+        5000,
+    ),
     "no limit": ("0::/a", {"a/memory.max": "max"}, None),
 }  # fmt: skip
 

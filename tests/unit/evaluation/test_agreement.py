@@ -115,15 +115,16 @@ def test_any_ratio_is_named_and_a_known_one_only_where_it_fits(factor, words):
     assert ratio == words or float(ratio) == pytest.approx(float(words), rel=0.05)
 
 
-def test_pounds_and_degrees_are_told_apart():
+@pytest.mark.parametrize("degrees", [36.9, -12.0])
+def test_pounds_and_degrees_are_told_apart(degrees):
     rng = np.random.default_rng(0)
-    sites = {site: rng.normal([70, 36.9, 150], [12, 0.6, 100], (400, 3)) for site in "abc"}
+    sites = {site: rng.normal([70, degrees, 150], [12, 0.6, 100], (400, 3)) for site in "abc"}
     sites["b"][:, 0] /= 0.45359237
     sites["b"][:, 1] = 1.8 * sites["b"][:, 1] + 32
     sites["c"][:, 2] *= 1.9  # of values that vary this much other patients explain it as well
-    pounds, degrees = sorted(compared(sites))
-    assert "'x0' is about 2.2 (pounds)" in pounds
-    assert "'x1' looks like Fahrenheit" in degrees
+    of_pounds, of_degrees = sorted(compared(sites))
+    assert "'x0' is about 2.2 (pounds)" in of_pounds
+    assert "'x1' looks like Fahrenheit" in of_degrees
 
 
 @pytest.mark.parametrize("seed", range(5))

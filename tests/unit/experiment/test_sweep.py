@@ -149,7 +149,7 @@ def test_algorithms_that_fill_gaps_and_those_that_refuse_them_load_the_data_by_t
         ({"seed": 3}, r"unknown setting 'seed' \(did you mean 'seeds'\?\)"),
         ({"name": ""}, "name must be a text"),
         ({"name": 3}, "name must be a text"),
-        ({"data": []}, "data must be a text or a list of at least one"),
+        *(({"data": data}, "data must be a text or a list of at least one") for data in ([], "", ["iris", ""], [3])),
         ({"data": "iriss"}, "unknown data set 'iriss' .did you mean 'iris'"),
         ({"data": ["iris", "iris"]}, "data: 'iris' is there more than once"),
         ({"seeds": 0}, "seeds must be an integer of at least 1, got 0"),

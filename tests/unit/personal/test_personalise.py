@@ -90,6 +90,7 @@ def test_models_that_no_device_uses_are_named():
         ("iris", {"k": 2, "modle": "mlp"}, "unknown setting 'modle'.*did you mean 'model'"),
         ("iris", {"k": 2, "test_share": 1.0}, "test_share must be"),
         ("iris", {"k": 2, "lr": -1.0}, "lr must be"),
+        ("iris", {"k": 2, "updates": 0}, "updates must be an integer of at least 1"),
         ("iris", {"method": "ifca"}, "ifca needs k"),
         ("iris", {"k": 2, "method": "global"}, "k is 2 without effect: global has no clusters; leave it out"),
         ("iris", {"k": 2, "method": "local"}, "k is 2 without effect: local"),
