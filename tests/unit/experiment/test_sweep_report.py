@@ -142,6 +142,7 @@ def test_the_figure_has_a_group_per_partition_and_a_mark_per_algorithm():
     figure = sweep_figure(cells, title="T")
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["iid", "beta:1"]
+    assert [line.get_xdata()[0] for line in axes.lines if list(line.get_ydata()) == [0, 1]] == [0.5]  # between them
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["x", "y"]
     found = marks(axes)
     x, mean, down, up, colour = found["x"]

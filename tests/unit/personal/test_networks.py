@@ -89,6 +89,18 @@ def test_the_short_way_of_a_round_gives_the_same_means(groups):
         assert not np.allclose(value[groups[0]], models[name][groups[0]], atol=1e-4)
 
 
+def test_first_weights_are_those_of_layers_that_torch_draws_by_seeds_of_31_bits():
+    """The models of a seed stay the same from version to version."""
+    found, rng = Perceptron(3, 2, hidden=4).start(2, np.random.default_rng(5)), np.random.default_rng(5)
+    for j in range(2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**31)))
+            layers = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)
+        for number, layer in zip((0, 2), layers, strict=True):
+            for name, value in layer.named_parameters():
+                np.testing.assert_array_equal(found[f"{number}.{name}"][j], value.detach().numpy())
+
+
 def test_networks_made_in_several_threads_have_the_weights_of_their_seeds():
     """Torch's random state is one for all threads."""
     alone = [Perceptron(20, 4).start(1, np.random.default_rng(seed)) for seed in range(4)]

@@ -1,6 +1,7 @@
 """Sites with different columns, end to end: files, standardisation, the report, data sets dealt by columns."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,9 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepared import names_of
+from flareclust.experiment.results.evaluate import evaluate
+from flareclust.experiment.submit import submit
 from flareclust.experiment.tables.late_rows import place_file
 from flareclust.protocol import registry
 from flareclust.sites.rows import SiteData
@@ -220,6 +224,24 @@ def test_a_data_set_can_be_dealt_by_columns(name):
         assert 0 <= result.metrics["cosine"] <= 1
     if name in ("masked", "proxy"):
         assert 0 <= result.metrics[{"masked": "e1", "proxy": "e4"}[name]] <= 1
+
+
+def test_a_site_whose_file_cannot_be_read_any_more_is_left_out_of_the_measures(tmp_path):
+    """The sites of a federation on this machine have files; the others are still compared with the truth."""
+    asked = make_experiment(algorithm="masked", data="breast_cancer", k=2, partition="features-shared:0.2", n_sites=3)
+    here = prepare(asked)
+    outcome = submit(asked, here)
+    files = {site: tmp_path / f"{site}.npz" for site in here.sites}
+    for site, table in here.sites.items():
+        np.savez(files[site], X=table.X, columns=np.array(table.columns))
+    there = replace(here, sites=files, columns=names_of(here.dataset), agreement="may-lack")
+    of_all = evaluate(asked, there, outcome, 0.0).metrics
+    assert of_all == evaluate(asked, here, outcome, 0.0).metrics
+    files["site-2"].unlink()
+    of_others = evaluate(asked, there, outcome, 0.0).metrics
+    assert of_others["e1"] is None  # what became of all clusters is not known without the site's own
+    assert of_others["e2"] != of_all["e2"]
+    assert of_others["accuracy"] == of_all["accuracy"]
 
 
 def test_e2_is_the_accuracy_of_the_labels_and_relative_distance_that_of_the_best_centroids():
