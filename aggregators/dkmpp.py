@@ -23,6 +23,7 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Messa
 from flareclust.core import clusterers
 from flareclust.core.arrays import as_count, as_labels, as_matrix
 from flareclust.core.lloyd import assign
+from flareclust.evaluation.received import pooling_helps
 from flareclust.executors import dkmpp
 from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
@@ -67,6 +68,13 @@ class DKMPPAggregator(ClusteringAggregator):
             diagnostics["alpha"] = alpha
         behind = np.bincount(groups, weights=rows, minlength=len(centroids)).astype(np.int64)
         return Round({"centroids": centroids}, True, diagnostics, _DKMPPState(behind, seeds, rows, groups, site))
+
+    def warnings(self, round_: Round[_DKMPPState], assessed: Mapping[str, Message]) -> list[str]:
+        """Say where k-means of the seeds by their rows would be clearly better."""
+        seeds, rows = round_.state.received_centroids, round_.state.received_counts
+        if seeds is None or rows is None:
+            return []
+        return pooling_helps(seeds, rows, round_.task["centroids"], assessed, self.params.seed)
 
 
 # How far apart the clusters of a set of points are, and what follows for distributed k-means++.

@@ -15,8 +15,10 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.radius_tree import group_around
+from flareclust.evaluation.received import pooling_helps
 from flareclust.executors import feca
 from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.preparation.settings import by_direction
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
@@ -59,6 +61,13 @@ class FeCAAggregator(ClusteringAggregator):
         state = FeCAState(radii[picked[top]], sizes[top], centroids, radii, site)
         diagnostics = {"received": float(len(radii)), "groups": float(len(picked)), "used": float(sizes[top].sum())}
         return Round(task, done=True, diagnostics=diagnostics, state=state)
+
+    def warnings(self, round_: Round[FeCAState], assessed: Mapping[str, Message]) -> list[str]:
+        """Say where plain k-means of what was received would be clearly better."""
+        sent, p = round_.state.received_centroids, self.params
+        if sent is None or by_direction(p):
+            return []
+        return pooling_helps(sent, np.ones(len(sent)), round_.task["centroids"], assessed, p.seed)
 
 
 def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray, IntArray]:

@@ -21,6 +21,7 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
+from flareclust.evaluation.received import too_few_local
 from flareclust.executors import kfed
 from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
@@ -75,6 +76,13 @@ class KFedAggregator(ClusteringAggregator):
         diagnostics = {"received": float(len(centers))}
         task = {"centroids": means, "tau": tau, "tau_site": numbers}
         return Round(task, True, diagnostics, KFedState(anchors, behind, centers, site))
+
+    def warnings(self, round_: Round[KFedState], assessed: Mapping[str, Message]) -> list[str]:
+        """Say where devices may hold rows of more clusters than they sent centers."""
+        centers, site = round_.state.received_centroids, round_.state.received_site
+        if centers is None or site is None:
+            return []
+        return too_few_local(centers, site, round_.task["centroids"], assessed, self.params.seed)
 
 
 def lloyd_on_centers(

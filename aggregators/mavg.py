@@ -23,6 +23,7 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray, Message
 from flareclust.core import robust
 from flareclust.core.rounds import match
+from flareclust.evaluation.received import pooling_helps
 from flareclust.executors import mavg
 from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.protocol.replies import gathered
@@ -65,6 +66,13 @@ class MAvgAggregator(ClusteringAggregator):
         else:
             centroids, matched = _match_average(sets)
         return Round({"centroids": centroids}, True, diagnostics, MAvgState(sent["centroids"], site, matched, left_out))
+
+    def warnings(self, round_: Round[MAvgState], assessed: Mapping[str, Message]) -> list[str]:
+        """Say where plain k-means of what was received would be clearly better; k-means of what bad sites send is not."""
+        sent, p = round_.state.received_centroids, self.params
+        if sent is None or p.rule.active:
+            return []
+        return pooling_helps(sent, np.ones(len(sent)), round_.task["centroids"], assessed, p.seed)
 
 
 def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:

@@ -214,6 +214,7 @@ ONE_MESSAGE: Mapping[str, dict[str, Any]] = {
     "feca": {},
     "kfed": {},
     "mavg": {},
+    "dkmpp": {},
 }
 
 SUBJECTS: Mapping[str, Callable[[int], Iterator[dict[str, Any]]]] = {

@@ -11,6 +11,7 @@ __all__ = [
     "null_reference",
     "profile_words",
     "profiles",
+    "received",
     "scores",
     "selection",
     "stability",
