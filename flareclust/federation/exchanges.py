@@ -9,6 +9,7 @@ set of clients in each round); Bonawitz et al. (2019), Towards federated learnin
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -128,7 +129,7 @@ class Exchanges:
         self.undescribed: dict[str, str] = {}
         self.failure = ""
         self.sampling: Sampling | None = None
-        self._round_bytes = (0, 0)
+        self._round_bytes, self._round_seconds = (0, 0), dict[str, float]()
 
     def resume(self, before: Progress) -> None:
         """Take up the state of an interrupted run: its sites are asked that are still there, and no others."""
@@ -231,10 +232,10 @@ class Exchanges:
         self._count(0, nbytes(sent) * len(asked.sites))
         answers = self.ask(asked.step, asked.round_.index, sent, asked.sites)
         self._count(sum(nbytes(answer.arrays) for answer in answers.values()), 0)
-        replies, problems, slowest = accept(
+        replies, problems, self._round_seconds = accept(
             asked.schema, answers, asked.sites, asked.sizes, asked.own_sizes, asked.limits
         )
-        self.seconds_local += slowest
+        self.seconds_local += max(self._round_seconds.values(), default=0.0)
         self.silent |= {site for site in asked.sites if site not in answers or answers[site].lost}
         for site, problem in problems.items():
             self._refuse(site, problem, asked.step)
@@ -256,12 +257,13 @@ class Exchanges:
         up, down = self._round_bytes
         entry: dict[str, object] = {"round": index, "step": step, **self._sites_of(replies)}
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
+        entry["ended"] = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self.records.append(dict(entry))
         self.on_round(entry)
 
     def _sites_of(self, replies: Mapping[str, Message]) -> dict[str, object]:
         """Return what the record of an exchange says of the sites."""
-        return {"sites": sorted(replies), "refused": dict(self.refused)}
+        return {"sites": sorted(replies), "refused": dict(self.refused), "seconds_sites": self._round_seconds}
 
     def warnings(self) -> list[str]:
         """Return warnings about the run, a sentence each, such as of the failure that ended a refinement early."""

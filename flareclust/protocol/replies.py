@@ -38,7 +38,7 @@ def accept(
     sizes: Mapping[str, int] | None = None,
     own_sizes: Mapping[str, Mapping[str, int]] | None = None,
     limits: Mapping[str, int] | None = None,
-) -> tuple[dict[str, Message], dict[str, str], float]:
+) -> tuple[dict[str, Message], dict[str, str], dict[str, float]]:
     """Check the answers of one exchange.
 
     Args:
@@ -49,12 +49,12 @@ def accept(
 
     Returns:
         The usable replies by site in the order of names, the problem of every other site in short plain words that
-        follow its name, and the longest time a site computed, in seconds.
+        follow its name, and how many seconds each usable site computed.
     """
     replies: dict[str, Message] = {}
     problems: dict[str, str] = {}
     columns: dict[str, int] = {}
-    slowest = 0.0
+    took: dict[str, float] = {}
     for site in sorted(sites):
         answer = answers.get(site)
         if answer is None:
@@ -75,7 +75,7 @@ def accept(
                 continue
             columns[site] = 0 if "d" in known else found.get("d", 0)
             replies[site] = message
-            slowest = max(slowest, _seconds(seconds))
+            took[site] = _seconds(seconds)
     if len(set(columns.values())) > 1:
         [(usual, sharing)] = Counter(columns.values()).most_common(1)
         for site, d in columns.items():
@@ -85,7 +85,7 @@ def accept(
     for site, problem in schema.at_odds(replies).items():
         del replies[site]
         problems[site] = problem
-    return replies, problems, slowest
+    return replies, problems, {site: took[site] for site in replies}
 
 
 def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Message, IntArray]:

@@ -57,7 +57,7 @@ def as_devices(sites):
 
 
 def without_times(record):
-    return {name: value for name, value in record.items() if name != "seconds_merge"}
+    return {name: value for name, value in record.items() if name not in ("seconds_merge", "seconds_sites", "ended")}
 
 
 def in_numbers(records):

@@ -1,5 +1,7 @@
 """The course of a federation: quorum, refusals, silent sites, disagreement about columns, assessment."""
 
+from datetime import datetime, timedelta, timezone
+
 import numpy as np
 import pytest
 
@@ -173,13 +175,24 @@ def test_without_assessment_there_are_no_metrics():
     assert [record["step"] for record in outcome.rounds] == ["cluster"] * 3
 
 
+def test_a_record_says_when_an_exchange_ended_and_how_long_each_site_computed():
+    started = datetime.now(timezone.utc)
+    outcome = run()
+    times = [datetime.fromisoformat(str(record["ended"])) for record in outcome.rounds]
+    assert started - timedelta(seconds=1) <= times[0]
+    assert times == sorted(times)
+    took = [record["seconds_sites"] for record in outcome.rounds]
+    assert all(list(one) == record["sites"] for one, record in zip(took, outcome.rounds, strict=True))
+    assert outcome.seconds_local == pytest.approx(sum(max(one.values()) for one in took))
+
+
 def test_a_sites_odd_account_of_its_time_is_ignored():
     good = {"centroids": np.ones((1, 2))}
     for odd in (np.array("x"), np.array(np.nan), np.array(-3.0), np.ones(4), None):
-        replies, problems, slowest = accept(
+        replies, problems, took = accept(
             MeanExecutor.job_steps()[StepName.CLUSTER].schema, {"a": SiteReply(good | {SECONDS: odd})}, ["a"]
         )
-        assert (list(replies), problems, slowest) == (["a"], {}, 0.0)
+        assert (list(replies), problems, took) == (["a"], {}, {"a": 0.0})
 
 
 def test_all_sites_refusing_the_assessment_leaves_the_centroids():
