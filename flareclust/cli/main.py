@@ -109,9 +109,10 @@ def _list_algorithms(
     from flareclust.protocol import registry
 
     known = registry.algorithms().values()
+    here = [algorithm for algorithm in known if not algorithm.federated or algorithm.name in registry.executors()]
     one = None if name is None else registry.get(name)
     if stages:
-        listed = [algorithm for algorithm in (known if one is None else [one]) if algorithm.federated]
+        listed = [algorithm for algorithm in (here if one is None else [one]) if algorithm.federated]
         if not listed:
             raise UserError(f"{name} runs in this process only, without phases and stages")
         if as_json:
@@ -124,7 +125,7 @@ def _list_algorithms(
     elif one is not None:
         terminal.print_parameters(one)
     elif as_json:
-        typer.echo(json.dumps([terminal.algorithm_row(algorithm) for algorithm in known], default=str))
+        typer.echo(json.dumps([terminal.algorithm_row(algorithm) for algorithm in here], default=str))
     else:
         terminal.print_algorithms(known)
 

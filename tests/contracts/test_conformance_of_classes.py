@@ -66,6 +66,7 @@ def test_the_check_of_constructors_notices_what_only_some_arguments_do(monkeypat
 
 
 def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
+    pytest.importorskip("flareclust.personal")
     of_algorithms = {path for algorithm in BUILT_IN for path in (algorithm.executor, algorithm.aggregator)}
     others = {*of_sites(), *of_server()} - of_algorithms
     assert len(others) == 9

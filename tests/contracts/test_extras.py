@@ -72,4 +72,5 @@ def test_networks_without_their_packages_are_refused_in_a_line_and_the_rest_work
 def test_nothing_imports_torch_until_a_network_is_used():
     modules = "flareclust, flareclust.cli.main, flareclust.executors.deepfeca, flareclust.aggregators.deepfeca"
     script = f"import sys, {modules}; sys.exit(int(bool(sys.modules.keys() & {{'torch', 'monai', 'kornia'}})))"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

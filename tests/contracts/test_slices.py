@@ -45,10 +45,18 @@ def called(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_rest_works_without_the_folder(folder: str, tmp_path: Path) -> None:
     alone = without(folder, tmp_path)
     code = """
+import contextlib, io
 import numpy as np
 import flareclust
 from flareclust.protocol.registry import BUILT_IN, executors
 rows = {site: np.random.default_rng(i).normal(size=(40, 2)) for i, site in enumerate("abc")}
+from flareclust.cli.main import main
+for command in (["list"], ["list", "--json"], ["list", "--stages", "--json"]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            main(command)
+        except SystemExit as ended:
+            assert not ended.code, (command, ended)
 for name in ("kfed", "lloyd"):
     assert flareclust.run(name, rows, k=2, policy={"min_count": 5}).centroids.shape == (2, 2)
 print(flareclust.__file__, *sorted(a.name for a in BUILT_IN if a.federated and a.name not in executors()))

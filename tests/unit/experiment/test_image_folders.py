@@ -99,6 +99,7 @@ def test_a_folder_of_images_is_copied_into_the_kit_of_a_poc(tmp_path):
 
 # --- from a folder to a picture ---
 def test_one_command_clusters_a_folder_of_images(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("flareclust.deep")
     kinds = patterns(tmp_path / "images")
     monkeypatch.chdir(tmp_path)
     settings = ("--set", "rounds=1", "--set", "augment=none", "--engine", "inprocess", "--no-track", "--json")
