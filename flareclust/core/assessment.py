@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.arrays import as_centroids, as_matrix
-from flareclust.core.group_kernels import assessed_of_each
+from flareclust.core.chunks import pieces
+from flareclust.core.group_kernels import add_assessed
 from flareclust.core.kernels import two_nearest
 
 Distances = Callable[[FloatArray], FloatArray]
@@ -42,9 +43,12 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
     n, k = len(X), len(centroids)
-    labels, squared, second = np.empty(n, np.int64), np.empty(n), np.empty(n)
-    two_nearest(X, centroids, labels, squared, second)
-    return labels, dict(zip(SUMS, assessed_of_each(labels, squared, second, k), strict=True))
+    labels, sums = np.empty(n, np.int64), (np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k))
+    for part in pieces(n, X.shape[1]):
+        squared, second = np.empty(len(labels[part])), np.empty(len(labels[part]))
+        two_nearest(X[part], centroids, labels[part], squared, second)
+        add_assessed(labels[part], squared, second, *sums)
+    return labels, dict(zip(SUMS, sums, strict=True))
 
 
 def without_small(sums: Message, min_count: int) -> Message:

@@ -200,16 +200,20 @@ def add_means(
 
 
 @kernel()
-def assessed_of_each(
-    labels: IntArray, squared: FloatArray, second: FloatArray, k: int
-) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Return the sums of `flareclust.core.assessment.assessment_sums`, from what `two_nearest` gives: counts, sse, silhouette, scatter."""
-    counts, sse, silhouette, scatter = np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k)
+def add_assessed(
+    labels: IntArray,
+    squared: FloatArray,
+    second: FloatArray,
+    counts: IntArray,
+    sse: FloatArray,
+    silhouette: FloatArray,
+    scatter: FloatArray,
+) -> None:
+    """Add to the sums (k,) of `flareclust.core.assessment.assessment_sums` those of rows, from what `two_nearest` gives."""
     for i in range(labels.shape[0]):
         c, own, other = labels[i], np.sqrt(squared[i]), np.sqrt(second[i])
         counts[c] += 1
         sse[c] += squared[i]
         scatter[c] += own
-        if k > 1 and other > 0.0:  # never below the own distance
+        if len(counts) > 1 and other > 0.0:  # never below the own distance
             silhouette[c] += (other - own) / other
-    return counts, sse, silhouette, scatter

@@ -162,8 +162,15 @@ def row_at(mass: FloatArray, total: float, drawn: float) -> int:
 
     These are those of `choice(n, p=mass / total)`, of a Generator or a RandomState.
     """
-    cumulative = np.cumsum(mass / total)
-    return int(np.searchsorted(cumulative / cumulative[-1], drawn, side="right"))
+    last = 0.0
+    for i in range(len(mass)):
+        last += mass[i] / total
+    sum_so_far = 0.0
+    for i in range(len(mass)):
+        sum_so_far += mass[i] / total
+        if sum_so_far / last > drawn:
+            return i
+    return len(mass)
 
 
 @kernel()

@@ -23,6 +23,9 @@ from flareclust.core.chunks import PIECE, pieces
 #: The environment variable with the limit of a run, such as "8GB".
 LIMIT = "FLARECLUST_MEMORY"
 
+#: Bytes for each row that every algorithm has at a time beside the rows: a label, a distance and a weight.
+_BESIDE = 24
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -79,6 +82,15 @@ def check_fits(size: int, place: str) -> None:
         raise UserError(
             f"{place} has {size:,} bytes of rows, more than the {limit:,} that a run may read (an eighth of the machine's "
             f"memory, or {LIMIT}); use fewer rows or columns, or set {LIMIT}=8GB or the like"
+        )
+
+
+def check_job_fits(n: int) -> None:
+    """Raise UserError where what every job holds beside n rows is more than this process may have."""
+    if _BESIDE * n > machine_memory() - psutil.Process().memory_info().rss:
+        raise UserError(
+            f"a job needs at least {_BESIDE} bytes of memory for each row beside the table, and this process may not have as much: give "
+            "its container or machine more memory, or name fewer rows"
         )
 
 

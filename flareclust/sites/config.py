@@ -63,7 +63,7 @@ def _rows(value: object, info: ValidationInfo) -> int | None:
 def _bytes(value: object) -> int:
     """Return a size in bytes: "4GB" and "4GiB" are 4 * 1000**3 and 4 * 1024**3, a number is bytes."""
     if value is None:
-        return _half_of_memory()
+        return _usual_memory()
     if type(value) is int and 0 < value < _MOST:
         return value
     if (size := parse_size(value) if isinstance(value, str) else None) is None:
@@ -71,8 +71,8 @@ def _bytes(value: object) -> int:
     return size
 
 
-def _half_of_memory() -> int:
-    return machine_memory() // 2
+def _usual_memory() -> int:
+    return machine_memory() // 4  # a job holds some more numbers for each row, and a copy of rows with few columns
 
 
 def _format(value: object, info: ValidationInfo) -> str | None:
@@ -135,7 +135,7 @@ class SiteConfig(BaseModel):
     min_rows: Annotated[int | None, BeforeValidator(_rows)] = Field(None, description="Fewest rows to take part with.")
     max_rows: Annotated[int | None, BeforeValidator(_rows)] = Field(None, description="Most rows to take part with.")
     memory: Annotated[int, BeforeValidator(_bytes)] = Field(
-        default_factory=_half_of_memory, description="Most bytes of rows to hold in memory."
+        default_factory=_usual_memory, description="Most bytes of rows to hold in memory."
     )
     scratch: _Text = Field(None, description="Folder for rows that do not fit in memory.")
     labels: _Text = Field(None, description="Folder for the labels of all jobs.")

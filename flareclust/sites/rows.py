@@ -8,7 +8,7 @@ The simulator and real deployments use the same file; the simulator's copy has a
     columns: [age, crp, lactate]        # optional: these, in this order
     id: patient                         # optional: no feature; it goes into the labels file, which stays
     min_rows: 100                       # optional: with fewer rows the site refuses; max_rows: with more
-    memory: 4GB                         # optional: most bytes of rows in memory; by default half of the machine's
+    memory: 4GB                         # optional: most bytes of rows in memory; by default a quarter of the machine's
     scratch: /secure/scratch            # optional: folder for rows that do not fit; by default the job's
     labels: /secure/labels              # optional: folder for the labels, <job id>.csv; by default labels.csv in the job's
     account: cohort-2                   # optional: name or folder of the account of privacy; by default that of the place
@@ -36,7 +36,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
 from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE
-from flareclust.data.memory import RowStore
+from flareclust.data.memory import RowStore, check_job_fits
 from flareclust.data.schema.columns import TableMapping, TableSchema, read_schema
 from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table
@@ -193,6 +193,7 @@ class SiteData:
         for note in found.rows_read.notes.values():
             _log.warning("%s", note)
         self._check_number(found.rows_kept)
+        check_job_fits(found.rows_kept)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 
     def _numbers(self, gaps: bool = False) -> Numbers:

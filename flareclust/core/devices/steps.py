@@ -18,7 +18,7 @@ from flareclust.core.devices.site_kernels import (
     start_stream,
     trusted_means,
 )
-from flareclust.core.group_kernels import assessed_of_each
+from flareclust.core.group_kernels import add_assessed
 from flareclust.core.pyramid import FEWEST_ROWS
 from flareclust.core.runtime import kernel
 from flareclust.core.spectral import projected
@@ -244,6 +244,7 @@ def _assess_each(
         n = X.shape[0]
         labels, squared, second = np.empty(n, np.int64), np.empty(n), np.empty(n)
         kernels.two_nearest(X, centers, labels, squared, second)
-        counts[i], squares, silhouettes, scatter[i] = assessed_of_each(labels, squared, second, k)
+        squares, silhouettes = np.zeros(k), np.zeros(k)
+        add_assessed(labels, squared, second, counts[i], squares, silhouettes, scatter[i])
         sizes[i] = k
         sse[i], silhouette[i] = pairwise_sum(squares), pairwise_sum(silhouettes)

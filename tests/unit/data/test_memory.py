@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flareclust._foundation.errors import UserError
-from flareclust.data import csv_files
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust.data import csv_files, memory
 from flareclust.data.memory import LIMIT, RowStore, _group_limits, _run_limit, machine_memory, parse_size
 from flareclust.data.tables import File, Numbers, read_table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
+from flareclust.sites.rows import SiteData
 from tests.memory import peak_of
 
 
@@ -206,3 +207,16 @@ def test_memory_is_that_of_the_container(tmp_path, case):
 def test_a_system_without_control_groups_has_no_limits(tmp_path):
     assert list(_group_limits(tmp_path / "none", tmp_path)) == []
     assert 0 < machine_memory() <= psutil.virtual_memory().total
+
+
+def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_path, monkeypatch, caplog):
+    np.save(tmp_path / "t.npy", np.zeros((50_000, 2)))
+    (tmp_path / "flareclust.yaml").write_text(f"path: {tmp_path}/t.npy\nmemory: 100kB\n")
+    own = psutil.Process().memory_info().rss
+    monkeypatch.setattr(memory, "machine_memory", lambda: own + (100 << 20))
+    assert len(SiteData.of(tmp_path, "a").table()) == 50_000
+    monkeypatch.setattr(memory, "machine_memory", lambda: own // 2)
+    with pytest.raises(Refusal):
+        SiteData.of(tmp_path, "a").table()
+    assert "at least 24 bytes of memory for each row beside the table" in caplog.text
+    assert "give its container or machine more memory" in caplog.text
