@@ -13,7 +13,7 @@ import pytest
 from flareclust._foundation.typing import FloatArray
 from flareclust.testing import iid_sites
 from tests import examples  # noqa: F401 - it loads the profile of hypothesis
-from tests.paths import ROOT
+from tests.paths import LEFT_OUT
 from tests.patience import PATIENCE
 
 # Nothing that a test starts may look for a server elsewhere or phone home.
@@ -55,10 +55,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("nightly")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-
-
-#: The folders of flareclust that can be left out, and are; empty in a whole checkout.
-LEFT_OUT = [name for name in ("deep", "devices", "personal") if not (ROOT / "flareclust" / name).is_dir()]
 
 
 def _skip_without_folder(report: Any) -> Any:

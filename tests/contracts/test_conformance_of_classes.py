@@ -21,7 +21,7 @@ from flareclust.testing import ContractViolation
 from flareclust.testing.always import check_nvflare_calls_ours
 from flareclust.testing.policies import check_answers_follow_the_groups
 from flareclust.testing.processes import check_constructors_do_nothing, check_local_is_pure, effects_of
-from tests.paths import TESTS
+from tests.paths import TESTS, of_the_whole
 
 #: What an executor has seen in an earlier task.
 KEPT: list[float] = []
@@ -65,8 +65,8 @@ def test_the_check_of_constructors_notices_what_only_some_arguments_do(monkeypat
     assert not [line for line in found if line.startswith(HONEST)]
 
 
+@of_the_whole
 def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
-    pytest.importorskip("flareclust.personal")
     of_algorithms = {path for algorithm in BUILT_IN for path in (algorithm.executor, algorithm.aggregator)}
     others = {*of_sites(), *of_server()} - of_algorithms
     assert len(others) == 9

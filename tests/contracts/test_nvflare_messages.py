@@ -127,7 +127,9 @@ def test_jobs_of_ours_load_nothing_that_the_table_says_they_have_not():
         "for path in (*of_sites(), *of_server()): importlib.import_module(path.rpartition('.')[0])\n"
         "print(*sys.modules)"
     )
-    loaded = subprocess.run([sys.executable, "-c", listed], check=True, capture_output=True, text=True).stdout.split()
+    done = subprocess.run([sys.executable, "-c", listed], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.split()
     files = {row.file for row in written() if row.ours == "not in our jobs"}
     modules = {"nvflare." + file.removesuffix(".py").replace("/", ".") for file in files}
     assert len(modules) > 20

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.paths import ROOT, of_the_whole
 from tests.shape import Source, sources
 
 PYPROJECT = ROOT / "pyproject.toml"
@@ -79,6 +79,7 @@ def imported(source: Source) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+@of_the_whole
 def test_the_contracts_follow_from_the_lists() -> None:
     assert written()[1] == contracts(), "run python -m tests.contracts.test_packages"
 
@@ -98,6 +99,7 @@ def test_what_is_listed_exists() -> None:
         assert not missing - {"__version__", *dir(__import__(package, fromlist=["_"]))}, package
 
 
+@of_the_whole
 def test_each_listed_module_is_imported_from_elsewhere() -> None:
     used = {
         name

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.paths import ROOT
+from tests.paths import ROOT, of_the_whole
+
+pytestmark = of_the_whole
 
 #: By folder of flareclust: a command that needs it, and what is said then.
 NEEDED_BY = {
