@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.living import naming
-from tests.paths import ROOT
+from tests.paths import ROOT, of_the_whole
 from tests.patience import PATIENCE
 
 if sys.version_info >= (3, 11):
@@ -57,6 +57,7 @@ def test_the_prescribed_folders_hold_the_real_files():
     assert not any((ROOT / folder).is_symlink() for folder in MAPPED.values())
 
 
+@of_the_whole
 def test_every_package_is_listed_once_and_lies_where_the_map_says():
     listed = SETUPTOOLS["packages"]
     found = source_packages()
