@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.typing import FloatArray
+from flareclust.protocol import registry
 from flareclust.testing import iid_sites
 from tests import examples  # noqa: F401 - it loads the profile of hypothesis
 from tests.paths import LEFT_OUT
@@ -55,6 +56,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("nightly")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+if "deep" in LEFT_OUT:  # before tests are written for each of the built-in algorithms
+    registry.BUILT_IN = tuple(algorithm for algorithm in registry.BUILT_IN if algorithm.name != "deepfeca")
 
 
 def _skip_without_folder(report: Any) -> Any:

@@ -5,7 +5,6 @@ import pytest
 
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import never_abort
-from flareclust.executors.deepfeca import DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.masked import MaskedExecutor
@@ -34,7 +33,7 @@ def test_the_numbers_of_rows_of_a_counted_step_are_of_the_same_phase():
 
 
 def test_deepfeca_has_the_steps_of_its_member_and_not_those_of_their_phases():
-    executor = DeepFeCAExecutor(2)
+    executor = pytest.importorskip("flareclust.executors.deepfeca").DeepFeCAExecutor(2)
     assert executor.step(StepName.CLUSTER) is FeCAExecutor.steps[StepName.CLUSTER]
     with pytest.raises(BadMessage, match="scales"):
         executor.answer(Task(StepName.SCALES, 0, {}, "a"), np.ones((4, 4)), never_abort)

@@ -15,7 +15,6 @@ from flareclust._foundation.version import __version__
 from flareclust.core.chunks import is_mapped
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.evaluation.scores import stack
-from flareclust.executors.deepfeca import SHAPE, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
@@ -208,10 +207,12 @@ def test_a_site_with_an_old_list_of_classes_refuses_before_it_reads_a_row(contex
 def test_a_network_of_the_users_own_runs_only_where_the_operator_lists_it(context, tmp_path):
     own = "tests.unit.deep.networks_of_ours.Flat"
     resources = tmp_path / "local" / "resources.json"
+    deepfeca = pytest.importorskip("flareclust.executors.deepfeca")
 
     def refusal(listed):
         resources.write_text(json.dumps({"class_allow_list": listed}))
-        return from_shareable(ask(DeepFeCAExecutor(2, network=own), SHAPE, {}, context)).meta.get(REFUSED)
+        executor = deepfeca.DeepFeCAExecutor(2, network=own)
+        return from_shareable(ask(executor, deepfeca.SHAPE, {}, context)).meta.get(REFUSED)
 
     words = f"does not allow {own}; its operator adds it to class_allow_list in local/resources.json"
     assert refusal(["flareclust.executors.deepfeca.DeepFeCAExecutor"]) == words

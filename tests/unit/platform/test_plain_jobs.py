@@ -12,8 +12,6 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust.engines.options import JobOptions
 from flareclust.experiment.tables.typed_rows import exported_settings
-from flareclust.personal.jobs import export_jobs
-from flareclust.personal.settings import ExportSettings
 from flareclust.platform.admission import _packed_problem
 from flareclust.platform.job import build_job, export_job
 from flareclust.protocol.registry import BUILT_IN, get
@@ -68,8 +66,9 @@ def test_no_choice_that_a_setting_names_has_a_brace(algorithm):
 
 @pytest.mark.parametrize("own", [{"method": "global"}, {"method": "ifca", "k": 2}], ids=lambda own: own["method"])
 def test_jobs_of_personalised_models_have_none(own, tmp_path):
-    settings = ExportSettings(**own, sites=("north", "south"), label="ill", classes=2)
-    for folder in export_jobs(settings, tmp_path):
+    jobs = pytest.importorskip("flareclust.personal.jobs")
+    settings = jobs.ExportSettings(**own, sites=("north", "south"), label="ill", classes=2)
+    for folder in jobs.export_jobs(settings, tmp_path):
         assert accepted(folder)
 
 

@@ -16,7 +16,6 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, never_abort
 from flareclust._foundation.version import __version__
-from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.aggregator import unpack
@@ -135,7 +134,8 @@ def test_a_server_that_may_not_run_a_job_ends_it(context, tmp_path, monkeypatch,
         (tmp_path / "local" / "resources.json").write_text(listed)
     controller, reasons = ClusteringController(algorithm, **settings), []
     if algorithm == "deepfeca":
-        controller._aggregator = DeepFeCAAggregator(2, network=OWN_NETWORK)
+        deepfeca = pytest.importorskip("flareclust.aggregators.deepfeca")
+        controller._aggregator = deepfeca.DeepFeCAAggregator(2, network=OWN_NETWORK)
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     controller.control_flow(Signal(), context)
     assert reasons == [f"the server {reason}"]
