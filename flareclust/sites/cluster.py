@@ -24,8 +24,8 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
 from flareclust._foundation.version import __version__
 from flareclust.core.parts import Parts, View, computed, extent_of
 from flareclust.data import file_formats
-from flareclust.data.ids import Ids
-from flareclust.data.tables import File, Numbers, Table
+from flareclust.data.ids import Ids, hashes_of, repeats
+from flareclust.data.tables import File, Numbers, RowsRead, Table
 from flareclust.protocol.rows import OtherRows, SiteContext
 from flareclust.sites.part_rows import PartRows
 
@@ -240,10 +240,15 @@ class DaskParts(Parts):
         return self._gathered(self.keep(function, *own, shared=shared), self.aborted)
 
     def ids(self, aborted: AbortCheck = never_abort) -> Iterator[str]:
-        """Give the ids of the rows, which the workers read again, part by part."""
+        """Give the ids of the rows, which the workers read again, part by part; the log says how many rows repeat one."""
+        hashes = []
         for future in self._client.map(_ids, self._sources, pure=False):
             for ids in self._gathered([future], aborted):
+                hashes.append(hashes_of(ids))
                 yield from ids
+        repeated = int(repeats(np.concatenate(hashes)).sum()) if hashes else 0
+        for note in RowsRead(sum(map(len, hashes)), repeated=repeated).notes.values():
+            _log.warning("%s", note)
 
     def check_unchanged(self) -> None:
         """Raise Refusal where a file has changed since its part was read."""

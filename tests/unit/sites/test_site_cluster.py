@@ -2,6 +2,7 @@
 
 import socket
 import time
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -185,3 +186,16 @@ def test_a_file_that_is_another_for_a_worker_is_counted(parts):
     (parts / "part.1.parquet").write_bytes(b"others")
     with pytest.raises(site_cluster.ClusterUnusable, match=r"does not see 1 of the 2 files"):
         site_cluster._check_workers(Cluster({WORKER: OWN}), stamps)
+
+
+def test_rows_that_repeat_an_id_are_counted_over_all_parts(caplog):
+    def with_ids(*parts):
+        found = object.__new__(site_cluster.DaskParts)
+        found._sources, found._client = parts, SimpleNamespace(map=lambda function, sources, pure: sources)
+        found._gathered = lambda futures, aborted: futures
+        return list(found.ids())
+
+    assert with_ids(["a", "b"], ["c"]) == ["a", "b", "c"]
+    assert caplog.text == ""
+    assert with_ids(["a", "b"], ["b", "c", "a"]) == ["a", "b", "b", "c", "a"]
+    assert "2 of 5 rows were" in caplog.text
