@@ -52,8 +52,10 @@ _NOT_ALLOWED = ("unsafe component", "infrastructure error")
 
 
 #: Between two looks at a job, and between two looks at its rounds, which each fill a line of the server's log until the
-#: job's own process is there.
+#: job's own process is there. Each look is also a line of its audit.log for ever, so a long job is looked at less often: by the
+#: share of its time so far that its end may be noticed late, up to some seconds.
 POLL_SECONDS, ROUNDS_SECONDS = 0.5, 1.0
+_LATE, _MOST_SECONDS = 0.02, 5.0
 
 #: A server that does not answer for so long is taken for lost, with the job that it ran. Its own starter brings it
 #: back within seconds; longer interruptions of the network are survived up to this.
@@ -266,6 +268,7 @@ class JobMonitor:
         Raises:
             JobFailed: at the deadline, or because the server is gone or has lost the job.
         """
+        started = time.monotonic()
         while True:
             self.status = self.server.call_with_retry(lambda session: _status(session, self.id))
             if self.status.endswith(_ABANDONED):
@@ -277,7 +280,7 @@ class JobMonitor:
                 self.on_round(record)
             if time.monotonic() > self._end:
                 raise beyond(self.deadline)
-            time.sleep(POLL_SECONDS)
+            time.sleep(max(POLL_SECONDS, min(_MOST_SECONDS, _LATE * (time.monotonic() - started))))
 
     def _check_not_lost(self) -> None:
         """Raise JobFailed where the server was started again and does not run the job any more; NVFlare never says so."""

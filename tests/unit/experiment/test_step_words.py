@@ -6,6 +6,7 @@ import flareclust
 from flareclust.experiment.reports.page import WORDS, _step_words, report_page
 from flareclust.federation.site import job_lines
 from flareclust.protocol import registry
+from tests.paths import of_the_whole
 from tests.unit.algorithms.dp_cases import policy
 
 STEPS = sorted(
@@ -30,6 +31,7 @@ def test_every_step_has_words(step):
     assert "_" not in words
 
 
+@of_the_whole
 def test_no_words_are_of_steps_that_are_gone():
     assert not WORDS.keys() - set(STEPS)
 

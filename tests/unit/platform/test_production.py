@@ -4,12 +4,14 @@ import json
 import socket
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, NoConnection
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.platform import job_monitor as watched
 from flareclust.platform import provisioned as production
 from flareclust.platform import scratch, session
 from flareclust.platform.session import _ADMIN_FILE, admin_of
@@ -181,6 +183,20 @@ def test_without_statistics_a_job_is_followed_all_the_same(serve, outcome):
     records = []
     np.testing.assert_array_equal(serve(server, on_round=records.append).centroids, outcome.centroids)
     assert records == outcome.rounds, "from the result"
+
+
+def test_a_long_job_is_looked_at_less_often_but_its_end_is_noticed_within_seconds(serve, outcome, monkeypatch):
+    clock, pauses = [0.0], []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        clock[0] += seconds + 0.1  # a look takes a moment
+
+    monkeypatch.setattr(watched, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    serve(FakeServer([*["RUNNING"] * 500, COMPLETED], outcome), task_timeout=10_000)
+    assert len(pauses) == 500
+    assert all(pause <= 0.021 * sum(pauses[:i]) + 0.1 * i for i, pause in enumerate(pauses[1:], start=1))
+    assert pauses[-1] == max(pauses) == 5.0
 
 
 def test_a_job_that_may_not_be_followed_is_the_users_matter(serve):
