@@ -166,7 +166,18 @@ def exchanges(half: int) -> Iterator[dict[str, Any]]:
 
 def zeros(half: int) -> Iterator[dict[str, Any]]:
     for cell in cells(half, 2, (10, 30, 60), (5, 20)):
-        for algorithm in ("portfolio", "pooled", "fkm", "minibatch", "dkmpp", "masked", "feca", "mavg", "kfed", "proxy"):
+        for algorithm in (
+            "portfolio",
+            "pooled",
+            "fkm",
+            "minibatch",
+            "dkmpp",
+            "masked",
+            "feca",
+            "mavg",
+            "kfed",
+            "proxy",
+        ):
             yield measured(cell._replace(family=ZEROS), algorithm) | {"kind": algorithm}
 
 

@@ -21,6 +21,7 @@ from flareclust.platform.kit import allow_classes
 from flareclust.protocol.parametrized import Parametrized
 from flareclust.protocol.registry import BUILT_IN, get
 from flareclust.sites.class_list import of_server, of_sites
+from tests.paths import of_the_whole
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
 KEPT = Path(flareclust.nvflare_jobs.__file__).resolve().parent
@@ -38,6 +39,7 @@ def test_kept_jobs_equal_generated_ones(tmp_path):
         assert files(KEPT / path.name) == files(path)
 
 
+@of_the_whole
 def test_there_is_no_job_without_an_algorithm():
     assert {p.name for p in KEPT.iterdir() if (p / "meta.json").exists()} == {a.name for a in FEDERATED}
 
