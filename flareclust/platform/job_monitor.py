@@ -425,7 +425,7 @@ def _deployed(meta: Mapping[str, Any]) -> set[str]:
 def _refusals(session: Session, job: str) -> list[str]:
     """Return why the server and the sites, as a rule named in front, did not take the job's files, a line each."""
     lines = _deployment(session.get_job_meta(job))
-    return [line.replace(_ERROR, "", 1) for line in lines if not line.endswith(_WELL)]
+    return [line.replace(_ERROR, "") for line in lines if not line.endswith(_WELL)]
 
 
 def _reported(server_log: str, job: str, status: str) -> JobFailed:

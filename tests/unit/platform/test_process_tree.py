@@ -1,5 +1,6 @@
 """Processes that are looked for again until none is left."""
 
+import os
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import psutil
 import pytest
 
 from flareclust._foundation.errors import JobFailed
+from flareclust.platform.poc import processes as poc_processes
 from flareclust.platform.process_tree import end_all, ended
 
 
@@ -39,3 +41,12 @@ def test_those_that_cannot_be_ended_are_named(waiting):
     with pytest.raises(JobFailed, match=f"processes {waiting.pid} could not be ended"):
         end_all(lambda: [waiting], -1)
     assert not ended(waiting)
+
+
+def test_a_pocs_processes_are_those_of_its_folder_alone(waiting, tmp_path):
+    """They are ended in any state."""
+    assert poc_processes.family(tmp_path) == []
+    of_the_poc = os.environ | {poc_processes._MARK: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=of_the_poc) as own:
+        assert poc_processes.family(tmp_path) == [psutil.Process(own.pid)]
+        own.kill()

@@ -145,8 +145,8 @@ def test_sites_that_are_about_to_connect_are_waited_for(serve, outcome, monkeypa
 
 def test_a_job_that_is_not_deployed_says_who_did_not_take_it(serve):
     server = FakeServer(["FINISHED:FAILED_TO_RUN"])
-    server.deployed = ["site-1: OK", "server: app app does not pass signature verification"]
-    with pytest.raises(JobFailed, match="did not start the job: server: app app does not pass signature") as failure:
+    server.deployed = ["site-1: OK", "server: app app does not pass", "site-2: NVFLARE_ERROR: no right"]
+    with pytest.raises(JobFailed, match=r"start the job: server: app app does not pass; site-2: no right$") as failure:
         serve(server)
     assert "site-1" not in str(failure.value)
 

@@ -10,7 +10,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from flareclust.platform.filters import SiteResultPolicy
+from flareclust.platform.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.job_folder import REQUEST_LOG_FILE, TRACEBACK_FILE
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import MADE_UNDER, QUESTION
@@ -137,6 +137,14 @@ def test_a_reply_without_an_admitted_task_stays():
     assert "none for tasks" in refusal(SiteResultPolicy().process(reply, fl_ctx))
     fl_ctx.set_prop(QUESTION, "was asked too late", private=True, sticky=False)
     assert refusal(SiteResultPolicy().process(reply, fl_ctx)) == "was asked too late"
+
+
+def test_what_was_asked_stays_in_the_process():
+    """Public properties go with every message."""
+    fl_ctx = FLContext()
+    SiteTaskPolicy().process(DXO(DataKind.WEIGHTS, data={}).to_shareable(), fl_ctx)
+    assert fl_ctx.get_prop(QUESTION)
+    assert QUESTION not in fl_ctx.get_all_public_props()
 
 
 def test_an_executor_refuses_where_the_file_has_a_policy_that_no_filter_imposes(kit, ask):
