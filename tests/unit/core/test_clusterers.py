@@ -176,6 +176,14 @@ def test_where_no_lam_leaves_k_groups_some_are_joined():
     assert convex_clustering(far, 3).joined > 0
 
 
+def test_groups_are_proven_to_have_fused_by_hand():
+    """The q of two points is their difference over 2 lam, whatever its sign, and its norm may be 1."""
+    for lam, together in [(4.9, False), (5.1, True)]:
+        for x in (line(0, 10), line(10, 0), np.array([[0.0, 8.0], [6.0, 0.0]])):
+            found = convex._proven(x, np.ones(2), np.zeros(2, int), lam, np.array([0]), np.array([1]), 0 * x[:1])
+            assert found.tolist() == [together], (x, lam)
+
+
 def test_groups_are_joined_where_they_add_least_to_the_sum_of_squares():
     labels = convex._join(line(0, 1, 1, 1, 1, 1, 3, 5), np.array([0, 1, 1, 1, 1, 1, 2, 3]), 3)
     assert labels.tolist() == [0, 0, 0, 0, 0, 0, 1, 2]  # 5/6 for 0 and 1; 10/3 for 1 and 3; 2 for 3 and 5

@@ -203,6 +203,15 @@ def test_the_rest_of_a_block_takes_no_part():
     np.testing.assert_array_equal(memberships(X, start, 1.001), 0.25)
 
 
+def test_nothing_is_computed_of_what_lies_behind_the_rows():
+    """Which may be what no process may read: the rows can be a file's."""
+    X, n = np.zeros((2 * fuzzy._TILE, 2)), fuzzy._TILE + 2
+    ratios, extreme = np.full((3, len(X)), np.nan), np.zeros(len(X), bool)
+    assert not fuzzy._nearness(X[:n], np.eye(3, 2) + 1, ratios, extreme)
+    assert not np.isnan(ratios[:, :n]).any()
+    assert np.isnan(ratios[:, n:]).all()
+
+
 def test_threads_are_limited_once_and_not_in_each_iteration(monkeypatch):
     entered, limit = [], fuzzy.one_thread
     monkeypatch.setattr(fuzzy, "one_thread", lambda: entered.append(1) or limit())

@@ -32,6 +32,14 @@ def test_quantiles_are_those_of_the_rows_within_a_bin():
         np.testing.assert_allclose(where, (true - GRID.low) / GRID.width, atol=1.5)
 
 
+def test_quantiles_by_hand():
+    """Of one cell in the first bin and three in the last, the second is a third into the last."""
+    counts = np.zeros((1, BINS), int)
+    counts[0, [0, -1]] = 1, 3
+    (found,), (where,) = _quantiles(counts, Grid(np.zeros(1), np.ones(1)), 0.5)
+    assert (found, where) == (BINS - 1 + 1 / 3, BINS - 1)
+
+
 def test_counts_by_hand():
     column = np.array([[0.5], [0.6], [3.5], [5.5], [9.0], [np.nan], [-70.0]])
     grid = Grid(np.zeros(1), np.ones(1))

@@ -66,6 +66,14 @@ def test_several_files_become_one_table(tmp_path, suffix):
         np.testing.assert_array_equal(frame().to_numpy(), table.X)
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_missing_cell_is_placed_in_the_whole_table(tmp_path, suffix):
+    rows = frame()
+    rows.iloc[[70, 90], 1] = np.nan
+    with pytest.raises(UserError, match="2 cells are missing, NaN or infinite, first in row 71, column "):
+        read(write(tmp_path, suffix, rows), tmp_path)
+
+
 # --- the scratch file ---
 def scratch_files(folder: Path) -> list[os.stat_result]:
     """Return what this process has open in a folder without a name."""

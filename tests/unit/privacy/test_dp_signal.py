@@ -11,6 +11,7 @@ from flareclust.executors.dp_oneshot import GRID_SHARE
 from flareclust.experiment.reports import terminal
 from flareclust.experiment.reports.summary import budget_split
 from flareclust.federation.server import ServerJob
+from flareclust.privacy.dp.assessment import noisy_metrics
 from flareclust.privacy.dp.server import BUDGET_SHARE, NoisyState, noise_of
 from flareclust.privacy.dp.site import ASSESSMENT_SHARE
 from flareclust.privacy.policy import Policy
@@ -156,6 +157,14 @@ def test_the_signal_of_inertia_is_over_the_spread_that_it_has(sites):
         found.append(ServerJob(server).quality(round_, sums))
     inertias = np.array([metrics["inertia"] for metrics in found])
     assert inertias.mean() / inertias.std() == pytest.approx(found[0]["inertia_signal_to_noise"], rel=0.25)
+
+
+@pytest.mark.parametrize(("k", "rows", "silhouette"), [(2, 200.0, 0.6), (2, 0.5, None), (1, 200.0, None)])
+def test_the_silhouette_is_the_mean_of_a_row_where_there_are_two_clusters(k, rows, silhouette):
+    server = get("dp-lloyd").build(k, 0, {"epsilon": 8.0})[1]
+    round_ = Round({"centroids": np.eye(k), cluster_arrays.REACH: np.array(1.0)}, state=NoisyState(rows, 2))
+    sums = {"sse": np.array(50.0), "silhouette": np.array(120.0), "clipped": np.array(0.0)}
+    assert noisy_metrics(server.params, round_, sums)["simplified_silhouette"] == silhouette
 
 
 def answered(executor, round_, rows):
