@@ -14,6 +14,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.federation.executor import ClusteringExecutor
+from flareclust.preparation import different
 from flareclust.privacy import stages
 from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import Policy
@@ -128,6 +129,20 @@ def test_the_check_of_rows_notices_centroids_that_are_rows_by_chance(monkeypatch
     monkeypatch.setattr(local, "describable", by_count_only)
     with pytest.raises(ContractViolation, match="holds a row"):
         checks_always.check_nothing_sent_is_a_row(get("feca"))
+
+
+@pytest.mark.parametrize("kept_back", [1, 9])
+@pytest.mark.parametrize("name", ["masked", "proxy"])
+def test_the_check_of_columns_notices_sums_that_less_those_of_clusters_are_of_one_row(monkeypatch, name, kept_back):
+    """A row alone, and one repeated, whose mean it is."""
+
+    def careless(data, found, min_count):
+        left = len(data) - int(found.counts.sum())
+        return found if left == kept_back else local.without_remainder(data, found, min_count)
+
+    monkeypatch.setattr(different, "without_remainder", careless)
+    with pytest.raises(ContractViolation, match="a row kept back"):
+        checks_promises._ensure_no_remainder(get(name))
 
 
 def test_the_check_of_rows_looks_at_later_rounds_too(monkeypatch):

@@ -53,6 +53,11 @@ def test_the_page_shows_no_raw_names():
     assert not [step for step in STEPS if f">{step}</td>" in page]
 
 
+def test_the_page_names_twelve_sites_and_counts_the_others():
+    found = flareclust.run("lloyd", "iris", k=3, n_sites=13, rounds=1, profile=False)
+    assert f"{', '.join(found.outcome.sites[:12])} and 1 more." in report_page(found)
+
+
 def test_the_split_of_a_privacy_budget_has_words(sites):
     page = report_page(flareclust.run("dp-lloyd", sites, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0)))
     start = "noisy number of rows, with noisy sums of their values and products 20 %; noisy numbers of rows in cells along the main axes 25 %"

@@ -32,6 +32,12 @@ def test_images_of_a_cluster_are_in_its_row_and_all_are_counted():
     ]
 
 
+def test_words_are_beside_the_middle_of_their_row():
+    axes = contact_sheet({"a": flat([0, 100], 64)}, {"a": np.array([0, 1])}, (8, 8, 1), 4).axes[0]
+    height = len(axes.images[0].get_array())
+    np.testing.assert_allclose(axes.get_yticks(), height * np.array([1, 3, 5, 7]) / 8)
+
+
 def test_colours_are_those_of_the_rows():
     row = np.tile([255.0, 0.0, 51.0], 48)[None]
     pixels, _ = sheet({"a": row}, {"a": np.zeros(1, int)}, (6, 8, 3), 1)
