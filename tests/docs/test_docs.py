@@ -24,7 +24,7 @@ from flareclust.protocol import registry
 from flareclust.protocol.params import GENERAL
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.testing import check_algorithm
-from tests.paths import ROOT
+from tests.paths import ROOT, of_the_whole
 
 PAGES = sorted(
     str(path.relative_to(ROOT))
@@ -55,6 +55,7 @@ GENERATED = [
 ]
 
 
+@of_the_whole
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_tables_are_those_of_the_code(page: str) -> None:
     """If this fails, run `python -m benchmarks.pages.generate`."""
@@ -280,6 +281,7 @@ def test_the_readmes_first_example_prints_what_it_says(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == blocks("README.md", "text")[0]
 
 
+@of_the_whole
 def test_the_readme_is_short_and_counts_the_algorithms() -> None:
     text = text_of("README.md")
     assert len(text.splitlines()) <= 220

@@ -25,7 +25,7 @@ from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 from flareclust.testing.tools import exchanges, iid_sites
-from tests.paths import ROOT
+from tests.paths import ROOT, of_the_whole
 
 PAGE = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
@@ -60,6 +60,7 @@ def reconstruction(attacks: ModuleType) -> ModuleType:
 # ---- the page ----
 
 
+@of_the_whole
 def test_the_generated_parts_are_those_of_the_code_and_the_records(docs: ModuleType) -> None:
     """If this fails, run `python -m benchmarks.pages.privacy`."""
     assert docs.rendered(PAGE) == PAGE
