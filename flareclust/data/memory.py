@@ -85,15 +85,6 @@ def check_fits(size: int, place: str) -> None:
         )
 
 
-def check_job_fits(n: int) -> None:
-    """Raise UserError where what every job holds beside n rows is more than this process may have."""
-    if _BESIDE * n > machine_memory() - psutil.Process().memory_info().rss:
-        raise UserError(
-            f"a job needs at least {_BESIDE} bytes of memory for each row beside the table, and this process may not have as much: give "
-            "its container or machine more memory, or name fewer rows"
-        )
-
-
 def usable_cores() -> int:
     """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -135,6 +126,15 @@ class RowStore:
         """Raise UserError where so many bytes of a file, with what is there already, are more than a run reads."""
         if self._bounded:
             check_fits(self._bytes + size, place)
+
+    @staticmethod
+    def check_job_fits(n: int) -> None:
+        """Raise UserError where what every job holds beside n rows is more than this process may have."""
+        if _BESIDE * n > machine_memory() - psutil.Process().memory_info().rss:
+            raise UserError(
+                f"a job needs at least {_BESIDE} bytes of memory for each row beside the table, and this process may not have as "
+                "much: give its container or machine more memory, or name fewer rows"
+            )
 
     def add(self, rows: FloatArray) -> None:
         """Add rows (c, d), C-contiguous; UserError where they do not fit in the scratch folder."""

@@ -111,7 +111,7 @@ def score_candidates(task: Message, total: Message, *, mean: bool = False) -> KS
     )
 
 
-def goodness(selection: KSelection, rule: str) -> FloatArray:
+def _goodness(selection: KSelection, rule: str) -> FloatArray:
     """Return how much a rule of `RULES` likes each solution (c,), NaN where nothing is known."""
     return {
         "calinski-harabasz": selection.calinski_harabasz,
@@ -124,7 +124,7 @@ def goodness(selection: KSelection, rule: str) -> FloatArray:
 
 def _preference(selection: KSelection, rule: str) -> FloatArray:
     """Return `goodness` with the least value for what is not known."""
-    found = goodness(selection, rule)
+    found = _goodness(selection, rule)
     return np.where(np.isnan(found), -np.inf, found)
 
 
@@ -135,7 +135,7 @@ def choose(selection: KSelection, rule: str) -> int:
 
 def decides(selection: KSelection, rule: str) -> bool:
     """Return whether a rule tells the solutions apart: its values are not all the same, nor all unknown."""
-    found = goodness(selection, rule)
+    found = _goodness(selection, rule)
     known = found[~np.isnan(found)]
     if len(found) == 1 or 0 < len(known) < len(found):
         return True
@@ -159,7 +159,7 @@ def nearly_tied(selection: KSelection, rule: str) -> list[int]:
 
 def measured(selection: KSelection) -> list[str]:
     """Return the rules whose measure is known for some solution."""
-    return [rule for rule in RULES if not np.isnan(goodness(selection, rule)).all()]
+    return [rule for rule in RULES if not np.isnan(_goodness(selection, rule)).all()]
 
 
 def _variance_ratios(k: IntArray, inertia: FloatArray, around: float, n: float) -> FloatArray:

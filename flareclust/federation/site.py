@@ -84,7 +84,7 @@ def steps_to_end(executor: "type[ClusteringExecutor]") -> dict[str, Step]:
     return {name: line.step for name, line in job_lines(executor).items() if line.phase not in of_others}
 
 
-class Listed(NamedTuple):
+class _Listed(NamedTuple):
     """A phase of jobs, or a stage of replies: its name, what it does in a sentence, and the steps of a phase."""
 
     name: str
@@ -92,29 +92,29 @@ class Listed(NamedTuple):
     steps: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, kind: type, steps: Iterable[str] = ()) -> "Listed":
+    def of(cls, kind: type, steps: Iterable[str] = ()) -> "_Listed":
         """Return what the first paragraph of a class's docstring says of it."""
         words = " ".join((getdoc(kind) or "").partition("\n\n")[0].split())
         return cls(kind.__name__, words, tuple(steps))
 
 
-def phases_of(executor: "type[ClusteringExecutor] | None") -> list[Listed]:
+def phases_of(executor: "type[ClusteringExecutor] | None") -> list[_Listed]:
     """Return the phases that jobs of an algorithm can have, in their order; those of all algorithms for None."""
 
-    def listed(part: tuple[type[Phase], ...]) -> list[Listed]:
+    def listed(part: tuple[type[Phase], ...]) -> list[_Listed]:
         steps = {phase: phase.steps if executor is None else phase.steps_of(executor) for phase in part}
-        return [Listed.of(phase, steps[phase]) for phase in part if steps[phase]]
+        return [_Listed.of(phase, steps[phase]) for phase in part if steps[phase]]
 
     own = () if executor is None else tuple(with_counts(executor.steps))
-    return [*listed(PHASES[0]), Listed("rounds", "Asks for what the algorithm itself needs.", own), *listed(PHASES[1])]
+    return [*listed(PHASES[0]), _Listed("rounds", "Asks for what the algorithm itself needs.", own), *listed(PHASES[1])]
 
 
-def stages_of(executor: "ClusteringExecutor | None") -> list[Listed]:
+def stages_of(executor: "ClusteringExecutor | None") -> list[_Listed]:
     """Return the stages that replies of an algorithm can pass at a site, in their order; those of all algorithms for None."""
     prepared = [stage for stage, asking in STAGES.items() if executor is None or isinstance(executor.params, asking)]
     views = [] if executor is None else map(type, executor.views())
     gate = (PolicyStage, MaskingStage, RowStage, GroupingStage)
-    return [Listed.of(kind) for kind in (*gate, *prepared, *views, CentroidStage, SchemaStage)]
+    return [_Listed.of(kind) for kind in (*gate, *prepared, *views, CentroidStage, SchemaStage)]
 
 
 def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> tuple[list[Stage], list[Stage]]:

@@ -24,7 +24,7 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
 from flareclust._foundation.version import __version__
 from flareclust.core.parts import Parts, View, computed, extent_of
 from flareclust.data import file_formats
-from flareclust.data.ids import Ids, hashes_of, repeats
+from flareclust.data.ids import Ids
 from flareclust.data.tables import File, Numbers, RowsRead, Table
 from flareclust.protocol.rows import OtherRows, SiteContext
 from flareclust.sites.part_rows import PartRows
@@ -241,13 +241,13 @@ class DaskParts(Parts):
 
     def ids(self, aborted: AbortCheck = never_abort) -> Iterator[str]:
         """Give the ids of the rows, which the workers read again, part by part; the log says how many rows repeat one."""
-        hashes = []
+        hashes = [np.zeros(0, np.int64)]
         for future in self._client.map(_ids, self._sources, pure=False):
             for ids in self._gathered([future], aborted):
-                hashes.append(hashes_of(ids))
+                hashes.append(np.fromiter(map(hash, ids), np.int64))
                 yield from ids
-        repeated = int(repeats(np.concatenate(hashes)).sum()) if hashes else 0
-        for note in RowsRead(sum(map(len, hashes)), repeated=repeated).notes.values():
+        n = sum(map(len, hashes))
+        for note in RowsRead(n, repeated=n - len(np.unique(np.concatenate(hashes)))).notes.values():
             _log.warning("%s", note)
 
     def check_unchanged(self) -> None:

@@ -36,7 +36,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
 from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE
-from flareclust.data.memory import RowStore, check_job_fits
+from flareclust.data.memory import RowStore
 from flareclust.data.schema.columns import TableMapping, TableSchema, read_schema
 from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table
@@ -193,7 +193,7 @@ class SiteData:
         for note in found.rows_read.notes.values():
             _log.warning("%s", note)
         self._check_number(found.rows_kept)
-        check_job_fits(found.rows_kept)
+        RowStore.check_job_fits(found.rows_kept)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 
     def _numbers(self, gaps: bool = False) -> Numbers:
