@@ -19,6 +19,9 @@ _APART, _ALIKE, _TELLING = 0.1, 0.13, 2
 
 _STARTS = 10
 
+#: Of more points so many are drawn: what is said does not depend on more, and time would.
+_MOST_POINTS = 2_000
+
 
 def pooling_helps(
     points: FloatArray, weights: Array, centroids: FloatArray, assessed: Mapping[str, Message], seed: int
@@ -34,13 +37,14 @@ def pooling_helps(
         assessed: the sites' replies in the assessment.
         seed: of the job.
     """
-    inertia, better = _inertia(assessed), _scatter(points, weights, len(centroids), seed)
-    if not np.isfinite(inertia):
+    if not np.isfinite(inertia := _inertia(assessed)):
         return []
-    less = _about(points, weights, centroids) - better
+    drawn, n = _drawn(len(points), seed), len(points)
+    points, weights = points[drawn], weights[drawn]
+    less = _about(points, weights, centroids) - _scatter(points, weights, len(centroids), seed)
     if less <= 0 or inertia < _WORSE * (inertia - less):
         return []
-    reason = f"k-means of the {len(points)} centroids that the sites sent is clearly better than this result"
+    reason = f"k-means of the {n} centroids that the sites sent is clearly better than this result"
     return [f"{reason}: take pooled, which needs the same messages, or portfolio"]
 
 
@@ -56,12 +60,13 @@ def too_few_local(
         assessed: the sites' replies in the assessment.
         seed: of the job.
     """
-    ones, k = np.ones(len(points)), len(centroids)
-    local = int(np.bincount(site).max())
+    n, k, local = len(points), len(centroids), int(np.bincount(site).max())
     if local >= k or not np.isfinite(inertia := _inertia(assessed)):
         return []
+    points = points[_drawn(n, seed)]
+    ones = np.ones(len(points))
     places = _scatter(points, ones, local, seed) > _ALIKE * _scatter(points, ones, 1, seed)
-    if len(points) >= _TELLING * k and places and _about(points, ones, centroids) <= _APART * inertia:
+    if n >= _TELLING * k and places and _about(points, ones, centroids) <= _APART * inertia:
         return []
     reason = f"sites described their rows by at most {local} centers for k={k}, which is enough only where each has rows of few clusters"
     return [
@@ -73,6 +78,13 @@ def _inertia(assessed: Mapping[str, Message]) -> float:
     """Return the mean of the squared distances of rows; NaN where none were assessed."""
     rows = sum(int(reply["counts"].sum()) for reply in assessed.values() if "counts" in reply)
     return sum(float(reply["sse"]) for reply in assessed.values()) / rows if rows else np.nan
+
+
+def _drawn(n: int, seed: int) -> IntArray:
+    """Return which of n points are looked at."""
+    if n <= _MOST_POINTS:
+        return np.arange(n)
+    return stream(seed, 0, "received points").choice(n, _MOST_POINTS, replace=False)
 
 
 def _about(points: FloatArray, weights: Array, centroids: FloatArray) -> float:
