@@ -12,6 +12,7 @@ with certificates. The exit code is 1 where something fails.
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -62,7 +63,8 @@ PATIENCE = 900
 
 def environment(folder: Path, wanted: str) -> Path:
     """Return the interpreter of an environment in a folder, with this NVFlare in front of the packages of this one."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    here = (Path(wanted) / "nvflare").is_dir()
+    subprocess.run([sys.executable, "-m", "venv", *(["--without-pip"] if here else []), str(folder)], check=True)
     python = folder / "bin" / "python"
     own = Path(
         subprocess.run(
@@ -73,7 +75,7 @@ def environment(folder: Path, wanted: str) -> Path:
         ).stdout.strip()
     )
     (own / "beside.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n", encoding="utf-8")
-    if (Path(wanted) / "nvflare").is_dir():
+    if here:
         shutil.copytree(Path(wanted) / "nvflare", own / "nvflare")
         return python
     command = [
@@ -97,16 +99,20 @@ def failures(python: Path, arguments: Sequence[str], out: Path) -> Iterator[str]
     """Give what fails where Python is called in this way, a line each."""
     env = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     command = [str(python), *(word.replace("{out}", str(out)) for word in arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, **pipes)
     try:
-        done = subprocess.run(command, check=False, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE)
+        said, errors = started.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)  # also what it has started
+        started.communicate()
         yield f"no end after {PATIENCE} s"
         return
-    lines = done.stdout.splitlines()
+    lines = said.splitlines()
     found = lines if arguments[0] == "-c" else [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     yield from found
-    if done.returncode and not found:
-        yield ["it said nothing", *lines, *done.stderr.strip().splitlines()][-1]
+    if started.returncode and not found:
+        yield ["it said nothing", *lines, *errors.strip().splitlines()][-1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

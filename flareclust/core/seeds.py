@@ -162,7 +162,9 @@ def row_at(mass: FloatArray, total: float, drawn: float) -> int:
 
     These are those of `choice(n, p=mass / total)`, of a Generator or a RandomState.
     """
-    last = 0.0
+    if not 0.0 < total < np.inf:
+        return 0
+    last = 0.0  # in loops: arrays of all rows would take most of the memory that a job does
     for i in range(len(mass)):
         last += mass[i] / total
     sum_so_far = 0.0

@@ -130,7 +130,9 @@ class RowStore:
     @staticmethod
     def check_job_fits(n: int) -> None:
         """Raise UserError where what every job holds beside n rows is more than this process may have."""
-        if _BESIDE * n > machine_memory() - psutil.Process().memory_info().rss:
+        own = psutil.Process().memory_info()
+        used = own.rss - getattr(own, "shared", 0)  # pages of mapped files can be given back
+        if _BESIDE * n > machine_memory() - used:
             raise UserError(
                 f"a job needs at least {_BESIDE} bytes of memory for each row beside the table, and this process may not have as "
                 "much: give its container or machine more memory, or name fewer rows"

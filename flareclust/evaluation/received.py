@@ -66,7 +66,8 @@ def too_few_local(
     points = points[_drawn(n, seed)]
     ones = np.ones(len(points))
     places = _scatter(points, ones, local, seed) > _ALIKE * _scatter(points, ones, 1, seed)
-    if n >= _TELLING * k and places and _about(points, ones, centroids) <= _APART * inertia:
+    apart = _APART + n / _rows(assessed)  # means of few rows lie apart by chance
+    if n >= _TELLING * k and places and _about(points, ones, centroids) <= apart * inertia:
         return []
     reason = f"sites described their rows by at most {local} centers for k={k}, which is enough only where each has rows of few clusters"
     return [
@@ -74,9 +75,13 @@ def too_few_local(
     ]
 
 
+def _rows(assessed: Mapping[str, Message]) -> int:
+    return sum(int(reply["counts"].sum()) for reply in assessed.values())
+
+
 def _inertia(assessed: Mapping[str, Message]) -> float:
     """Return the mean of the squared distances of rows; NaN where none were assessed."""
-    rows = sum(int(reply["counts"].sum()) for reply in assessed.values() if "counts" in reply)
+    rows = _rows(assessed)
     return sum(float(reply["sse"]) for reply in assessed.values()) / rows if rows else np.nan
 
 

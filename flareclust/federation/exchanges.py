@@ -263,7 +263,8 @@ class Exchanges:
 
     def _sites_of(self, replies: Mapping[str, Message]) -> dict[str, object]:
         """Return what the record of an exchange says of the sites."""
-        return {"sites": sorted(replies), "refused": dict(self.refused), "seconds_sites": self._round_seconds}
+        took = {} if self.secure else {"seconds_sites": {site: round(s, 1) for site, s in self._round_seconds.items()}}
+        return {"sites": sorted(replies), "refused": dict(self.refused), **took}
 
     def warnings(self) -> list[str]:
         """Return warnings about the run, a sentence each, such as of the failure that ended a refinement early."""

@@ -280,7 +280,8 @@ class JobMonitor:
                 self.on_round(record)
             if time.monotonic() > self._end:
                 raise beyond(self.deadline)
-            time.sleep(max(POLL_SECONDS, min(_MOST_SECONDS, _LATE * (time.monotonic() - started))))
+            pause = min(_MOST_SECONDS, _LATE * (time.monotonic() - started), self._end - time.monotonic())
+            time.sleep(max(POLL_SECONDS, pause))
 
     def _check_not_lost(self) -> None:
         """Raise JobFailed where the server was started again and does not run the job any more; NVFlare never says so."""

@@ -16,7 +16,6 @@ from typing import Any, cast
 import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
-from flareclust._foundation.version import __version__
 from flareclust.data import datasets
 from flareclust.data.digest import digest_of
 from flareclust.engines.options import Quorum
@@ -81,8 +80,8 @@ class Trial:
         return "/".join([*self.cell.values(), f"s{self.seed}"])
 
     def key(self, study: str) -> str:
-        """Return a fingerprint: the same for the same trial of the same study by this version, also tomorrow."""
-        text = json.dumps([study, dict(self.cell), self.seed, dict(self.params), __version__], sort_keys=True)
+        """Return a fingerprint: the same for the same trial of the same study, also tomorrow."""
+        text = json.dumps([study, dict(self.cell), self.seed, dict(self.params)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

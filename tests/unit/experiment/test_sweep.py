@@ -45,14 +45,6 @@ def test_the_sweep_of_the_benchmark_has_240_trials_of_eight_algorithms(shared_da
     assert len({one.key("s") for one in made}) == 240
 
 
-def test_a_trial_of_another_version_is_another_trial(monkeypatch):
-    (one, *_) = sweep_settings.trials(sweep(k=3))
-    key = one.key("s")
-    assert key == one.key("s") != one.key("t")
-    monkeypatch.setattr(study_trials, "__version__", "9.8.7")
-    assert one.key("s") != key
-
-
 def test_cells_name_data_and_k_only_where_they_vary():
     assert sweep_settings.trials(sweep(data=["iris", "wine"], k=[3, 4]))[-1].name == "kfed/iid/wine/4/s1"
     assert sweep_settings.trials(sweep(k=3))[0].name == "kfed/iid/s0"
