@@ -214,6 +214,12 @@ def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_p
     (tmp_path / "flareclust.yaml").write_text(f"path: {tmp_path}/t.npy\nmemory: 100kB\n")
     own = psutil.Process().memory_info().rss
     monkeypatch.setattr(memory, "machine_memory", lambda: own + (100 << 20))
+    large = np.lib.format.open_memmap(tmp_path / "large.npy", "w+", np.float64, (2_000_000, 8))  # 128 MB, mapped
+    large[:] = 1.0
+    del large
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "flareclust.yaml").write_text(f"path: {tmp_path}/large.npy\nmemory: 100kB\n")
+    assert len(SiteData.of(tmp_path / "other", "a").table()) == 2_000_000
     assert len(SiteData.of(tmp_path, "a").table()) == 50_000
     monkeypatch.setattr(memory, "machine_memory", lambda: own // 2)
     with pytest.raises(Refusal):

@@ -183,7 +183,7 @@ def test_a_record_says_when_an_exchange_ended_and_how_long_each_site_computed():
     assert times == sorted(times)
     took = [record["seconds_sites"] for record in outcome.rounds]
     assert all(list(one) == record["sites"] for one, record in zip(took, outcome.rounds, strict=True))
-    assert outcome.seconds_local == pytest.approx(sum(max(one.values()) for one in took))
+    assert all(round(seconds, 1) == seconds >= 0.0 for one in took for seconds in one.values())
 
 
 def test_a_sites_odd_account_of_its_time_is_ignored():

@@ -82,6 +82,21 @@ def test_kfed_is_right_where_sites_have_few_clusters_and_says_so_where_they_have
     assert not any("centers for k=9" in text for text in flareclust.run("kfed", every, k=9, k_local=9).warnings)
 
 
+def test_devices_with_few_rows_of_one_cluster_each_are_not_named():
+    for seed in range(6):
+        devices = blobs([(c,) for c in (0, 4, 8) * 4], seed, n=3)
+        assert not any(
+            "centers for k=3" in text for text in flareclust.run("kfed", devices, k=3, k_local=1, seed=seed).warnings
+        )
+
+
+def test_nothing_is_advised_that_was_asked_for():
+    sites = blobs([range(9)] * 6)
+    sites["s0"] = sites["s0"][:-37]  # three rows of the last cluster, below min_count
+    result = flareclust.run("kfed", sites, k=9, k_local=9, min_count=10)
+    assert not any("set k_local" in text for text in result.warnings)
+
+
 @pytest.mark.parametrize("algorithm", ["feca", "mavg", "dkmpp"])
 def test_other_one_shot_algorithms_say_where_pooling_is_better(algorithm):
     named, silent = {}, 0
