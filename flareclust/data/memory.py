@@ -23,8 +23,8 @@ from flareclust.core.chunks import PIECE, pieces
 #: The environment variable with the limit of a run, such as "8GB".
 LIMIT = "FLARECLUST_MEMORY"
 
-#: Bytes for each row that every algorithm has at a time beside the rows: a label, a distance and a weight.
-_BESIDE = 24
+#: Bytes for each row that every algorithm has at a time beside the rows: a label and a distance.
+_BESIDE = 16
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}

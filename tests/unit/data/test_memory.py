@@ -224,5 +224,5 @@ def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_p
     monkeypatch.setattr(memory, "machine_memory", lambda: own // 2)
     with pytest.raises(Refusal):
         SiteData.of(tmp_path, "a").table()
-    assert "at least 24 bytes of memory for each row beside the table" in caplog.text
+    assert "at least 16 bytes of memory for each row beside the table" in caplog.text
     assert "give its container or machine more memory" in caplog.text
