@@ -29,7 +29,7 @@ def blocked(file):
 def test_a_result_goes_to_the_state_folder_where_out_cannot_be_written_any_more(state, tmp_path, track):
     place = tmp_path / "place"
     settings = {"data": "iris", "n_sites": 3, "track": track}
-    result = flareclust.run("kfed", out=place / "out", on_round=blocked(place), **settings)
+    result = flareclust.run("pooled", out=place / "out", on_round=blocked(place), **settings)
     (kept,) = (state / "flareclust" / "results").iterdir()
     (warning,) = result.warnings
     assert warning == f"the result is in {kept}: {place} is a file; --out must name a folder"

@@ -56,8 +56,8 @@ def test_memory_is_a_number_of_bytes_or_a_size(local, said, size):
     assert site(local, path="rows.npy", memory=said).memory == size
 
 
-def test_by_default_rows_take_at_most_half_of_the_memory(local):
-    assert site(local, path="rows.npy").memory == psutil.virtual_memory().total // 2
+def test_by_default_rows_take_at_most_a_quarter_of_the_memory(local):
+    assert site(local, path="rows.npy").memory == psutil.virtual_memory().total // 4
 
 
 def test_more_rows_than_memory_are_mapped_and_the_same(local):

@@ -113,7 +113,7 @@ def test_a_store_that_fails_costs_a_warning_and_the_rest_is_logged_later(
     from flareclust.api import run_experiment
     from flareclust.experiment.config import Experiment
 
-    experiment = Experiment(algorithm="kfed", data="iris", n_sites=3, engine="inprocess", register_as="m")
+    experiment = Experiment(algorithm="pooled", data="iris", n_sites=3, engine="inprocess", register_as="m")
 
     works = getattr(Tracker, method)
 
