@@ -66,7 +66,7 @@ def too_few_local(
     points = points[_drawn(n, seed)]
     ones = np.ones(len(points))
     places = _scatter(points, ones, local, seed) > _ALIKE * _scatter(points, ones, 1, seed)
-    apart = _APART + n / _rows(assessed)  # means of few rows lie apart by chance
+    apart = max(_APART, 2 * n / _rows(assessed))  # means of few rows lie apart by chance: n / rows is expected
     if n >= _TELLING * k and places and _about(points, ones, centroids) <= apart * inertia:
         return []
     reason = f"sites described their rows by at most {local} centers for k={k}, which is enough only where each has rows of few clusters"
