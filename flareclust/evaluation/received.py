@@ -8,6 +8,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign
+from flareclust.protocol.replies import stacked
 
 #: Factor between inertias above which the result is clearly worse than what was sent.
 _WORSE = 1.05
@@ -37,7 +38,8 @@ def pooling_helps(
         assessed: the sites' replies in the assessment.
         seed: of the job.
     """
-    if not np.isfinite(inertia := _inertia(assessed)):
+    inertia = _assessed(assessed)[1]
+    if not np.isfinite(inertia):
         return []
     drawn, n = _drawn(len(points), seed), len(points)
     points, weights = points[drawn], weights[drawn]
@@ -60,29 +62,26 @@ def too_few_local(
         assessed: the sites' replies in the assessment.
         seed: of the job.
     """
-    n, k, local = len(points), len(centroids), int(np.bincount(site).max())
-    if local >= k or not np.isfinite(inertia := _inertia(assessed)):
+    n, k, local = len(points), len(centroids), int(np.median(np.bincount(site)))
+    rows, inertia = _assessed(assessed)
+    if local >= k or not rows:
         return []
     points = points[_drawn(n, seed)]
     ones = np.ones(len(points))
     places = _scatter(points, ones, local, seed) > _ALIKE * _scatter(points, ones, 1, seed)
-    apart = max(_APART, 2 * n / _rows(assessed))  # means of few rows lie apart by chance: n / rows is expected
+    apart = max(_APART, 2 * n / rows)  # means of few rows lie apart by chance: n / rows is expected
     if n >= _TELLING * k and places and _about(points, ones, centroids) <= apart * inertia:
         return []
-    reason = f"sites described their rows by at most {local} centers for k={k}, which is enough only where each has rows of few clusters"
+    reason = f"most sites described their rows by {local} centers for k={k}, which is enough only where each has rows of few clusters"
     return [
         f"{reason}, and nothing shows that: set k_local to the most clusters that a site may have, {k} if unknown, or take portfolio"
     ]
 
 
-def _rows(assessed: Mapping[str, Message]) -> int:
-    return sum(int(reply["counts"].sum()) for reply in assessed.values())
-
-
-def _inertia(assessed: Mapping[str, Message]) -> float:
-    """Return the mean of the squared distances of rows; NaN where none were assessed."""
-    rows = _rows(assessed)
-    return sum(float(reply["sse"]) for reply in assessed.values()) / rows if rows else np.nan
+def _assessed(replies: Mapping[str, Message]) -> tuple[int, float]:
+    """Return how many rows were assessed, and the mean of their squared distances; NaN without rows."""
+    rows = int(stacked(replies.values(), "counts").sum()) if replies else 0
+    return rows, float(stacked(replies.values(), "sse").sum()) / rows if rows else np.nan
 
 
 def _drawn(n: int, seed: int) -> IntArray:

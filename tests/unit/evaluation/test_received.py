@@ -56,7 +56,7 @@ def test_sites_with_few_clusters_each_are_not_named():
 )
 def test_sites_that_may_have_more_clusters_are_named(places, site, why):
     (said,) = few(places, site)
-    assert said.startswith("sites described their rows by at most 2 centers for k=3"), why
+    assert said.startswith("most sites described their rows by 2 centers for k=3"), why
     assert "set k_local to the most clusters that a site may have, 3 if unknown" in said
 
 
@@ -78,7 +78,7 @@ def test_kfed_is_right_where_sites_have_few_clusters_and_says_so_where_they_have
     assert inertia(few_each, result.centroids) < 3 * sum(map(len, few_each.values()))
     every = blobs([range(9)] * 6)
     (said,) = (text for text in flareclust.run("kfed", every, k=9).warnings if "centers for k=9" in text)
-    assert "by at most 3 centers" in said
+    assert "by 3 centers" in said
     assert not any("centers for k=9" in text for text in flareclust.run("kfed", every, k=9, k_local=9).warnings)
 
 
@@ -88,6 +88,11 @@ def test_devices_with_few_rows_of_one_cluster_each_are_not_named():
         assert not any(
             "centers for k=3" in text for text in flareclust.run("kfed", devices, k=3, k_local=1, seed=seed).warnings
         )
+
+
+def test_one_site_with_more_centers_does_not_stand_for_the_others():
+    said = flareclust.run("kfed", blobs([range(9)] * 6), k=9, k_local={"s0": 9}).warnings
+    assert any("by 3 centers for k=9" in text for text in said)
 
 
 def test_nothing_is_advised_that_was_asked_for():
