@@ -46,6 +46,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --eval-annotations --target=3.10- --violations flareclust aggregators executors flows nvflare_jobs
 	$(BIN)/mypy
 
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator,

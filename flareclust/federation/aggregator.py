@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -87,7 +87,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     def check_secure(self) -> None:
         """Raise UserError where a setting needs the sums of single sites, which secure sums hide; nothing unless overridden."""
 
-    def secured(self) -> Self:
+    def secured(self) -> "ClusteringAggregator":
         """Return this aggregator as it works where sums come as totals; raise UserError as `check_secure`."""
         self.check_secure()
         secured = copy(self)
