@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from operator import getitem
 from typing import Annotated, Any
 
 import typer
@@ -54,7 +55,7 @@ def takes(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def _parameter(name: str, option: Option) -> Parameter:
     shown_as: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "envvar": option.envvar}
     kind: Any = option.kind | None if option.default is None else option.kind
-    annotation: Any = Annotated.__class_getitem__((kind, typer.Option(*option.flags, **shown_as)))  # type: ignore[attr-defined]
+    annotation = getitem(Annotated, (kind, typer.Option(*option.flags, **shown_as)))
     default = Parameter.empty if option.default is ... else option.default
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

@@ -12,7 +12,6 @@ Wavelet Shrinkage (1994).
 import math
 
 import numpy as np
-from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.clusterers import weighted_kmeans
@@ -90,6 +89,9 @@ def grid_clusters(
 
 def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float, float]:
     """Return the grid under the smoothing of the least estimated risk, the noise's standard deviation afterwards, and the width."""
+    # Here, since it takes a quarter of a second, for which other jobs need not wait.
+    from scipy.ndimage import gaussian_filter, gaussian_filter1d
+
     best, minimum = (noisy, sigma, 0.0), math.inf
     impulse = np.zeros(49)
     impulse[24] = 1
