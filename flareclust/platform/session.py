@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from threading import Thread
 from typing import Any
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
@@ -45,8 +46,8 @@ def open_session(kit: Path, timeout: float = 10.0) -> Iterator[Session]:
     try:
         yield session
     finally:
-        with quiet(), suppress(Exception):  # nothing can be done, and the reason may be on its way
-            session.close()
+        with quiet():
+            _close(session)
 
 
 def admin_of(kit: Path) -> dict[str, str]:
@@ -115,8 +116,7 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
             try:
                 session.try_connect(timeout)
             except BaseException:
-                with suppress(Exception):
-                    session.close()
+                _close(session)
                 raise
             return session
     except NoConnection:
@@ -136,6 +136,28 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
             f"the server {server} does not accept the kit of {user} ({error}); kits of another provisioning do not fit"
         ) from None
 
+
+def _close(session: Session) -> None:
+    """Close a session, whatever becomes of it: nothing can be done, and the reason why may be on its way.
+
+    NVFlare tells its connections once to end, and waits for ever for one that comes to be just then, as after a reset.
+    """
+
+    def close() -> None:
+        with suppress(Exception):
+            session.close()
+
+    closing = Thread(target=close, daemon=True)
+    closing.start()
+    while closing.is_alive():
+        closing.join(_AGAIN_SECONDS)
+        with suppress(Exception):
+            for connector in list(session.api.cell.core_cell.communicator.conn_manager.connectors.values()):
+                connector.driver.shutdown()
+
+
+#: Between two times that connections are told to end.
+_AGAIN_SECONDS = 0.5
 
 #: Transfers have names of this form.
 _TRANSFER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

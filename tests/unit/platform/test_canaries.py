@@ -34,7 +34,8 @@ MAY_GO = {
     "launcher": "_Handle of platform/launcher.py, when a site's killed process does not end everybody's job; the list of variables, "
     "when NVFlare passes on a list of its own",
     "filters": "EveryScope of platform/filters.py, when NVFlare gives each job the scope that it was let in with, in the simulator, too",
-    "session": "guard_downloads of platform/session.py, when NVFlare checks the names that a server gives to downloads",
+    "session": "guard_downloads of platform/session.py, when NVFlare checks the names that a server gives to downloads; _close, when a "
+    "session that is closed ends connections that come to be meanwhile",
     "log_streaming": "platform/log_streaming.py, when NVFlare streams listed files only and makes no paths of what a site sends",
     "simulated": "platform/simulated.py, when NVFlare's simulator gives each process its own name and starts sites without a second's wait",
     "controller": "set_communicator of platform/controller.py, when NVFlare hands on task_check_period",
@@ -245,6 +246,15 @@ def attribute(module: str, name: str) -> Any:
 
 #: What else we rely on: whose it is, and what holds.
 BESIDE: dict[str, tuple[str, Callable[[], object]]] = {
+    "a session has the drivers of its connections": (
+        "session",
+        lambda: (
+            in_source("nvflare.fuel.hci.client.api", "self.cell = Cell(")
+            and in_source("nvflare.fuel.f3.cellnet.cell", "self.core_cell = CoreCell(")
+            and in_source("nvflare.fuel.f3.communicator", "self.conn_manager = ConnManager(")
+            and in_source("nvflare.fuel.f3.sfm.conn_manager", "self.connectors: ", "connector.driver.shutdown()")
+        ),
+    ),
     "the communicator's pace": ("controller", lambda: WFCommServer(task_check_period=0.5)._task_check_period == 0.5),
     "names of a connection are compared": (
         "peers",

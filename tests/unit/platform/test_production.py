@@ -16,6 +16,7 @@ from flareclust.platform import provisioned as production
 from flareclust.platform import scratch, session
 from flareclust.platform.session import _ADMIN_FILE, admin_of
 from tests.fake_server import FakeServer
+from tests.patience import PATIENCE
 from tests.unit.platform.production_cases import COMPLETED
 
 
@@ -256,6 +257,32 @@ def failing(kit, monkeypatch):
 def test_a_session_that_is_not_reached_is_closed(failing, error):
     with pytest.raises(type(error)):
         failing(error)
+
+
+def test_a_connection_that_comes_to_be_while_its_session_closes_is_ended(kit, monkeypatch):
+    """NVFlare tells those that there are to end, and then waits for all."""
+    ended = Event()
+
+    class Reconnecting:
+        def __init__(self, *_):
+            told = iter((lambda: None, ended.set))  # it was there the second time
+            self.driver = SimpleNamespace(shutdown=lambda: next(told, ended.set)())
+            connectors = {"CH00001": SimpleNamespace(driver=self.driver)}
+            communicator = SimpleNamespace(conn_manager=SimpleNamespace(connectors=connectors))
+            self.api = SimpleNamespace(cell=SimpleNamespace(core_cell=SimpleNamespace(communicator=communicator)))
+
+        def try_connect(self, timeout):
+            pass
+
+        def close(self):
+            self.driver.shutdown()
+            assert ended.wait(PATIENCE)
+
+    session.guard_downloads()  # of NVFlare's own session
+    monkeypatch.setattr(session, "Session", Reconnecting)
+    with session.open_session(kit):
+        assert not ended.is_set()
+    assert ended.is_set()
 
 
 @pytest.mark.parametrize(
