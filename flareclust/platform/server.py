@@ -6,6 +6,9 @@ scripts, in a container, by another supervisor.
 
 import logging
 import os
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nvflare.apis.event_type import EventType
@@ -19,6 +22,9 @@ from flareclust.protocol.schema import plain
 
 #: How long a finished job waits for sites that no longer answer, as an environment variable: NVFlare has no file for it.
 _OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
+
+#: Between two tries to write down what became of a job.
+_AGAIN_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -57,21 +63,49 @@ class OutcomeWait(FLComponent):
 
 
 class LostJobs(FLComponent):
-    """Ends, in NVFlare's store, jobs that a server lost when it crashed, or that were about to start.
+    """Ends, in NVFlare's store, jobs that a server lost when it crashed, or that were about to start; and keeps the start of jobs going.
 
-    NVFlare takes up none of them, and lists them as running, so that they can be neither aborted nor deleted.
+    NVFlare takes up none of them, and lists them as running, so that they can be neither aborted nor deleted. It also starts no job any
+    more, until the server is started again, once it could not write down what became of one, as on a full disk.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Before a server starts its first job, give those of its predecessor an end; processes of jobs have no such event."""
         if event_type != EventType.SYSTEM_BOOTSTRAP:
             return
-        engine = fl_ctx.get_engine()
-        manager = engine.get_component(SystemComponents.JOB_MANAGER)
-        for job in manager.get_jobs_by_status([RunStatus.RUNNING, RunStatus.DISPATCHED], fl_ctx):
-            if job.job_id not in engine.run_processes:
-                manager.set_status(job.job_id, RunStatus.ABANDONED, fl_ctx)
-                _log.warning("the job %s was lost when the server was started again", job.job_id)
+        _end_lost_jobs(fl_ctx)
+        runner = fl_ctx.get_engine().job_runner
+        runner.run = partial(_start_jobs, runner, runner.run)
+
+
+def _start_jobs(runner: Any, start_jobs: Callable[[FLContext], None], fl_ctx: FLContext) -> None:
+    """Do what NVFlare's runner of jobs does until the server ends, whatever happens on the way."""
+    while not runner.ask_to_stop:
+        try:
+            start_jobs(fl_ctx)
+        except Exception:  # noqa: BLE001 - nobody but the operator would start the server again
+            _log.exception("a job was not started; the server goes on trying")
+            runner._job_complete_process = lambda engine: None  # the first one still runs, in a thread of its own
+            while not runner.ask_to_stop and not _lost_jobs_ended(fl_ctx):
+                time.sleep(_AGAIN_SECONDS)
+
+
+def _lost_jobs_ended(fl_ctx: FLContext) -> bool:
+    try:
+        _end_lost_jobs(fl_ctx)
+    except OSError:  # still nothing can be written
+        return False
+    return True
+
+
+def _end_lost_jobs(fl_ctx: FLContext) -> None:
+    """Give jobs an end in NVFlare's store that are listed as started and have no process."""
+    engine = fl_ctx.get_engine()
+    manager = engine.get_component(SystemComponents.JOB_MANAGER)
+    for job in manager.get_jobs_by_status([RunStatus.RUNNING, RunStatus.DISPATCHED], fl_ctx):
+        if job.job_id not in engine.run_processes and job.job_id not in engine.job_runner.running_jobs:
+            manager.set_status(job.job_id, RunStatus.ABANDONED, fl_ctx)
+            _log.warning("the server has lost the job %s: it was started again, or could not write", job.job_id)
 
 
 class ReturningSites(FLComponent):

@@ -39,7 +39,8 @@ MAY_GO = {
     "log_streaming": "platform/log_streaming.py, when NVFlare streams listed files only and makes no paths of what a site sends",
     "simulated": "platform/simulated.py, when NVFlare's simulator gives each process its own name and starts sites without a second's wait",
     "controller": "set_communicator of platform/controller.py, when NVFlare hands on task_check_period",
-    "server": "WorkspaceStorage of platform/server.py, when a kit can name folders in its own workspace",
+    "server": "WorkspaceStorage of platform/server.py, when a kit can name folders in its own workspace; _start_jobs, when NVFlare's server "
+    "goes on to start jobs after an error",
     "job_monitor": "the words in platform/job_monitor.py and simulator_watch.py, when NVFlare's API says why a job failed",
     "executor": "handle_event of federation/nvflare_executor.py, when arrays travel in the reply itself by a setting",
 }
@@ -246,6 +247,18 @@ def attribute(module: str, name: str) -> Any:
 
 #: What else we rely on: whose it is, and what holds.
 BESIDE: dict[str, tuple[str, Callable[[], object]]] = {
+    "a server starts jobs in one loop": (
+        "server",
+        lambda: (
+            in_source(
+                "nvflare.private.fed.server.job_runner", "while not self.ask_to_stop:", "self.running_jobs[job_id] = "
+            )
+            and in_source(
+                "nvflare.private.fed.server.job_runner", "Thread(target=self._job_complete_process, args=[engine])"
+            )
+            and in_source("nvflare.private.fed.app.deployer.server_deployer", "job_runner.run(fl_ctx)")
+        ),
+    ),
     "a session has the drivers of its connections": (
         "session",
         lambda: (

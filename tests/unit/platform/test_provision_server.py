@@ -1,5 +1,6 @@
 """The server's kit: its timing, and where its jobs and snapshots lie."""
 
+import errno
 import json
 import os
 import shutil
@@ -7,8 +8,10 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import pytest
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext
@@ -17,6 +20,7 @@ from nvflare.apis.job_def import JobMetaKey, RunStatus
 from nvflare.apis.server_engine_spec import ServerEngineSpec
 from nvflare.fuel.utils.class_utils import instantiate_class
 
+from flareclust.platform import server
 from flareclust.platform.server import _OUTCOME_WAIT, WorkspaceStorage
 from tests.patience import PATIENCE
 from tests.unit.platform.provision_cases import component, resources
@@ -89,14 +93,22 @@ def test_the_operators_own_wait_goes_before_that_of_the_kit(monkeypatch):
     assert os.environ[_OUTCOME_WAIT] == "300"
 
 
-def test_jobs_that_a_server_has_lost_end_when_it_starts_again(monkeypatch, tmp_path):
-    """With NVFlare's own manager: it takes up no job that its predecessor ran or was about to start."""
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    """The context of a server with NVFlare's own manager of jobs in a new folder, that manager, and the server's engine."""
     monkeypatch.chdir(tmp_path)
     manager, store = SimpleJobDefManager(uri_root="jobs-storage"), WorkspaceStorage()
     engine = MagicMock(spec=ServerEngineSpec)
     engine.get_component.side_effect = {"job_manager": manager, "job_store": store}.get
+    engine.job_runner, engine.run_processes = SimpleNamespace(running_jobs={}, run=None, ask_to_stop=False), {}
     fl_ctx = FLContext()
     fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+    return fl_ctx, manager, engine
+
+
+def test_jobs_that_a_server_has_lost_end_when_it_starts_again(store):
+    """It takes up no job that its predecessor ran or was about to start."""
+    fl_ctx, manager, engine = store
     before = {
         "runs": RunStatus.RUNNING,
         "lost": RunStatus.RUNNING,
@@ -121,6 +133,43 @@ def test_jobs_that_a_server_has_lost_end_when_it_starts_again(monkeypatch, tmp_p
     lost.handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
     ended = {"lost": RunStatus.ABANDONED, "dispatched": RunStatus.ABANDONED}
     assert statuses() == {name: status.value for name, status in (before | ended).items()}
+
+
+@pytest.mark.parametrize("status", [RunStatus.SUBMITTED, RunStatus.DISPATCHED])
+def test_a_server_that_could_not_write_goes_on_to_start_jobs(store, monkeypatch, status):
+    """NVFlare's runner ends with the error, with the job as it was listed last."""
+    fl_ctx, manager, engine = store
+    job, runner = str(uuid.uuid4()), engine.job_runner
+    started, completing = [], []
+    runner._job_complete_process = completing.append
+    set_status, full = manager.set_status, iter((True, True))
+
+    def write(*change):
+        if next(full, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        set_status(*change)
+
+    def start_jobs(context):
+        started.append(context)
+        runner._job_complete_process(engine)
+        if len(started) == 2:
+            runner.ask_to_stop = True
+            return
+        manager.create({JobMetaKey.JOB_ID.value: job}, b"", fl_ctx)
+        set_status(job, status, fl_ctx)
+        monkeypatch.setattr(manager, "set_status", write)
+        manager.set_status(job, RunStatus.FAILED_TO_RUN, fl_ctx)
+
+    runner.run = start_jobs
+    monkeypatch.setattr(server, "_AGAIN_SECONDS", 0.0)
+    instantiate_class("flareclust.engines.server.LostJobs", {}).handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
+    runner.run(fl_ctx)
+    assert started == [fl_ctx, fl_ctx]
+    assert completing == [engine], "the thread that ends jobs still runs; a second one would end each twice"
+    waits = status == RunStatus.SUBMITTED
+    assert (
+        manager.get_job(job, fl_ctx).meta[JobMetaKey.STATUS.value] == (status if waits else RunStatus.ABANDONED).value
+    )
 
 
 def test_jobs_and_snapshots_lie_in_the_folder_in_which_the_server_was_started(kits, monkeypatch, tmp_path):
