@@ -26,6 +26,7 @@ from flareclust.cli.schema import schema_app
 from flareclust.cli.settings import AlgorithmName, AsJson, InExperiment, parse_settings, takes
 from flareclust.cli.site import site_app
 from flareclust.cli.stability import stability
+from flareclust.cli.status import status
 from flareclust.cli.sweep import sweep
 
 app = typer.Typer(
@@ -38,7 +39,7 @@ _jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
 _GROUPS = {"data": _data_app, "jobs": _jobs_app, "site": site_app, "poc": poc_app, "schema": schema_app}
 for _name, _group in _GROUPS.items():
     app.add_typer(_group, name=_name)
-for _command in (run, sweep, stability, personalise):
+for _command in (run, sweep, stability, personalise, status):
     app.command()(_command)
 
 

@@ -19,4 +19,5 @@ __all__ = [
     "session",
     "simulator",
     "simulator_watch",
+    "status",
 ]

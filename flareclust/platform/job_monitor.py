@@ -87,10 +87,11 @@ _BEFORE = f"had part in one of your last {_EARLIER} jobs of this kind (those to 
 #: How NVFlare's statuses begin and end.
 _FINISHED, _RUNNING, _DISPATCHED, _COMPLETED, _ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
 
-#: How a status ends that a server of ours gives to the jobs that it has lost, when it is started again.
+#: How a status ends that a server of ours gives to the jobs that it has lost.
 _ABANDONED = "ABANDONED"
 
 _LOST = "the server was started again and has lost the job"
+_LOST_OR_UNWRITTEN = "the server has lost the job: it was started again, or its disk was full"
 
 #: So many jobs, the latest first, are looked at for lost ones.
 _MOST_LISTED = 200
@@ -170,17 +171,21 @@ class Server:
             time.sleep(POLL_SECONDS)
 
     def find_expected(self, name: str, named: Sequence[str] | None) -> dict[str, str]:
-        """Return the sites that a job of this name should have, with the reason why.
+        """Return the sites that a job of this name, or any job for "", should have, with the reason why.
 
         They are those that are named, else those of the last such jobs of this user, where the server permits the question.
         """
         if named is not None:
             return dict.fromkeys(named, _EXPECTED)
         with suppress(Exception):  # as of `lost_jobs`
-            own = name, admin_of(self.kit)["username"]
-            keys = JobMetaKey.JOB_NAME.value, JobMetaKey.SUBMITTER_NAME.value
+            user, job, submitter = (
+                admin_of(self.kit)["username"],
+                JobMetaKey.JOB_NAME.value,
+                JobMetaKey.SUBMITTER_NAME.value,
+            )
             listed = self.session.list_jobs(detailed=True, limit=_MOST_LISTED, name_prefix=name, reverse=True)
-            parts = [sites for meta in listed if own == tuple(map(meta.get, keys)) and (sites := _deployed(meta))]
+            own = [meta for meta in listed if meta.get(submitter) == user and name in ("", meta.get(job))]
+            parts = [sites for meta in own if (sites := deployed(meta))]
             return dict.fromkeys(sorted(set().union(*parts[:_EARLIER])), _BEFORE)
         return {}
 
@@ -244,7 +249,7 @@ class JobMonitor:
         """Wait for the sites of a job that this one replaces, whose result depends on them; they are expected from now on."""
         before: set[str] = set()
         with suppress(Exception):  # of a job that is not known the controller says so
-            before = _deployed(self.server.session.get_job_meta(job))
+            before = deployed(self.server.session.get_job_meta(job))
         new = {site for site in before if self.expected.get(site) != _REPLACED}  # the others have been waited for
         self.expected |= dict.fromkeys(new, _REPLACED)
         self.server.await_sites(new, _RECONNECT_SECONDS)
@@ -272,7 +277,7 @@ class JobMonitor:
         while True:
             self.status = self.server.call_with_retry(lambda session: _status(session, self.id))
             if self.status.endswith(_ABANDONED):
-                raise JobFailed(_LOST, transient=True)
+                raise JobFailed(_LOST_OR_UNWRITTEN, transient=True)
             if self.ended:
                 return
             self._check_not_lost()
@@ -418,15 +423,18 @@ def _deployment(meta: Mapping[str, Any]) -> list[str]:
     return [str(line) for line in meta.get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []]
 
 
-def _deployed(meta: Mapping[str, Any]) -> set[str]:
+def deployed(meta: Mapping[str, Any]) -> set[str]:
     """Return the sites that took a job's files."""
     return {line.removesuffix(_WELL) for line in _deployment(meta) if line.endswith(_WELL)} - {"server"}
 
 
+def refusals_in(meta: Mapping[str, Any]) -> list[str]:
+    """Return why the server and the sites, as a rule named in front, did not take a job's files, a line each."""
+    return [line.replace(_ERROR, "") for line in _deployment(meta) if not line.endswith(_WELL)]
+
+
 def _refusals(session: Session, job: str) -> list[str]:
-    """Return why the server and the sites, as a rule named in front, did not take the job's files, a line each."""
-    lines = _deployment(session.get_job_meta(job))
-    return [line.replace(_ERROR, "") for line in lines if not line.endswith(_WELL)]
+    return refusals_in(session.get_job_meta(job))
 
 
 def _reported(server_log: str, job: str, status: str) -> JobFailed:

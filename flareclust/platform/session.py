@@ -14,7 +14,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from threading import Thread
 from typing import Any
 
-from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
+from nvflare.apis.fl_exception import FLCommunicationError
+from nvflare.fuel.flare_api.api_spec import (
+    AuthenticationError,
+    AuthorizationError,
+    InternalError,
+    NoConnection,
+    TargetType,
+)
 from nvflare.fuel.flare_api.flare_api import Session
 
 from flareclust._foundation.certificates import certificate_problem, server_ends_soon
@@ -131,6 +138,11 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
             f"the server {server} does not answer within {timeout:g} s: is it running, and can it be reached from here?",
             transient=True,
         ) from None
+    except (FLCommunicationError, InternalError) as error:
+        raise JobFailed(
+            f"the server {server} did not answer in time ({str(error).strip(' :')}): is it running, and is the network fast enough?",
+            transient=True,
+        ) from None
     except (AuthenticationError, AuthorizationError) as error:
         raise UserError(
             f"the server {server} does not accept the kit of {user} ({error}); kits of another provisioning do not fit"
@@ -140,7 +152,7 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
 def _close(session: Session) -> None:
     """Close a session, whatever becomes of it: nothing can be done, and the reason why may be on its way.
 
-    NVFlare tells its connections once to end, and waits for ever for one that comes to be just then, as after a reset.
+    NVFlare ends its connections once, and waits for ever for one that comes to be just then, as after a reset.
     """
 
     def close() -> None:
@@ -156,7 +168,7 @@ def _close(session: Session) -> None:
                 connector.driver.shutdown()
 
 
-#: Between two times that connections are told to end.
+#: Between two times that connections are ended.
 _AGAIN_SECONDS = 0.5
 
 #: Transfers have names of this form.

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -30,6 +31,9 @@ from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import StepName
 from flareclust.sites.account import Budget
 from flareclust.sites.check import Checked
+
+if TYPE_CHECKING:
+    from flareclust.platform.status import FederationStatus
 
 #: Of a bar, the text about what is under way.
 _ABOUT = "{task.description}"
@@ -283,6 +287,34 @@ def print_checked(checked: Checked) -> None:
         Console().print("nothing odd")
 
 
+def print_status(found: "FederationStatus") -> None:
+    """Print what a federation's server knows: its sites, its last jobs, and what to look at."""
+    console = _whole_lines()
+    say(
+        f"server {found.server}, NVFlare {found.nvflare or 'unknown'}, started {_said_time(found.started)}",
+        console=console,
+    )
+    sites = []
+    for site in found.sites:
+        state = Text("connected", "green") if site.connected else Text("missing" if site.expected else "away", "red")
+        sites.append((site.name, state, _said_time(site.last_seen), site.nvflare or "-"))
+    console.print(table_of("site", "", "last seen", "NVFlare", rows=sites))
+    jobs = [(_said_time(job.submitted), job.id, job.name, job.user, job.duration, job.status) for job in found.jobs]
+    console.print(table_of("submitted", "job", "", "by", "took", "", rows=jobs))
+    for job in found.jobs:
+        for refusal in job.refusals:
+            say(f"{job.id}: {refusal}", "not taken", console)
+    for site in found.sites:
+        if site.expected and not site.connected:
+            say(
+                f"{site.name} is not connected, and {site.expected}; start it (startup/start.sh in its kit)",
+                "missing",
+                console,
+            )
+    for hint in found.hints:
+        say(hint, "hint", console)
+
+
 def print_budget(found: Budget) -> None:
     """Print what was spent of a site's budget of privacy, by job and date."""
     heads = [Column(head, overflow="fold") for head in ("date (UTC)", "job", "site", "what")]
@@ -292,13 +324,23 @@ def print_budget(found: Budget) -> None:
     ]
     title = f"epsilon {found.spent:.4g} of {found.budget:g} (delta {found.delta:g})"
     table = table_of(*heads, *numbers("epsilon", "in all", overflow="fold"), rows=rows, title=title)
-    console = Console() if Console().is_terminal else Console(width=160)  # lines that go to a file stay whole
+    console = _whole_lines()
     console.print(table)
     lines = [f"table: {found.place}", f"ledger: {found.file}", *(f"shared with: {other}" for other in found.others)]
     if found.trouble is not None:
         lines.append(f"no job may spend from it: {found.trouble}")
     for words in lines:
         say(words, console=console)
+
+
+def _said_time(when: float | None) -> str:
+    """Return a time in seconds since 1970 UTC as it is read at this machine; a dash for none."""
+    return "-" if when is None else datetime.fromtimestamp(when).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _whole_lines() -> Console:
+    """Return a console on which lines that go to a file stay whole."""
+    return Console() if Console().is_terminal else Console(width=160)
 
 
 def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = ()) -> None:

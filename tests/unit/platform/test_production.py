@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, NoConnection
+from nvflare.apis.fl_exception import FLCommunicationError
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, InvalidJobDefinition, NoConnection
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.platform import job_monitor as watched
@@ -251,6 +252,17 @@ def failing(kit, monkeypatch):
             assert len(closed) == 1, "its threads would keep the process for ever"
 
     return opened
+
+
+@pytest.mark.parametrize(
+    "error", [FLCommunicationError("failed to challenge server: timeout: "), InternalError("login failed: x")]
+)
+def test_a_server_that_is_too_slow_may_answer_another_time(failing, error):
+    with pytest.raises(
+        JobFailed, match=r"did not answer in time \((failed to challenge server: timeout|login failed: x)\)"
+    ) as caught:
+        failing(error)
+    assert caught.value.transient
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("odd")])

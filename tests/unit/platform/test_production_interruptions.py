@@ -37,7 +37,7 @@ def test_a_server_that_was_started_again_has_lost_the_job(serve, status, look):
 
 def test_a_server_that_ends_the_jobs_it_has_lost_is_believed_at_once(serve):
     server = FakeServer(["RUNNING", "FINISHED:ABANDONED"])
-    with pytest.raises(JobFailed, match="started again and has lost the job") as failure:
+    with pytest.raises(JobFailed, match="has lost the job: it was started again, or its disk was full") as failure:
         serve(server)
     assert failure.value.transient
 

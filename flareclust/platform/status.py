@@ -1,0 +1,142 @@
+"""What a federation's server knows of it now: the sites, connected or missing, and the last jobs.
+
+Times are seconds since 1970 UTC.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flareclust._foundation.certificates import ends_soon, server_ends_soon
+from flareclust.platform.job_monitor import Server, deployed, lost_jobs, lost_words, refusals_in
+from flareclust.platform.session import admin_of, server_status
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """A site of the federation.
+
+    Attributes:
+        name: of the site.
+        connected: whether the server can reach it now.
+        last_seen: its last sign of life; of a site that is away, the submission of the last listed job that it took; None if unknown.
+        nvflare: the version of NVFlare there; empty if unknown.
+        expected: why it should be there; empty if it need not.
+    """
+
+    name: str
+    connected: bool
+    last_seen: float | None
+    nvflare: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job in the server's list; `refusals` are the sites that did not take it, with the reason, a line each."""
+
+    id: str
+    name: str
+    user: str
+    submitted: float
+    duration: str
+    status: str
+    refusals: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class FederationStatus:
+    """What a server said: where it is, since when it runs, its sites by name, its last jobs, and what its users should know."""
+
+    server: str
+    started: float
+    nvflare: str
+    sites: list[SiteStatus]
+    jobs: list[JobStatus]
+    hints: list[str]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the sites that should be connected and are not."""
+        return [site.name for site in self.sites if site.expected and not site.connected]
+
+
+def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int = 10) -> FederationStatus:
+    """Ask the server of a lead's or an admin's kit; sites are expected that are named, else those of that user's last ten jobs.
+
+    Raises:
+        UserError: the folder is no such kit, or the server does not permit the questions.
+        JobFailed: it does not answer; another try may help.
+    """
+    with closing(Server(kit)) as server:
+        about, said = admin_of(kit), server.call_with_retry(server_status)
+        connected = {str(client["client_name"]): client for client in said.get("clients", [])}
+        listed = server.call_with_retry(
+            lambda session: session.list_jobs(detailed=True, limit=max(1, jobs), reverse=True)
+        )
+        expected = server.find_expected("", expect)
+        hints = [ends_soon(kit), server_ends_soon(kit, about["host"], int(about["port"]))]
+        hints += [lost_words(job) for job in lost_jobs(server.session)]
+        versions = dict[str, Any]()
+        with suppress(Exception):  # not every user may ask, and the rest is there
+            versions = server.session.report_version("all")
+    sites = []
+    for name in sorted({*connected, *expected}):
+        last = connected[name].get("client_last_conn_time") if name in connected else _last_job(listed, name)
+        sites.append(SiteStatus(name, name in connected, last, str(versions.get(name, "")), expected.get(name, "")))
+    return FederationStatus(
+        f"{about['project_name']} at {about['host']}:{about['port']}",
+        float(said.get("server_start_time", 0.0)),
+        str(versions.get("server", "")),
+        sites,
+        [_job(meta) for meta in listed[:jobs]],
+        [hint for hint in hints if hint is not None],
+    )
+
+
+def _job(meta: Mapping[str, Any]) -> JobStatus:
+    keys = ("job_id", "name", "submitter_name", "duration", "status")
+    job, name, user, duration, status = (str(meta.get(key, "")) for key in keys)
+    return JobStatus(job, name, user, _submitted(meta), duration, status, refusals_in(meta))
+
+
+def _submitted(meta: Mapping[str, Any]) -> float:
+    return float(meta.get("submit_time", 0.0))
+
+
+def _last_job(listed: Sequence[Mapping[str, Any]], site: str) -> float | None:
+    return max((_submitted(meta) for meta in listed if site in deployed(meta)), default=None)
+
+
+def prometheus_text(status: FederationStatus) -> str:
+    """Return the status in Prometheus' text format, as its node exporter reads it from a file (`*.prom`)."""
+    lines: list[str] = []
+
+    def add(name: str, about: str, values: Mapping[str, float]) -> None:
+        lines.extend((f"# HELP flareclust_{name} {about}", f"# TYPE flareclust_{name} gauge"))
+        lines.extend(f"flareclust_{name}{labels} {value:.15g}" for labels, value in values.items())
+
+    by_site = {f'{{site="{_label(site.name)}"}}': site for site in status.sites}
+    add("server_start_time_seconds", "Start of the server.", {"": status.started})
+    add("site_connected", "Whether the site is connected.", {at: site.connected for at, site in by_site.items()})
+    add("site_expected", "Whether it should be.", {at: bool(site.expected) for at, site in by_site.items()})
+    seen = {at: site.last_seen for at, site in by_site.items() if site.last_seen is not None}
+    add("site_last_seen_seconds", "Its last sign of life.", seen)
+    ended = [job for job in status.jobs if job.status.startswith("FINISHED")]
+    latest = {f'{{job="{_label(job.name)}"}}': job for job in reversed(ended)}
+    add(
+        "last_job_time_seconds",
+        "Submission of the last job that ended.",
+        {at: job.submitted for at, job in latest.items()},
+    )
+    good = {at: job.status.endswith("COMPLETED") for at, job in latest.items()}
+    add("last_job_completed", "Whether it completed.", good)
+    add("last_job_refusals", "Sites that did not take it.", {at: len(job.refusals) for at, job in latest.items()})
+    add("hints", "What the lead should look at, as `flareclust status` says it.", {"": len(status.hints)})
+    return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

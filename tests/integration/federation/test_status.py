@@ -1,0 +1,35 @@
+"""What a real server says of its sites and jobs."""
+
+import time
+
+import pytest
+from conftest import SITES
+from harness import LEAD
+from jobs import Job
+
+from flareclust.engines.options import JobOptions
+from flareclust.platform.status import federation_status
+from flareclust.protocol.registry import get
+
+pytestmark = pytest.mark.slow
+
+AWAY = SITES[-1]
+
+
+def test_a_site_that_is_stopped_is_missing_since_its_last_job(federation):
+    submitted = time.time()
+    job = Job(federation, get("kfed"), JobOptions(k=5, seed=3)).outcome().job
+    found = federation_status(federation.kit(LEAD))
+    assert [site.name for site in found.sites] == sorted(SITES)
+    assert found.missing == []
+    assert all(site.connected and site.nvflare == found.nvflare for site in found.sites)
+    assert all(site.last_seen > submitted - 60 for site in found.sites)
+    assert (found.jobs[0].id, found.jobs[0].name, found.jobs[0].user) == (job, "kfed", LEAD)
+    assert submitted - 1 < found.jobs[0].submitted < time.time()
+    assert found.jobs[0].status.startswith(("RUNNING", "FINISHED"))
+
+    federation.leave(AWAY)
+    (missing,) = [site for site in federation_status(federation.kit(LEAD)).sites if not site.connected]
+    assert missing.name == AWAY
+    assert missing.expected
+    assert missing.last_seen == found.jobs[0].submitted

@@ -1,0 +1,136 @@
+"""What `flareclust status` says of a federation; tests/integration/federation/test_status.py asks a real server."""
+
+import json
+import re
+
+import pytest
+from nvflare.fuel.flare_api.api_spec import AuthorizationError
+
+from flareclust._foundation.errors import UserError
+from flareclust.platform import job_monitor, status
+from flareclust.platform.status import federation_status, prometheus_text
+from tests.command_line import call
+from tests.fake_server import FakeServer
+from tests.paths import ROOT
+
+LEAD = "lead@hub.org"
+
+
+class Server(FakeServer):
+    """A server with two connected sites; a third had part in the last job."""
+
+    def __init__(self):
+        super().__init__(["RUNNING"])
+        self.sites, self.start_time = ["north", "south"], 150.0
+        self.listed = [
+            job("j2", "FINISHED:COMPLETED", 200.0, ["north: OK", "south: NVFLARE_ERROR: not authorized", "west: OK"]),
+            job("j1", "RUNNING", 100.0, ["north: OK"], user="admin@hub.org"),
+        ]
+
+    def check_status(self, target_type, targets=None):
+        found = super().check_status(target_type, targets)
+        return found | {"clients": [one | {"client_last_conn_time": 300.0} for one in found["clients"]]}
+
+    def report_version(self, target_type):
+        return {"server": "2.9.0", "north": "2.9.0", "south": "2.9.1"}
+
+
+def job(name, ended, submitted, deployed, user=LEAD):
+    about = {"job_id": name, "name": "feca", "submitter_name": user, "submit_time": submitted}
+    return about | {"duration": "0:00:09", "status": ended, "job_deploy_detail": ["server: OK", *deployed]}
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    monkeypatch.setattr(job_monitor, "open_session", server.session)
+    monkeypatch.setattr(status, "server_ends_soon", lambda *_: "the certificate of the server ends soon")
+    return server
+
+
+def test_sites_are_connected_or_missing_and_jobs_have_their_refusals(kit, server):
+    found = federation_status(kit)
+    assert [(site.name, site.connected, site.last_seen, site.nvflare) for site in found.sites] == [
+        ("north", True, 300.0, "2.9.0"),
+        ("south", True, 300.0, "2.9.1"),
+        ("west", False, 200.0, ""),
+    ]
+    assert [site.expected != "" for site in found.sites] == [True, False, True], (
+        "one that took no job need not be there"
+    )
+    assert found.missing == ["west"]
+    assert [(one.id, one.user, one.refusals) for one in found.jobs] == [
+        ("j2", LEAD, ["south: not authorized"]),
+        ("j1", "admin@hub.org", []),
+    ]
+    assert "the certificate of the server ends soon" in found.hints
+    assert any("j1 was lost" in hint for hint in found.hints), "nobody runs it"
+    assert server.opened == server.closed
+
+
+def test_sites_that_are_named_are_expected_and_no_others(kit, server):
+    assert federation_status(kit, ["north", "east"]).missing == ["east"]
+    assert federation_status(kit, ["north"]).missing == []
+
+
+def test_a_user_who_may_not_ask_for_versions_gets_the_rest(kit, server, monkeypatch):
+    def refuse(target_type):
+        raise AuthorizationError("no")
+
+    monkeypatch.setattr(server, "report_version", refuse)
+    assert [site.nvflare for site in federation_status(kit).sites] == ["", "", ""]
+
+
+def test_a_folder_that_is_no_kit_is_named(tmp_path):
+    with pytest.raises(UserError, match="no kit of a lead"):
+        federation_status(tmp_path)
+
+
+def test_the_command_ends_with_1_where_a_site_is_missing(kit, server, capsys):
+    asked = "status", "--kit", kit
+    assert call(*asked) == 1
+    out = re.sub(r"\s+", " ", capsys.readouterr().out)
+    for words in (
+        "west missing",
+        "north connected",
+        "j2: south: not authorized",
+        "start it (startup/start.sh",
+        "hint: ",
+    ):
+        assert words in out
+    assert call(*asked, "--expect-sites", "north, south") == 0
+    capsys.readouterr()
+    assert call(*asked, "--json") == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["missing"] == ["west"]
+    assert printed["jobs"][0]["refusals"] == ["south: not authorized"]
+    assert call(*asked, "--prometheus") == 1
+    assert capsys.readouterr().out.startswith("# HELP flareclust_")
+    assert call(*asked, "--json", "--prometheus") == 2
+    assert "either" in capsys.readouterr().err
+
+
+def test_metrics_are_in_prometheus_format(kit, server):
+    server.listed[0]["name"] = 'a "job"\\'
+    text = prometheus_text(federation_status(kit))
+    assert 'flareclust_site_connected{site="west"} 0\n' in text
+    assert 'flareclust_site_connected{site="north"} 1\n' in text
+    assert 'flareclust_site_expected{site="south"} 0\n' in text
+    assert 'flareclust_last_job_completed{job="a \\"job\\"\\\\"} 1\n' in text
+    assert 'flareclust_last_job_refusals{job="a \\"job\\"\\\\"} 1\n' in text
+    value = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"\})? [0-9.e+-]+')
+    lines = text.splitlines()
+    assert all(line.startswith("# ") or value.fullmatch(line) for line in lines), text
+    named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(named) == len(set(named))
+
+
+def test_the_dashboard_and_the_alerts_ask_for_metrics_that_there_are_and_show_all(kit, server):
+    known = set(re.findall(r"# TYPE (\w+)", prometheus_text(federation_status(kit))))
+    board = json.loads((ROOT / "examples" / "monitoring" / "grafana.json").read_text())
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert {name for text in shown for name in re.findall(r"flareclust_\w+", text)} == known
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    rules = re.findall(r"expr: (.*)", (ROOT / "docs" / "monitoring.md").read_text())
+    assert rules
+    assert {name for text in rules for name in re.findall(r"flareclust_\w+", text)} <= known
