@@ -176,7 +176,9 @@ def unpack(shareable: Shareable, asked: tuple[str, int] | None = None) -> tuple[
     try:
         code = shareable.get_return_code()
         if code != ReturnCode.OK:
-            return {}, plain(f"failed with NVFlare's return code {code}")
+            return {}, plain(
+                f"failed with NVFlare's return code {code}; log.txt of the job there says why, such as a full disk"
+            )
         dxo = from_shareable(shareable)
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}, "sent something that is not a DXO"

@@ -65,7 +65,8 @@ def test_the_aggregator_goes_by_the_majority_about_columns():
 
 
 def test_unpack_names_what_is_wrong():
-    assert unpack(make_reply(ReturnCode.TASK_UNKNOWN))[1] == "failed with NVFlare's return code TASK_UNKNOWN"
+    said = "failed with NVFlare's return code TASK_UNKNOWN; log.txt of the job there says why, such as a full disk"
+    assert unpack(make_reply(ReturnCode.TASK_UNKNOWN))[1] == said
     assert "not a DXO" in unpack(make_reply(ReturnCode.OK))[1]
     assert "METRICS" in unpack(DXO(DataKind.METRICS, data={"x": 1}).to_shareable())[1]
     assert unpack(DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: "x" * 999}).to_shareable())[1] == "x" * 400
