@@ -259,6 +259,9 @@ _SITE_POLICY: Mapping[str, Option] = {
     "secure_sums": Option(bool, "Sums leave masked only."),
     "secure_min_sites": Option(int, "Masked sums are of at least so many sites."),
     "secure_sites": Option(str, "The sites whose masked sums are added up, with commas; else any.", read=split_names),
+    "secure_identities": Option(
+        str, "Pin sites' own identities: SITE=FINGERPRINT, with commas, all of a site; SITE= takes its pins away."
+    ),
     "epsilon": Option(float, "Differential privacy: the most that one job may spend."),
     "delta": Option(float, "Of epsilon and budget; below 1 / number of rows."),
     "budget": Option(float, "The most that all jobs together may spend, as an epsilon."),

@@ -90,6 +90,8 @@ def _with(current: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     private = {name: value for name, value in given.items() if name in own}
     if "bounds" in private:
         private["bounds"] = _pair(private["bounds"])
+    if "secure_identities" in given:
+        changed["secure_identities"] = _pins(given["secure_identities"], current.get("secure_identities") or {})
     return changed | ({DP: (current.get(DP) or {}) | private} if private else {})
 
 
@@ -103,3 +105,16 @@ def _pair(text: str) -> list[float] | dict[str, float]:
             f"--bounds: expected two numbers with a comma, such as 0,100, or norm=1,center=0; got {text!r}"
         ) from None
     return [low, high]
+
+
+def _pins(text: str, current: Mapping[str, list[str]]) -> dict[str, list[str]] | None:
+    """Return the pins of all sites, those of the sites in `text` in the place of their own; None where none are left."""
+    given: dict[str, list[str]] = {}
+    for part in text.split(","):
+        site, equals, pin = (word.strip() for word in part.partition("="))
+        if not equals or not site or not (pin or site in current):
+            raise UserError(
+                f"--secure-identities: expected SITE=FINGERPRINT, with commas, or SITE= for a site that is pinned; got {part!r}"
+            )
+        given.setdefault(site, []).extend([pin] if pin else [])
+    return {site: pins for site, pins in {**current, **given}.items() if pins} or None

@@ -101,7 +101,7 @@ class ExecutorShell(Executor, ABC):
             site_data, table = self._rows
             if task_name == StepName.KEYS:
                 startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
-                self.sums.is_at(startup, str(fl_ctx.get_job_id()), run_dir(fl_ctx))
+                self.sums.is_at(startup, str(fl_ctx.get_job_id()), run_dir(fl_ctx), self._site)
             answer = self._answer(task, table, site_data, aborted, fl_ctx)
             if answer.unplaced is not None:
                 keep_traceback(fl_ctx, answer.unplaced)

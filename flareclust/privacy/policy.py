@@ -19,6 +19,7 @@ from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import check_bool, check_int, did_you_mean
 from flareclust.privacy.dp.accounting import check_delta, check_epsilon
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
+from flareclust.privacy.secure_aggregation.own_identity import FINGERPRINT
 from flareclust.protocol.registry import executors
 
 
@@ -188,6 +189,8 @@ class Policy:
         dp: with it nothing leaves that is not differentially private.
         secure_min_sites: masked sums are of at least so many sites.
         secure_sites: names of the sites that may be among them; None for any of the federation.
+        secure_identities: the fingerprints of sites' own identities, by site. Of these sites only a key counts that one of them has
+            signed; of the others the certificate of the kit.
     """
 
     min_rows: int = 1
@@ -200,6 +203,7 @@ class Policy:
     dp: DifferentialPrivacy | None = None
     secure_min_sites: int = LEAST_SITES
     secure_sites: tuple[str, ...] | None = None
+    secure_identities: Mapping[str, tuple[str, ...]] | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -209,6 +213,7 @@ class Policy:
         check_bool("secure_sums", self.secure_sums)
         sums = ("secure_min_sites", self.secure_min_sites, "secure_sites", self.secure_sites)
         object.__setattr__(self, "secure_sites", check_sites_of_sums(*sums)[1])
+        object.__setattr__(self, "secure_identities", _checked_pins(self.secure_identities, self.secure_sites))
         if self.arrays is not None:
             if not (names := _names(self.arrays)):
                 raise UserError(f"arrays must be a list of names, got {self.arrays!r}")
@@ -251,6 +256,8 @@ class Policy:
         """Return the mapping that `of` takes; what has its default is there, too, so that a reader sees it."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dp"}
         settings = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        if self.secure_identities is not None:
+            settings["secure_identities"] = {site: list(pins) for site, pins in self.secure_identities.items()}
         if self.dp is not None:
             numbers = {name: getattr(self.dp, name) for name in _NUMBERS}
             colluding = {} if self.dp.colluding is None else {"colluding": self.dp.colluding}
@@ -303,7 +310,8 @@ def summary(policy: Policy) -> dict[str, str]:
         "arrays": "those of registered algorithms" if policy.arrays is None else ", ".join(policy.arrays),
         "sums": "masked only" if policy.secure_sums else "as they are",
         "masked sums": f"of at least {policy.secure_min_sites} sites"
-        + ("" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"),
+        + ("" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only")
+        + "".join(f"; {site} is {' or '.join(pins)}" for site, pins in (policy.secure_identities or {}).items()),
         "differential privacy": f"none; with fewer than {policy.min_count} rows of a cluster at each of many sites, noise costs less than groups"
         if dp is None
         else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}"
@@ -341,6 +349,27 @@ def check_sites_of_sums(number: str, minimum: object, names: str, sites: object)
     if len(named) < found:
         raise UserError(f"{names} has {len(named)} names where {number} asks for {found} sites")
     return found, tuple(named)
+
+
+def _checked_pins(pins: object, sites: Sequence[str] | None) -> dict[str, tuple[str, ...]] | None:
+    """Return the fingerprints by site as a policy states them; UserError where they are none, or of a site outside of `sites`."""
+    if pins is None:
+        return None
+    found = {site: tuple(_names(own)) for site, own in pins.items()} if isinstance(pins, Mapping) else {}
+    every = [pin for own in found.values() for pin in own]
+    if not found or not _names(list(found)) or not all(found.values()) or not all(map(FINGERPRINT.fullmatch, every)):
+        raise UserError(
+            "secure_identities must have a list of fingerprints for each site, as `flareclust site identity KIT` prints them there "
+            f"(SHA256: and 43 letters, digits, + or /), got {shown(pins)}"
+        )
+    if len(set(every)) < len(every):
+        raise UserError("secure_identities has a fingerprint twice; each site has its own, which its operator says")
+    if sites is not None and (others := [site for site in found if site not in sites]):
+        raise UserError(
+            f"secure_identities has {', '.join(others)}, which secure_sites does not name: {', '.join(sites)}; name the site in both, "
+            "or in neither"
+        )
+    return found
 
 
 def _names(value: object) -> list[str]:

@@ -16,6 +16,7 @@ from flareclust.privacy.secure_aggregation.fixed_point import Words
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KEY, KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
 from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_in
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.rows import SiteRows
 from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.stages import Phase, SiteExchange, Stage
@@ -41,15 +42,17 @@ class SiteSums:
         """Mask sums in this job as its configuration says, whatever the server requests; None for a job without secure sums."""
         self.job = job
 
-    def is_at(self, startup: Path, job_id: str, folder: Path) -> None:
+    def is_at(self, startup: Path, job_id: str, folder: Path, session: SiteSession | None = None) -> None:
         """Take identity, job and folder of a process at a real site.
 
         Args:
-            startup: the folder of its kit; where it has a certificate, keys are signed with it, and others' checked.
+            startup: the folder of its kit; where it is one, keys are signed, and others' checked.
             job_id: of the job; keys are signed for it.
             folder: of the job at this site, where it is noted that the key was given.
+            session: the job at a site with a policy, which can pin the identities of others.
         """
-        self._identity, self._job_id, self._folder = Identity.of(startup), job_id, folder
+        pins = None if session is None else session.policy.secure_identities
+        self._identity, self._job_id, self._folder = Identity.of(startup, pins), job_id, folder
 
     def secure(self, site: str) -> bool:
         """Return whether the site's sums leave it masked in this job: the job says so, or the site has given a key."""

@@ -29,6 +29,7 @@ from flareclust._foundation.typing import Array, IntArray, Message
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS, Words
 from flareclust.privacy.secure_aggregation.identity import Identity, SignedKey
+from flareclust.privacy.secure_aggregation.own_identity import MOST_KEYS
 from flareclust.protocol.schema import Field, Schema, whole
 
 #: A sum is over so many sites at least. Of two, each would know what the other sent: the total less its own.
@@ -46,7 +47,7 @@ def check_number_of_sites(sites: int) -> None:
 #: Name of the array with everybody's keys, in the tasks of masked sums.
 KEYS_ARRAY = "secure_keys"
 
-#: What a site sends first: its public key, with certificate and signature where it has a kit, as text; and the number of
+#: What a site sends first: its public key, with certificate and signatures where it has a kit, as text; and the number of
 #: its columns.
 KEY = Schema(key=Field(("b",), "int64"), columns=whole(""))
 
@@ -113,16 +114,20 @@ def key_of(numbers: IntArray) -> SignedKey:
     return _signed_key(_unpacked(numbers))
 
 
-def _parts(key: SignedKey) -> list[str | int]:
-    return [key.key.hex(), key.certificate, key.signature, key.signed_at]
+def _parts(key: SignedKey) -> list[object]:
+    own = [list(map(list, key.identities))] if key.identities else []
+    return [key.key.hex(), key.certificate, key.signature, key.signed_at, *own]
 
 
 def _signed_key(parts: object) -> SignedKey:
-    """Return the key in a list of its three texts and its time, or raise BadMessage."""
+    """Return the key in a list of its three texts, its time, and the site's identities if it has some; or raise BadMessage."""
     try:
         assert isinstance(parts, list)
-        key, certificate, signature, at = parts
-        found = SignedKey(bytes.fromhex(key), str(certificate), str(signature), at)
+        key, certificate, signature, at, *own = parts
+        identities = tuple((str(public), str(signed)) for public, signed in own[0]) if own else ()
+        found = SignedKey(bytes.fromhex(key), str(certificate), str(signature), at, identities)
+        assert len(own) <= 1
+        assert bool(own) <= len(identities) <= MOST_KEYS
         assert len(found.key) == 32
         assert type(at) is int
         assert 0 <= at < _YEAR_9999

@@ -252,6 +252,33 @@ def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, c
     assert policy_of(kit / "local").secure_min_sites == 4
 
 
+def test_site_policy_pins_identities_site_by_site(kit, capsys):
+    a, b, c = (f"SHA256:{letter * 43}" for letter in "abc")
+    assert call(kit, "--secure-sites", "north,south,west", "--secure-identities", f"north={a}, south={b}") == 0
+    assert policy_of(kit / "local").secure_identities == {"north": (a,), "south": (b,)}
+    assert f"of north, south, west only; north is {a}; south is {b}" in capsys.readouterr().out
+    assert call(kit, "--secure-identities", f"south={b},south={c}") == 0
+    assert policy_of(kit / "local").secure_identities == {"north": (a,), "south": (b, c)}
+    assert (
+        f"changed: masked sums: of at least 3 sites, of north, south, west only; north is {a}; south is {b} or {c}"
+        in (capsys.readouterr().out)
+    )
+    assert call(kit, "--secure-identities", f"south={c},north=") == 0
+    assert policy_of(kit / "local").secure_identities == {"south": (c,)}
+    for wrong, reported in (
+        ("south", "expected SITE=FINGERPRINT, with commas, or SITE= for a site that is pinned; got 'south'"),
+        ("west=", "or SITE= for a site that is pinned; got 'west='"),
+        (f"={a}", "expected SITE=FINGERPRINT"),
+        ("south=SHA256:abc", "secure_identities must have a list of fingerprints for each site"),
+        (f"east={a}", "secure_identities has east, which secure_sites does not name"),
+    ):
+        assert call(kit, "--secure-identities", wrong) == 2
+        assert reported in capsys.readouterr().err
+    assert policy_of(kit / "local").secure_identities == {"south": (c,)}
+    assert call(kit, "--secure-identities", "south=") == 0
+    assert policy_of(kit / "local").secure_identities is None
+
+
 def test_site_policy_says_when_noise_costs_less_than_groups(kit, capsys):
     rule = "with fewer than 12 rows of a cluster at each of many sites, noise costs less than groups"
     assert call(kit, "--min-count", 12, "--yes") == 0
