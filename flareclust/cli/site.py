@@ -84,9 +84,10 @@ def _site_allow(
 ) -> None:
     """List the classes of flareclust's jobs in a kit of a site or a server, no code in jobs, and what makes jobs end well.
 
-    In a kit of a relay or a user: start NVFlare's programs with messages that hold no files.
+    A site gets an identity of its own for secure sums, unless it has one. In a kit of a relay or a user: start NVFlare's programs with messages that hold no files.
     """
     from flareclust.platform.kit import Settings, prepare_site
+    from flareclust.privacy.secure_aggregation.own_identity import described, make_identity
     from flareclust.sites.check import local_of
     from flareclust.sites.permissions import KitFiles
     from flareclust.sites.running import guard_scripts, owner_without_jobs
@@ -102,8 +103,33 @@ def _site_allow(
     say(file)
     for change in changes or ["nothing to change"]:
         say(f"  {change}")
-    for choice in KitFiles(local).chosen():
+    files = KitFiles(local)
+    for choice in files.chosen():
         say(f"  kept: {choice}")
+    if not files.of_server:
+        say(f"  identity for secure sums: {described(make_identity(local))}")
+
+
+@site_app.command("identity")
+def _site_identity(
+    kit: _Kit,
+    renew: Annotated[bool, typer.Option("--renew", help="Make the next key, which signs beside the old one.")] = False,
+    retire: Annotated[bool, typer.Option("--retire", help="Remove the old key, once all sites pin the next.")] = False,
+) -> None:
+    """Print the fingerprint of the site's own identity, which other sites pin in their policies for secure sums."""
+    from flareclust._foundation.errors import UserError
+    from flareclust.privacy.secure_aggregation.own_identity import (
+        described,
+        read_identity,
+        renew_identity,
+        retire_identity,
+    )
+    from flareclust.sites.check import local_of
+
+    if renew and retire:
+        raise UserError("--renew and --retire stand alone: between the two all other sites pin the next fingerprint")
+    take = renew_identity if renew else retire_identity if retire else read_identity
+    say(described(take(local_of(kit))))
 
 
 @site_app.command("policy")

@@ -20,6 +20,7 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
 from flareclust.privacy.policy import Policy, summary, unknown_arrays
+from flareclust.privacy.secure_aggregation.own_identity import IDENTITY, described, read_identity
 from flareclust.sites import class_list as classes
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.kit import (
@@ -67,7 +68,12 @@ class KitFiles:
         #: The site's policy; None where it has none, or one that no job can be held to.
         self.policy: Policy | None = None
         self._scopes, self._no_policy = None, None
+        self._identity, self._no_identity = "none", None
         if not self.of_server:
+            try:
+                self._identity = described(read_identity(local))
+            except UserError as error:
+                self._identity, self._no_identity = "broken", f"has an identity that signs nothing: {error}"
             with suppress(UserError):
                 self._scopes = scopes_of(local)
             try:
@@ -84,7 +90,7 @@ class KitFiles:
         texts = "unknown" if streams is None else "may go to the server" if streams else "stay here"
         others = "unknown" if self._scopes is None else ", ".join(self._scopes.other_filters) or "none"
         jobs = {"classes": classes_line, "error texts": texts, "code in jobs": code}
-        return {**jobs, "policy": self._policy_line(), "other filters": others}
+        return {**jobs, "policy": self._policy_line(), "other filters": others, "identity": self._identity}
 
     def problems(self, name: str) -> list[str]:
         """Return why no job is run under these files at the site or server of this name, a sentence each."""
@@ -93,6 +99,7 @@ class KitFiles:
         except UserError as error:
             found = [f"has a file that cannot be read: {error}"]
         found.append(rights_problem(self.local))
+        found.append(self._no_identity)
         found.append(None if self._no_policy is None else f"has a policy that no job can be held to: {self._no_policy}")
         return [f"{name} {problem}" for problem in found if problem is not None]
 
@@ -108,7 +115,7 @@ class KitFiles:
             remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"
             found.append(f"jobs may bring code {self._byoc()} ({rights.name}), whatever classes are allowed: {remedy}")
         found += self._policy_hints()
-        own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
+        own = [local / CONFIG_FILE, local / IDENTITY, *sorted((local.parent / "startup").glob("*.key"))]
         if open_ := [path for path in own if path.exists() and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)]:
             names = ", ".join(str(path.relative_to(local.parent)) for path in open_)
             found.append(f"other accounts of this machine can read {names}: chmod 600")
@@ -178,6 +185,7 @@ class KitFiles:
                 "the policy asks for masked sums with differential privacy and names no sites, so jobs of dp-lloyd are refused: name the "
                 "sites of the federation (flareclust site policy --secure-sites)"
             )
+        found += self._identity_hints(policy)
         found += [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
         names = ", ".join(scopes.names)
         if scopes.default not in (None, *scopes.names):
@@ -191,6 +199,27 @@ class KitFiles:
             )
         return found
 
+    def _identity_hints(self, policy: Policy) -> list[str]:
+        """Return what is missing for sums that the issuer of certificates cannot read either, a sentence each."""
+        pins, sites = policy.secure_identities or {}, policy.secure_sites or ()
+        if not (policy.secure_sums or pins):
+            return []
+        found, pin = [], "flareclust site policy --secure-identities, with what flareclust site identity prints there"
+        if self._identity == "none":
+            found.append(
+                "secure sums rest on the kit's certificate alone, for the site has no identity of its own: flareclust site allow"
+            )
+        if not pins:
+            found.append(f"the policy pins no identity of another site, so that their certificates count: {pin}")
+        elif not sites:
+            found.append(
+                "the policy pins identities and names no sites, so that kits made for the purpose can be among them: flareclust site "
+                "policy --secure-sites"
+            )
+        elif others := [site for site in sites if site not in pins and site != self.local.parent.name]:
+            found.append(f"the policy pins no identity of {', '.join(others)}, whose certificates count: {pin}")
+        return found
+
 
 def _json(path: Path) -> dict[str, Any] | None:
     """Return the object in a file, empty where there is no file; None where it cannot be read, which `problems` reports."""
@@ -202,7 +231,7 @@ def _json(path: Path) -> dict[str, Any] | None:
 
 #: In a kit's folder `local`. The last ones are NVFlare's: what is built for every job, limits, logging, and code.
 _NAMES = (
-    *("privacy.json", "resources.json*", "authorization.json*", "flareclust.yaml"),
+    *("privacy.json", "resources.json*", "authorization.json*", "flareclust.yaml", IDENTITY),
     *("job_resources.json*", "comm_config.json*", "log_config.json*", "custom/**/*.py"),
 )
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -62,6 +63,43 @@ def test_a_sites_own_rights_are_kept_and_reported(plain, capsys):
         assert "until now" not in printed
     assert (own.read_bytes(), rights(kit)) == before
     assert any('"byoc": "none" there' in hint for hint in KitFiles(kit / "local").hints())
+
+
+def identity(kit, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(["site", "identity", str(kit), *words])
+    return ended.value.code
+
+
+def test_a_site_gets_an_identity_of_its_own_once_and_a_server_none(plain, capsys):
+    kit = plain / "clinic-a"
+    assert identity(kit) == 0
+    assert capsys.readouterr().out == "none\n"
+    assert identity(kit, "--renew") == 2
+    assert "`flareclust site allow KIT` makes one" in capsys.readouterr().err
+    assert allow(kit) == 0
+    (own,) = re.findall(r"identity for secure sums: (SHA256:\S{43})\n", capsys.readouterr().out)
+    assert allow(kit) == 0
+    assert f"identity for secure sums: {own}\n" in capsys.readouterr().out
+    assert allow(plain / "localhost") == 0
+    assert "identity for" not in capsys.readouterr().out
+    assert not (plain / "localhost" / "local" / "secure_identity.pem").exists()
+
+
+def test_an_identity_is_renewed_in_two_steps(plain, capsys):
+    kit = plain / "clinic-a"
+    allow(kit)
+    capsys.readouterr()
+    assert identity(kit) == 0
+    old = capsys.readouterr().out.strip()
+    assert identity(kit, "--renew", "--retire") == 2
+    assert "stand alone" in capsys.readouterr().err
+    assert identity(kit, "--renew") == 0
+    (following,) = re.findall(
+        rf"^{re.escape(old)} \(old\), (SHA256:\S+) \(next\)$", capsys.readouterr().out, re.MULTILINE
+    )
+    assert identity(kit, "--retire") == 0
+    assert capsys.readouterr().out.strip() == following != old
 
 
 @pytest.mark.parametrize(

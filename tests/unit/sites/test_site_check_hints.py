@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.privacy.secure_aggregation.own_identity import fingerprint, make_identity
 from flareclust.sites.check import check, local_of
 from flareclust.sites.class_list import of_server
 from flareclust.sites.config import write_site
@@ -188,6 +189,41 @@ def test_one_noise_for_sites_that_the_policy_does_not_name_is_pointed_out(kit):
     assert any("names no sites, so jobs of dp-lloyd are refused" in hint for hint in check(kit).hints)
     write_policy(kit / "local", Policy(secure_sums=True, dp=dp, secure_sites=("a", "b", "c")))
     assert not any("names no sites" in hint for hint in check(kit).hints)
+
+
+def test_what_secure_sums_rest_on_is_shown(kit):
+    """The kit is that of `north`."""
+    plain(kit)
+    local, names, pins = kit / "local", ("north", "south", "west"), {"south": (f"SHA256:{'a' * 43}",)}
+    assert check(kit).facts["identity"] == "none"
+    assert not hinted(kit, "identity"), "only where the policy asks for secure sums"
+    write_policy(local, Policy(secure_sums=True, secure_sites=names))
+    assert hinted(kit, "the site has no identity of its own: flareclust site allow")
+    assert hinted(kit, "the policy pins no identity of another site")
+    (key,) = make_identity(local)
+    assert check(kit).facts["identity"] == fingerprint(key.public_key())
+    assert not hinted(kit, "has no identity")
+    write_policy(local, Policy(secure_sums=True, secure_sites=names, secure_identities=pins))
+    assert hinted(kit, "the policy pins no identity of west, whose certificates count")
+    write_policy(local, Policy(secure_identities=pins))
+    assert hinted(kit, "pins identities and names no sites")
+    write_policy(local, Policy(secure_sites=names, secure_identities=pins | {"west": (f"SHA256:{'b' * 43}",)}))
+    assert not hinted(kit, "identit")
+
+
+def test_an_identity_that_others_can_read_or_write_or_that_is_broken_is_named(kit):
+    plain(kit)
+    make_identity(kit / "local")
+    file = kit / "local" / "secure_identity.pem"
+    (kit / "local" / "flareclust.yaml").chmod(0o600)
+    file.chmod(0o644)
+    assert hinted(kit, "other accounts of this machine can read local/secure_identity.pem: chmod 600")
+    file.chmod(0o602)
+    wrong(kit, "north has local/secure_identity.pem, which other accounts can write")
+    file.chmod(0o600)
+    file.write_text("no key")
+    wrong(kit, "north has an identity that signs nothing: .*secure_identity.pem holds no identity of a site")
+    assert check(kit).facts["identity"] == "broken"
 
 
 # --- columns beside what was agreed ---
