@@ -2,7 +2,7 @@
 
 import re
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0.dev1"
 
 #: A version, of a release or of the development before it.
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?(\.dev\d{1,4})?", re.ASCII)
