@@ -12,7 +12,9 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.federation.refinement import SPREAD
 from flareclust.platform.job import build_job, export_job
+from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable
+from flareclust.privacy.secure_aggregation.own_identity import IDENTITY, fingerprint, make_identity
 from flareclust.privacy.secure_aggregation.totals import Layout
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
@@ -20,6 +22,7 @@ from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import StepName, Task
+from flareclust.sites.policy_file import remove_policy, write_policy
 from tests.computed import replied
 
 pytestmark = pytest.mark.slow
@@ -105,4 +108,63 @@ def test_a_server_that_asks_for_sums_of_three_of_four_sites_gets_nothing(federat
     reported = (folder / "error_log.txt").read_text()
     asked = f"each lets out sums only masked, and was asked for those of the step {counts_of(SPREAD)} without"
     assert f"4 sites ({', '.join(sorted((LATE, *SITES)))}): {asked}" in reported
+    assert not (folder / "result.npz").exists()
+
+
+@pytest.fixture
+def keyless(federation):
+    """The federation, whose sites have identities, and in whose kits flareclust finds no key, as in jobs that get none of the kit's."""
+
+    def rename(old, new):
+        for site in SITES:
+            startup = federation.kit(site) / "startup"
+            (startup / old).rename(startup / new)
+            config = startup / "fed_client.json"
+            config.write_text(config.read_text().replace(f'"{old}"', f'"{new}"'))
+        federation.restart(*SITES)
+        federation.wait_connected()
+
+    rename("client.key", "of_nvflare_alone.key")
+    for site in SITES:
+        make_identity(federation.kit(site) / "local")
+    yield federation
+    for site in SITES:
+        remove_policy(federation.kit(site) / "local")
+        (federation.kit(site) / "local" / IDENTITY).unlink()
+    rename("of_nvflare_alone.key", "client.key")
+
+
+def test_where_jobs_read_no_key_of_the_kit_sites_add_up_with_those_whose_identities_they_pin(
+    keyless, files, tmp_path, monkeypatch
+):
+    folder = keyless.run(job(watching.WatchingController, tmp_path / "unpinned", monkeypatch))
+    assert (
+        "that an identity alone has signed, and its policy pins none of that site"
+        in (folder / "error_log.txt").read_text()
+    )
+    assert not (folder / "result.npz").exists()
+
+    pins = {
+        site: tuple(fingerprint(key.public_key()) for key in make_identity(keyless.kit(site) / "local"))
+        for site in SITES
+    }
+    policy = Policy(secure_sums=True, secure_sites=SITES, secure_identities=pins)
+    for site in SITES:
+        write_policy(keyless.kit(site) / "local", policy)
+    folder = keyless.run(job(watching.WatchingController, tmp_path / "pinned", monkeypatch))
+    there, here = read(folder)[0], run_inprocess(get("lloyd"), {}, files, OPTIONS, policy=policy)
+    np.testing.assert_array_equal(there.centroids, here.centroids)
+    with np.load(folder / watching.WATCHED) as seen:
+        name = next(
+            name for name in seen.files if name.startswith(f"{UPDATE}/") and name.endswith(f"task/{KEYS_ARRAY}")
+        )
+        table = KeyTable.of({KEYS_ARRAY: seen[name]})
+    assert table is not None
+    assert all(key.identities and not key.certificate for key in table.keys.values())
+
+    folder = keyless.run(job(watching.LyingController, tmp_path / "exchanged", monkeypatch))
+    said = (
+        "2 sites (north, west): each was sent a key for secure sums of 'south' that no identity has signed for this job"
+    )
+    assert said in (folder / "error_log.txt").read_text()
     assert not (folder / "result.npz").exists()
