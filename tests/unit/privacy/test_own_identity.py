@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from nvflare.lighter.utils import Identity as Subject
+from nvflare.lighter.utils import generate_cert, generate_keys, serialize_cert
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.typing import never_abort
@@ -35,7 +37,7 @@ from flareclust.privacy.session import SiteSession
 from flareclust.protocol.sizes import total_sizes
 from flareclust.protocol.task import StepName, Task
 from tests.computed import replied
-from tests.kits import Kits
+from tests.kits import MADE, Kits
 
 SITES = ("north", "south", "west")
 JOB = "a job"
@@ -179,6 +181,22 @@ def test_a_site_that_is_not_pinned_counts_with_its_certificate(startups: dict[st
     with pytest.raises(BadMessage, match=r"of 'south' that an identity alone has signed, and its policy pins none"):
         identity(startups["north"]).check("south", JOB, alone)
     identity(startups["north"], {"south": prints(startups["south"])}).check("south", JOB, alone)
+
+
+@pytest.mark.parametrize("issuer", ["job ca", "ours"])
+def test_a_certificate_that_the_server_issues_for_a_job_stands_for_no_site(tmp_path: Path, issuer: str) -> None:
+    """Newer servers have a certificate authority of the root for this, which a malicious one uses as it likes."""
+    kits = Kits(tmp_path)
+    north = identity(kits("north"))
+    (authority, its_public), (private, public) = generate_keys(), generate_keys()
+    certificate = generate_cert(
+        Subject(issuer), Subject("ours"), kits._roots["ours"][0], its_public, ca=True, not_valid_before=MADE
+    )
+    certificate.verify_directly_issued_by(north.root)
+    leaf = generate_cert(Subject("south", "an org"), Subject(issuer), authority, public, not_valid_before=MADE)
+    of_the_job = replace(north, private=private, certificate=serialize_cert(leaf).decode())
+    with pytest.raises(BadMessage, match="under the name 'south' that this site of the federation has not signed"):
+        north.check("south", JOB, of_the_job.signed("south", JOB, bytes(32)))
 
 
 def test_a_kit_without_what_a_signature_needs_is_no_simulation(startups: dict[str, Path]) -> None:
