@@ -36,6 +36,7 @@ _CLOCKS_APART = timedelta(minutes=10)
 
 #: Before what is signed, so that no signature stands for another one: of a kit's key, of a site's identity.
 _PURPOSE, _OF_IDENTITY = b"flareclust secure sums key 2|", b"flareclust secure sums identity 1|"
+
 #: Names no fingerprint that came: an operator who pins what the server delivers trusts the server again.
 _ADVICE = (
     "have that site's operator say by phone or on paper what `flareclust site identity KIT` prints there, and pin it: flareclust "
@@ -108,7 +109,10 @@ class Identity:
             no_sites = frozenset(str(server["identity"]) for server in servers)
             kits = _key_of_kit(startup, needed=not own)
         except (OSError, ValueError, KeyError, TypeError):
-            raise Refusal("cannot sign a key for secure sums: its kit's startup/ is incomplete") from None
+            raise Refusal(
+                "cannot sign a key for secure sums: its kit's startup/ is incomplete; where jobs get no key of the kit, the site needs an "
+                "identity of its own (flareclust site allow), which the others pin"
+            ) from None
         return cls(*kits, root, no_sites, own=own, pins=pins or {})
 
     def signed(self, site: str, job: str, key: bytes) -> SignedKey:

@@ -206,7 +206,10 @@ def test_a_kit_without_what_a_signature_needs_is_no_simulation(startups: dict[st
         Identity.of(startup)
     (startup.parent / "local" / IDENTITY).unlink()
     for file in ("client.crt", "fed_client.json"):
-        with pytest.raises(Refusal, match="its kit's startup/ is incomplete"):
+        with pytest.raises(
+            Refusal,
+            match=r"its kit's startup/ is incomplete; .* needs an identity of its own \(flareclust site allow\)",
+        ):
             Identity.of(startup)
         (startup / file).unlink()
 
