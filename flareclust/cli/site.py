@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from flareclust._foundation.display import shown
+from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.settings import takes
 
@@ -52,18 +54,39 @@ def _site_check(
 def _site_budget(
     kit: _Kit,
     site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
+    spent_since: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EPSILON",
+            help="What a job has spent that an older ledger does not know; again for each job, `all` for all of the budget, 0 for none.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """List what jobs have spent of the budget of the site's rows. Nothing leaves the site."""
     from flareclust.experiment.reports import terminal
-    from flareclust.sites.account import budget_of
+    from flareclust.sites.account import budget_of, state_spent
     from flareclust.sites.check import local_of
 
+    if spent_since:
+        state_spent(local_of(kit), _epsilons(spent_since), site)
     found = budget_of(local_of(kit), site)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         terminal.print_budget(found)
+
+
+def _epsilons(words: list[str]) -> list[float] | None:
+    """Return the amounts that an operator states; None for all of the budget."""
+    if words == ["all"]:
+        return None
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        raise UserError(
+            f"--spent-since expects an epsilon for each job, or `all` once; got {shown(', '.join(words))}"
+        ) from None
 
 
 @site_app.command("allow")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.own_files import create, state_folder
 from flareclust.privacy.dp import accounting
-from flareclust.privacy.dp.ledger import GONE, Ledger
+from flareclust.privacy.dp.ledger import GONE, RESTORED, Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.sites.config import CONFIG_FILE
@@ -37,6 +37,9 @@ _MEMORY = "flareclust_account.json"
 _SIGN = "README.txt"
 
 _LEDGER = "ledger.db"
+
+#: By so much may sums differ that are the same.
+_ROUNDING = 1 + 1e-9
 
 #: A folder in the kit that a renewed kit does not have.
 _IN_KIT = "privacy"
@@ -149,7 +152,7 @@ def _open_account(local: Path, site: str) -> Ledger:
         ledger = account.ledger()
         ledger.make()
         _sign(account)
-        _remember(account, ledger.id)
+        _remember(account, ledger)
         ledger.note(account.place, str(account.kit))
         if account.stated:
             _point(account)
@@ -176,8 +179,28 @@ def _check_account(account: _Account) -> None:
             )
     if not account.begun:
         _check_may_begin(account, remembered)
+    else:
+        _check_is_whole(account, remembered)
     if account.place not in {user.place for user in account.users()}:
         _check_is_the_only_one(account)
+
+
+def _check_is_whole(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise Trouble where the ledger is known to say less than what was spent: it is from a backup, or the kit has seen more."""
+    state = f"state it: flareclust site budget {account.kit} --spent-since EPSILON for each job since then, or --spent-since all"
+    if account.ledger().restored:
+        raise _Trouble(RESTORED, f"the ledger in {account.folder} is from a backup; what was spent since? {state}")
+    if account.ledger().spent().total * _ROUNDING < _seen(account, remembered):
+        raise _Trouble(
+            "has a privacy ledger that is older than what its rows have spent; its operator must bring back a newer one, or state "
+            "what is missing (flareclust site budget --spent-since)",
+            f"the ledger in {account.folder} says less than this kit has seen in it; bring back a newer copy, or, if there is none, {state}",
+        )
+
+
+def _seen(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> float:
+    """Return the most rho that the kit has seen in an account's ledger."""
+    return float(remembered[account.place]["spent"]) if account.place in remembered else 0.0
 
 
 def _check_may_begin(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> None:
@@ -258,8 +281,12 @@ def _remembered(local: Path) -> dict[str, dict[str, str]]:
     file = local / _MEMORY
     try:
         found = read_json(file) if file.exists() else {}
-        return {str(place): {key: str(one[key]) for key in ("folder", "ledger")} for place, one in found.items()}
-    except (UserError, KeyError, TypeError):
+        return {
+            str(place): {key: str(one[key]) for key in ("folder", "ledger")}
+            | {"spent": str(float(one.get("spent", 0)))}
+            for place, one in found.items()
+        }
+    except (UserError, KeyError, TypeError, AttributeError, ValueError):
         raise _Trouble(
             f"has a local/{_MEMORY} that cannot be read, so that it does not know which privacy account is its own; its operator "
             "must look at it",
@@ -267,9 +294,11 @@ def _remembered(local: Path) -> dict[str, dict[str, str]]:
         ) from None
 
 
-def _remember(account: _Account, ledger: str) -> None:
+def _remember(account: _Account, ledger: Ledger) -> None:
+    """Write down the account, and how much is in its ledger, by which an older copy is known."""
     found = _remembered(account.local)
-    new = {"folder": str(account.folder.resolve()), "ledger": ledger}
+    spent = max(ledger.spent().total, _seen(account, found))
+    new = {"folder": str(account.folder.resolve()), "ledger": ledger.id, "spent": str(spent)}
     if found.get(account.place) == new:
         return
     try:
@@ -385,6 +414,40 @@ def budget_of(local: Path, site: str | None = None) -> Budget:
         unit=policy.dp.unit,
         trouble=trouble,
     )
+
+
+def state_spent(local: Path, epsilons: Sequence[float] | None, site: str | None = None) -> None:
+    """Write into a site's ledger what was spent without being in it, and let jobs spend again that waited for this.
+
+    Args:
+        local: the folder of the site's kit.
+        epsilons: what each job has spent, at the delta of the site's policy; None for all of the budget.
+        site: its name, like its kit's by default.
+
+    Raises:
+        UserError: an amount is none, or there is no ledger.
+    """
+    policy, name = policy_of(local), site or local.absolute().parent.name
+    if policy is None or policy.dp is None:
+        raise UserError(f"the policy of {local.absolute().parent} has no differential_privacy, so there is no budget")
+    delta = policy.dp.delta
+    rhos = [accounting.rho_of(epsilon, delta) for epsilon in epsilons or () if epsilon]
+    try:
+        account = _Account.of(local, name)
+        seen = _seen(account, _remembered(local))
+        account.ledger().state(
+            rhos, seen if epsilons is not None else max(seen, accounting.rho_of(policy.dp.budget, delta))
+        )
+    except Refusal as reason:
+        raise UserError(f"{name} {reason}") from None
+
+
+def folders_of(local: Path) -> list[Path]:
+    """Return the folders of the accounts that a kit has spent from; UserError where its record of them cannot be read."""
+    try:
+        return [Path(one["folder"]) for one in _remembered(local).values()]
+    except _Trouble as trouble:
+        raise UserError(trouble.here) from None
 
 
 def facts(local: Path, policy: Policy, site: str | None = None) -> dict[str, str]:

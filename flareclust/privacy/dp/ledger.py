@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,8 +23,13 @@ from typing import NamedTuple
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.own_files import make_folder
 
-#: Marks the file as ours, and the form of its tables.
-_MARK, _FORM = 0x666C6C67, 2
+#: Marks the file as ours, and the form of its tables. A ledger from a backup has a form of its own until its operator has stated
+#: what was spent since, so that a version which knows nothing of this refuses it as well.
+_MARK, _FORM, _RESTORED = 0x666C6C67, 2, 3
+
+#: What SQLite's files begin with, and where they have the mark.
+SQLITE = b"SQLite format 3\0"
+_MARK_AT = slice(68, 72)
 
 _TABLES = (
     """
@@ -48,6 +53,12 @@ _PATIENCE = 30.0
 GONE = (
     "has no privacy ledger where the account of its rows is, and these rows have spent before; its operator must bring back "
     "the account's folder, or a copy of it that is at least as new (flareclust site budget)"
+)
+
+#: What a site answers whose ledger is a copy from a backup.
+RESTORED = (
+    "has a privacy ledger from a backup, which does not know what was spent since; its operator must state it (flareclust site "
+    "budget --spent-since)"
 )
 
 _DAMAGED = (
@@ -140,6 +151,8 @@ class Ledger:
         with self._open(make=not self.must_exist) as connection:
             self._begin(connection)
             with connection:  # rolls back where something is raised
+                if _form(connection) == _RESTORED:
+                    raise Refusal(RESTORED)
                 before = _read(connection)
                 of_job = before.jobs.get(job, 0.0)
                 if math.fsum([of_job, rho]) > job_limit:
@@ -182,6 +195,32 @@ class Ledger:
         """Write down that the site uses the ledger for the table in this place, by this kit."""
         with self._open(make=False) as connection:
             connection.execute("INSERT OR IGNORE INTO user VALUES (?, ?, ?, ?)", (place, self.site, kit, _now()))
+
+    @property
+    def restored(self) -> bool:
+        """Return whether the ledger is from a backup, and nobody has stated yet what was spent since."""
+        with self._open(make=False) as connection:
+            return _form(connection) == _RESTORED
+
+    def mark_restored(self) -> None:
+        """Have no job spend until `state` says what was spent since this copy was made."""
+        with self._open(make=False) as connection:
+            connection.execute(f"PRAGMA user_version = {_RESTORED}")
+
+    def state(self, rhos: Sequence[float], least: float) -> None:
+        """Write down what was spent without being in the ledger, as its operator states it, and let jobs spend again.
+
+        Args:
+            rhos: what each job has spent; nothing for none.
+            least: what all together have spent at least; the ledger says no less afterwards.
+        """
+        with self._open(make=False) as connection:
+            self._begin(connection)
+            with connection:
+                if (missing := max(math.fsum(rhos), least - _read(connection).total)) > 0:
+                    self._write(connection, "unknown", "stated by the operator", missing)
+                connection.execute(f"PRAGMA user_version = {_FORM}")
+                self._commit(connection)
 
     # The three steps of a transaction, on their own so that a test can end the process between them.
 
@@ -270,15 +309,26 @@ def _now() -> str:
 
 def _check(connection: sqlite3.Connection) -> None:
     """Raise Refusal unless the file is a whole ledger of our form."""
-    [mark], [version] = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+    [mark], version = connection.execute("PRAGMA application_id").fetchone(), _form(connection)
     if mark != _MARK:
         raise Refusal("has something else in the place of its privacy ledger; its operator must look at it")
-    if version != _FORM:
+    if version not in (_FORM, _RESTORED):
         raise Refusal(
             f"has a privacy ledger of the form {version}, which another version of flareclust wrote; this one reads {_FORM}"
         )
     if [row[0] for row in connection.execute("PRAGMA quick_check")] != ["ok"]:
         raise Refusal(_DAMAGED)
+
+
+def _form(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def is_ledger(file: Path) -> bool:
+    """Return whether a file is a ledger, by how it begins."""
+    with file.open("rb") as stream:
+        head = stream.read(_MARK_AT.stop)
+    return head.startswith(SQLITE) and int.from_bytes(head[_MARK_AT]) == _MARK
 
 
 def _sync(folder: Path) -> None:
