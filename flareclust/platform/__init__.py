@@ -1,6 +1,7 @@
 """All that is NVFlare's: its processes and ours in them, jobs, kits, provisioning, POC, simulator, sessions."""
 
 __all__ = [
+    "backup",
     "controller",
     "file_guard",
     "filters",
