@@ -1,4 +1,4 @@
-"""`flareclust backup` and `flareclust restore`."""
+"""`flareclust backup`, `flareclust restore` and `flareclust prune`: what is kept, and for how long."""
 
 from pathlib import Path
 from typing import Annotated
@@ -44,3 +44,29 @@ def restore(
 
     for line in backups.restore(archive, into=into, overwrite=overwrite, dry_run=dry_run):
         say(line)
+
+
+def prune(
+    kit: Annotated[
+        Path,
+        typer.Argument(help="A lead's kit, for its jobs at the server; a site's or the server's, for folders of jobs."),
+    ],
+    older_than: Annotated[float, typer.Option(metavar="DAYS", help="What is older goes.")] = 365,
+    results: Annotated[
+        Path, typer.Option(help="With a lead's kit: the folder with your results, which were fetched.")
+    ] = Path("flareclust-runs"),
+    unfetched: Annotated[
+        bool, typer.Option("--unfetched", help="With a lead's kit: also results that are not there.")
+    ] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="At a site: also folders that hold labels.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+) -> None:
+    """Remove old jobs at the server, or old folders of jobs at a site; never a ledger, nor what nobody has fetched or saved."""
+    from flareclust.platform import retention
+
+    old = retention.prune(kit, older_than, results=results, unfetched=unfetched, labels=labels, dry_run=dry_run)
+    verb = "would remove" if dry_run else "removed"
+    for job, at, kept in old:
+        say(f"{verb} {job}, of {at}" if kept is None else f"kept {job}, of {at}: {kept}")
+    if not old:
+        say(f"nothing is older than {older_than:g} days")

@@ -16,6 +16,7 @@ __all__ = [
     "provisioned",
     "receiver",
     "recipe",
+    "retention",
     "scratch",
     "session",
     "simulator",

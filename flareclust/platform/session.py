@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 from nvflare.apis.fl_exception import FLCommunicationError
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.fuel.flare_api.api_spec import (
     AuthenticationError,
     AuthorizationError,
@@ -80,17 +81,41 @@ def server_status(session: Session) -> dict[str, Any]:
         UserError: it does not permit the question.
         JobFailed: it does not answer; another try may help.
     """
-    try:
+    with _in_words("its status"):
         return dict(session.check_status(TargetType.SERVER))
+
+
+@contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    """Raise UserError where the server does not permit what it is asked for, and JobFailed where it does not answer."""
+    try:
+        yield
     except AuthorizationError as error:
         raise UserError(
-            f"the server does not permit this kit to ask for its status ({error}); ask for a kit with the role lead"
+            f"the server does not permit this kit to ask for {what} ({error}); ask for a kit with the role lead"
         ) from None
-    except Exception as error:
+    except Exception as error:  # NVFlare's API has a dozen ways to say that the server is gone
         raise JobFailed(
-            f"the server did not answer when it was asked for its status ({error}): is it still running?",
-            transient=True,
+            f"the server did not answer when it was asked for {what} ({error}): is it still running?", transient=True
         ) from error
+
+
+def ended_jobs(session: Session, user: str) -> list[tuple[str, float, bool]]:
+    """Return a user's jobs that have ended, when they were submitted, and whether they have a result. Raises as `server_status`."""
+    found = []
+    with _in_words("its list of jobs"):
+        for meta in session.list_jobs(detailed=True):
+            status = str(meta.get(JobMetaKey.STATUS.value, ""))
+            if status.startswith("FINISHED") and meta.get(JobMetaKey.SUBMITTER_NAME.value) == user:
+                at = float(meta[JobMetaKey.SUBMIT_TIME.value])
+                found.append((str(meta[JobMetaKey.JOB_ID.value]), at, status.endswith("COMPLETED")))
+    return found
+
+
+def delete_job(session: Session, job: str) -> None:
+    """Delete a job and its result at the server. Raises as `server_status`."""
+    with _in_words("the deletion of a job"):
+        session.delete_job(job)
 
 
 def connected_sites(session: Session) -> list[str]:

@@ -450,6 +450,14 @@ def folders_of(local: Path) -> list[Path]:
         raise UserError(trouble.here) from None
 
 
+def jobs_of(local: Path) -> set[str]:
+    """Return the jobs in the ledgers of the accounts that a kit has spent from; UserError where one cannot be read."""
+    try:
+        return {one.job for folder in folders_of(local) for one in Ledger(folder / _LEDGER, must_exist=True).entries()}
+    except Refusal as reason:
+        raise UserError(f"{local.absolute().parent.name} {reason}") from None
+
+
 def facts(local: Path, policy: Policy, site: str | None = None) -> dict[str, str]:
     """Return whose budget a policy speaks of and what is left of it, a line for each subject; nothing without a budget."""
     if policy.dp is None:
