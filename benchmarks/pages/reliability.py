@@ -54,7 +54,7 @@ SECTIONS = {
         "replayed round",
         "escapes",
     ),
-    "The server fails": ("server crash", "server crash under a flow", "killed while writing"),
+    "The server fails": ("server crash", "server crash under a flow", "killed while writing", "lost machines"),
     "Missing permissions": ("user not authorised", "foreign kit", "class not listed", "altered job"),
 }
 

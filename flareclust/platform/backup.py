@@ -139,7 +139,8 @@ def _places(paths: Sequence[Path], state: bool) -> dict[Path, bool]:
             raise UserError(f"{path} is not there; name what is on this machine")
         wanted |= dict.fromkeys((one.resolve() for one in folders_of(path / "local") if one.exists()), False)
     with suppress(RuntimeError):  # no home folder, so no state
-        if state and (own := state_folder().resolve()).is_dir():
+        own = state_folder().resolve()
+        if state and own.is_dir() and {*os.listdir(own)} - {_LOCKS}:
             wanted[own] = True
     return {path: own for path, own in wanted.items() if not wanted.keys() & {*path.parents}}
 

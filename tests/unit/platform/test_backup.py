@@ -289,3 +289,11 @@ def test_a_site_spends_nothing_after_a_restore_until_its_operator_has_spoken(tmp
     assert call("site", "budget", local.parent, "--spent-since", "all") == 0
     assert session_of(local, "north", "c", private=True) is not None
     assert stat.S_IMODE((accounts() if account is None else tmp_path / "named").stat().st_mode) == 0o700
+
+
+def test_a_state_with_nothing_but_locks_is_not_in_the_way_of_a_restore(kit, tmp_path, archive):
+    (tmp_path / "state" / "flareclust" / "running").mkdir(parents=True)
+    made(archive, kit)
+    shutil.rmtree(kit)
+    restore(archive)
+    assert kit.is_dir()
