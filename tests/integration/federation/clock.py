@@ -1,6 +1,6 @@
 """A host whose clock is wrong: a small library, preloaded, that shifts the wall clock of every process of the host.
 
-Only CLOCK_REALTIME is shifted, as on a machine with a wrong date; what waits for so and so long goes by another clock.
+The shift is a number of seconds, or is read anew from a file each time, so that clocks of running processes can jump. Only CLOCK_REALTIME is shifted, as on a machine with a wrong date; what waits for so and so long goes by another clock.
 """
 
 import shutil
@@ -10,13 +10,24 @@ from pathlib import Path
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
 
 static long shift(void) {
+    static volatile long *mapped;
     const char *seconds = getenv("CLOCK_SHIFT");
-    return seconds ? atol(seconds) : 0;
+    if (!seconds) return 0;
+    if (*seconds != '/') return atol(seconds);
+    if (!mapped) {
+        int file = open(seconds, O_RDONLY);
+        void *place = file < 0 ? MAP_FAILED : mmap(0, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+        if (place == MAP_FAILED) return 0;
+        mapped = place;
+    }
+    return *mapped;
 }
 
 int clock_gettime(clockid_t id, struct timespec *now) {
@@ -44,8 +55,11 @@ time_t time(time_t *out) {
 """
 
 
-def shifted(folder: Path, seconds: int) -> dict[str, str] | None:
-    """Return the environment of a host whose clock is wrong by so many seconds; None where there is no compiler."""
+def shifted(folder: Path, seconds: int | Path) -> dict[str, str] | None:
+    """Return the environment of a host whose clock is wrong by so many seconds; None where there is no compiler.
+
+    In place of the seconds a file may hold them, as `jump` writes it.
+    """
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -55,3 +69,10 @@ def shifted(folder: Path, seconds: int) -> dict[str, str] | None:
         command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
         subprocess.run(command, check=True, capture_output=True)
     return {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(seconds)}
+
+
+def jump(file: Path, seconds: int) -> None:
+    """Set by how much the clocks of a file's host are wrong."""
+    file.touch()
+    with file.open("r+b") as shift:
+        shift.write(seconds.to_bytes(8, "little", signed=True))

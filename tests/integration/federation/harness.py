@@ -46,6 +46,7 @@ class Federation:
         sites: names of the sites that take part; further ones get a kit and wait.
         late: names of these.
         relays: the sites, by the relay that they connect to; the others connect to the server.
+        make_network: returns the network that the hosts are on.
         defaults: arguments of our provisioning Builder.
     """
 
@@ -54,6 +55,7 @@ class Federation:
         sites: Sequence[str],
         late: Sequence[str] = (),
         relays: Mapping[str, Sequence[str]] | None = None,
+        make_network: Callable[[], network.Network] = network.make_network,
         **defaults: object,
     ) -> None:
         remove_stale()
@@ -61,7 +63,7 @@ class Federation:
         self.hosts = (SERVER, *self.relays, *sites, *late)
         self.folder = Path(tempfile.mkdtemp(prefix=FOLDERS, dir=short_folder()))
         (self.folder / "owner").write_text(owner.me())
-        self.network = network.make_network()
+        self.network = make_network()
         try:
             for host in self.hosts:
                 self.network.add(host)
