@@ -13,12 +13,16 @@ from flareclust.flows.experiment import run_logged  # isort: split
 
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.events import emit_event
 from prefect.runtime import flow_run
 
 from flareclust._foundation.errors import FlareclustError, JobFailed
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
 from flareclust.tracking import promotion, store
+
+#: The event of a night that left sites out or whose clusters differ from the earlier ones; its payload says so in `noticed`.
+NOTICED = "flareclust.night.noticed"
 
 #: Seconds until a flow run that failed is tried again: enough for a site or a server to start anew.
 _RETRY_DELAY = 300
@@ -55,11 +59,22 @@ def nightly_flow(
         out: folder for the result's files; a new one under flareclust-runs/ by default.
     """
     try:
-        return run_logged(experiment, out, (alias, metric))
+        result = run_logged(experiment, out, (alias, metric))
     except Exception as error:
         if not _may_pass(error):
             _give_up_retries()
         raise
+    if noticed := _noticed(result):
+        model = {"prefect.resource.id": f"flareclust.model.{experiment.register_as}"}
+        emit_event(NOTICED, model, payload={"noticed": noticed})
+    return result
+
+
+def _noticed(result: Result) -> list[str]:
+    """Return which sites are not in a result, and how its clusters differ from the earlier ones, a sentence each."""
+    said = [f"{site} {why}" for site, why in sorted(result.left_out.items())]
+    since, name = result.continuity, str(result.matched_to)
+    return said if since is None else said + since.changes(name) + since.drift(name)
 
 
 def _may_pass(error: Exception) -> bool:

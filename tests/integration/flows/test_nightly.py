@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -57,6 +59,7 @@ def deployments(kit: Path) -> dict[str, object]:
     project["deployments"] += [
         like("often", real, schedules=[{"cron": "* * * * *", "timezone": "Europe/Berlin", "slug": "often"}]),
         like("endless", real | ENDLESS),
+        like("alerted", real | {"expect_sites": ["site-1", "site-2", "site-9"]}),
         like("stopped-real", real | ENDLESS, pool="stopped"),
         like("stopped-simulated", SIMULATED, pool="stopped"),
     ]
@@ -194,6 +197,59 @@ def test_a_served_flow_runs_by_its_schedule(scheduler, client):
         assert process.wait(PATIENCE) == 0
     run = client.get_model_version("served", "1").run_id
     assert client.get_run(run).info.status == "FINISHED"
+
+
+# Alerts
+
+
+@contextlib.contextmanager
+def hook() -> Iterator[tuple[str, list[str]]]:
+    """Listen as a chat's webhook does; give its address and the texts that came."""
+    texts: list[str] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            texts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/hook", texts
+        finally:
+            server.shutdown()
+
+
+def test_the_pages_automation_reports_a_night_without_a_site_and_one_that_failed(scheduler):
+    page = (ROOT / "docs" / "schedules.md").read_text().partition("## Alerts")[2].partition("## The alias")[0]
+    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (alerts,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    rest(scheduler)
+    with hook() as (address, texts):
+        (scheduler.folder / "block.py").write_text(block.replace("https://chat.example.org/hook", address))
+        made = [sys.executable, "block.py"]
+        limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": PATIENCE, "text": True}
+        done = subprocess.run(made, check=True, stdout=subprocess.PIPE, **limits).stdout.split()
+        file = scheduler.folder / "alerts.yaml"
+        file.write_text(alerts.replace("00000000-0000-0000-0000-000000000000", done[-1]))
+        scheduler.run("automation", "create", "--from-file", str(file))
+
+        run_id = scheduler.start_run(f"{NIGHTLY}/alerted")
+        assert ended(scheduler, run_id) == "COMPLETED"
+        (text,) = scheduler.wait(lambda: list(texts), "the hook is called for the missing site")
+        assert text.startswith("flareclust.night.noticed: ")
+        assert "site-9 was not connected when the job began" in text
+
+        wrong = TINY | {"k": 100, "register_as": "alerted"}  # more than a site has rows
+        run_id = scheduler.start_run(f"{NIGHTLY}/alerted", experiment=wrong)
+        assert ended(scheduler, run_id) == "FAILED"
+        scheduler.wait(lambda: len(texts) == 2, "the hook is called for the failure")
+        assert texts[1].startswith("prefect.flow-run.Failed: ")
+        assert "has fewer rows than k=100" in texts[1]
 
 
 # Being stopped
