@@ -27,6 +27,7 @@ from flareclust.tracking.store import resolve_uri, sqlite_file, store_errors
 _log = logging.getLogger(__name__)
 
 _PARENT_TAG = "mlflow.parentRunId"
+_VERSION_TAG = "flareclust.version"
 #: Names of qualities that a trial has without a value; MLflow keeps numbers only.
 _UNDEFINED_TAG = "flareclust.undefined"
 _PAGE = 1000
@@ -51,7 +52,7 @@ class SweepTracker(Tracker):
             super().__init__(uri, experiment)
             # SQLite takes one writer at a time, and MLflow's threads would wait for each other in its own way: by failing.
             self._lock = Lock() if sqlite_file(self.uri) else nullcontext()
-            tags = {**source_tags(), "kind": "sweep", "study": study, "flareclust.version": __version__}
+            tags = {**source_tags(), "kind": "sweep", "study": study, _VERSION_TAG: __version__}
             params = {"trials": len(trials), **_axes(trials)}
             self.parent = self.start(study_files.study_key(study, list(self._trials)), study, params, tags)
         self.study = study
@@ -65,10 +66,14 @@ class SweepTracker(Tracker):
         with store_errors(self.uri):
             self._find_children()
             return {
-                number: study_trials.TrialRun(trial, self._read(self._children[key]), resumed=True)
+                number: self._found(trial, self._children[key])
                 for number, (key, trial) in enumerate(self._trials.items())
                 if key in self._logged and number not in kept
             }
+
+    def _found(self, trial: study_trials.Trial, run: Any) -> study_trials.TrialRun:
+        version = run.data.tags.get(_VERSION_TAG, __version__)
+        return study_trials.TrialRun(trial, self._read(run), resumed=True, version=version)
 
     @property
     def unlogged(self) -> int:
@@ -130,7 +135,7 @@ class SweepTracker(Tracker):
             if run is not None:
                 self.reopen(run)
             else:
-                tags = {"kind": "trial", "seed": trial.seed, "flareclust.version": __version__, **trial.cell}
+                tags = {"kind": "trial", "seed": trial.seed, _VERSION_TAG: __version__, **trial.cell}
                 own = {_key(name): value for name, value in tags.items()}
                 run = self.create(key, trial.name, own | {_PARENT_TAG: self.parent})
         return str(run.info.run_id)
@@ -138,7 +143,7 @@ class SweepTracker(Tracker):
     def _end(self, run_id: str, done: study_trials.TrialRun) -> None:
         """Log what a trial came to in one batch, and close its run as FINISHED or FAILED."""
         key, measured = done.trial.key(self.study), done.measured
-        tags, numbers = {}, []
+        tags, numbers = {_VERSION_TAG: done.version}, []
         if measured is None:
             tags[ERROR_TAG] = str(done.error)
         else:

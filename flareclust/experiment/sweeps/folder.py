@@ -28,6 +28,10 @@ TRIALS = "trials.jsonl"
 _KEYS = {"key", "study", "final", "cost", "rounds", "error"}
 
 
+#: The version of trials that were kept before their lines had one.
+_UNKNOWN = "before 0.3"
+
+
 class TrialFile:
     """The file of a study's trials, a line for each that is over; another file from when it cannot be written.
 
@@ -159,7 +163,8 @@ def _read(file: Path, numbers: Mapping[str, int], trials: Sequence[Trial]) -> di
         if (number := numbers.get(line["key"])) is None:
             raise UserError(f"{file} holds trials of another study, or with other settings; choose another folder")
         if line["error"] is None:
-            found[number] = TrialRun(trials[number], TrialResult.from_json(line), resumed=True)
+            measured, version = TrialResult.from_json(line), line.get("version", _UNKNOWN)
+            found[number] = TrialRun(trials[number], measured, resumed=True, version=version)
     return found
 
 
@@ -177,7 +182,7 @@ def all_trials(file: Path) -> tuple[dict[str, str], list[TrialRun]]:
     for line in lines:
         measured = TrialResult.from_json(line) if line["error"] is None else None
         trial = Trial(line["cell"], line["seed"], line["params"], measure)
-        done.append(TrialRun(trial, measured, line["error"], resumed=True))
+        done.append(TrialRun(trial, measured, line["error"], resumed=True, version=line.get("version", _UNKNOWN)))
     about = lines[0]["study"] if lines else {}
     if not lines or study_key(about["name"], [one.trial.key(about["name"]) for one in done]) != about["key"]:
         raise UserError(f"{file} has {len(done)} trials and not all of its study; the same command runs the others")
@@ -201,7 +206,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 def _line(done: TrialRun, about: Mapping[str, str]) -> str:
     trial, measured = done.trial, done.measured or TrialResult({})
     what = {"key": trial.key(about["name"]), "study": dict(about), "cell": dict(trial.cell), "seed": trial.seed}
-    return json.dumps({**what, "params": dict(trial.params), **measured.to_json(), "error": done.error}) + "\n"
+    ran = {"error": done.error, "version": done.version}
+    return json.dumps({**what, "params": dict(trial.params), **measured.to_json(), **ran}) + "\n"
 
 
 TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"
@@ -211,7 +217,7 @@ def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]
     """Write table.md, table.csv, compare.html and figure.png (where a trial came to something); return their paths."""
     found = StudySummary.of(done)
     texts = {
-        TABLE: f"# {name}\n\n{found.markdown()}{found.failures()}",
+        TABLE: f"# {name}\n\n{found.markdown()}{found.notes()}",
         CSV: found.comma_separated(),
         COMPARE: compare_page(name, found),
     }

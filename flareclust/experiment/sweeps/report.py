@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn
 
+from flareclust._foundation.display import all_of
 from flareclust._foundation.own_files import write_rows
 from flareclust.experiment.reports.table import Cell as Head
 from flareclust.experiment.reports.table import Table, markdown, numbers
@@ -86,6 +87,17 @@ class StudySummary:
             lines.append(f"- and {len(self.reasons) - _REASONS} other reasons")
         return "\n" + "\n".join(lines) + "\n"
 
+    def notes(self) -> str:
+        """Return the failed trials in words, and that trials are of several versions; nothing where neither is so."""
+        versions = Counter(one.version for one in self.done if one.measured is not None)
+        if len(versions) < 2:
+            return self.failures()
+        said = all_of([f"{version} ({count})" for version, count in sorted(versions.items())])
+        return (
+            f"{self.failures()}\nThe trials were run with several versions of flareclust, {said}: numbers may differ by the version. "
+            "To run all of them with this one, choose another folder with --out, and another name for MLflow.\n"
+        )
+
     def table(self, names: Sequence[str], most: int | None = None) -> Table:
         """Return a line per cell, the first `most`: its place on the axes, how many trials it has, mean ± standard deviation of measures."""
         heads = [*map(Head, self.axes), *numbers("trials", *(name.replace("_", " ") for name in names))]
@@ -136,7 +148,7 @@ def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     table = found.table([name for name in _SHOWN if name in found.measures])
     heads = [Head("centroids", "n") if head.text == "centroids found" else head for head in table.heads]
     console.print(table_of(*heads, rows=table.rows))
-    for line in filter(None, (found.failures().strip("\n"), *places)):
+    for line in filter(None, (found.notes().strip("\n"), *places)):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.version import __version__
 from flareclust.data import datasets
 from flareclust.data.digest import digest_of
 from flareclust.engines.options import Quorum
@@ -87,12 +88,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialRun:
-    """A trial that is over: what it came to, or why it failed; `resumed` if an earlier run of the study had done it."""
+    """A trial that is over: what it came to, or why it failed; `resumed` if an earlier run of the study had done it.
+
+    `version` of flareclust is the one that ran it.
+    """
 
     trial: Trial
     measured: TrialResult | None
     error: str | None = None
     resumed: bool = False
+    version: str = __version__
 
 
 #: Runs one trial of many; whatever happens in it is its result.

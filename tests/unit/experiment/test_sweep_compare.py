@@ -1,5 +1,6 @@
 """The page that compares the cells of a study."""
 
+import json
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -163,3 +164,19 @@ def test_a_trial_keeps_the_means_of_its_rows_and_its_file_has_them(tmp_path):
     (again,) = StudyRunner("s", file=tmp_path / "trials.jsonl", track=False)(sweep_settings.trials(sweep))
     assert again.resumed
     assert again.measured.clusters == found
+
+
+def test_a_trial_keeps_the_version_that_ran_it(tmp_path):
+    file, sweep = (
+        tmp_path / "trials.jsonl",
+        sweep_settings.Sweep(name="s", data="iris", algorithms=["lloyd"], seeds=2, n_sites=3),
+    )
+    run = StudyRunner("s", file=file, track=False)
+    assert {done.version for done in run(sweep_settings.trials(sweep))} == {flareclust.__version__}
+    first, second = map(json.loads, file.read_text().splitlines())
+    del first["version"]  # as earlier versions wrote it
+    file.write_text("".join(json.dumps(line) + "\n" for line in (first, second | {"version": "0.2.0"})))
+    done = run(sweep_settings.trials(sweep))
+    assert [one.version for one in done] == ["before 0.3", "0.2.0"]
+    assert "before 0.3 (1)" in StudySummary.of(done).notes()
+    assert [json.loads(line)["version"] for line in file.read_text().splitlines()] == ["before 0.3", "0.2.0"]

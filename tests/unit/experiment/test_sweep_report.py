@@ -106,6 +106,17 @@ def test_reasons_and_places_have_lines_of_their_own(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+def test_trials_of_several_versions_are_named_wherever_the_table_is(capsys):
+    old, new = (
+        study_trials.TrialRun(trial(seed=0), study_trials.TrialResult({"l2": 1.0}), version="0.2.0"),
+        study_trials.TrialRun(trial(seed=1), study_trials.TrialResult({"l2": 1.0}), version="0.3.0"),
+    )
+    sweep_report.print_sweep([old, new], ["files: here"])
+    assert "several versions of flareclust, 0.2.0 (1) and 0.3.0 (1)" in capsys.readouterr().out
+    failed = study_trials.TrialRun(trial(seed=2), None, "few rows", version="0.1.0")
+    assert "several versions" not in sweep_report.StudySummary.of([new, failed]).notes(), "it is in no mean"
+
+
 def test_without_a_terminal_every_tenth_is_one_line(capsys):
     with sweep_report.sweep_progress(25) as on_done:
         for i in range(25):
