@@ -3,7 +3,8 @@
 RELIABILITY_RECORDS=records.json python -m pytest -m "slow or nightly" tests/integration/federation
 python -m benchmarks.pages.reliability records.json
 
-The section on malicious sites (reliability_lying.py) is made of benchmarks/records/lying_sites.json, which benchmarks/lying_sites.py writes.
+The section on malicious sites (reliability_lying.py) is made of benchmarks/records/lying_sites.json, which benchmarks/lying_sites.py writes,
+that on random schedules (reliability_random.py) of benchmarks/records/chaos.json.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 from benchmarks.pages import DOCS, RECORDS
 from benchmarks.pages.reliability_lying import lying_sites
+from benchmarks.pages.reliability_random import CHAOS, random_schedules
 
 PAGE = DOCS / "reliability.md"
 FAULTS, LYING_SITES = RECORDS / "reliability.json", RECORDS / "lying_sites.json"
@@ -184,8 +186,8 @@ SETTINGS = {
 }
 
 
-def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
-    """Return the text of the page from the records of the fault tests and what was measured of lying sites.
+def page(records: list[dict[str, object]], lying: Mapping[str, Any], chaos: Mapping[str, Any]) -> str:
+    """Return the text of the page from the records of the fault tests, and what was measured of lying sites and random schedules.
 
     Raises:
         ValueError: a fault has no record, a record is of no known fault, or the records are of different networks.
@@ -206,7 +208,7 @@ def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
         )
         parts += [_line(by_fault[fault]) for fault in faults]
         parts.append(REMARKS.get(section, ""))
-    return "".join(parts) + TRACKERS + LOCAL + lying_sites(lying) + CLOSING
+    return "".join(parts) + TRACKERS + LOCAL + random_schedules(chaos) + lying_sites(lying) + CLOSING
 
 
 def _line(record: dict[str, object]) -> str:
@@ -220,7 +222,7 @@ if __name__ == "__main__":
         sys.exit("usage: python -m benchmarks.pages.reliability [RECORDS]")
     found = json.loads(Path(sys.argv[1] if len(sys.argv) == 2 else FAULTS).read_text())
     try:
-        text = page(found, json.loads(LYING_SITES.read_text()))
+        text = page(found, json.loads(LYING_SITES.read_text()), json.loads(CHAOS.read_text()))
     except ValueError as error:
         sys.exit(f"error: {error}")
     FAULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")

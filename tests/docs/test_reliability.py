@@ -25,12 +25,23 @@ def lying():
     return json.loads((RECORDS / "lying_sites.json").read_text())
 
 
-def test_the_page_is_what_the_records_say(generator, records, lying):
-    assert (DOCS / "reliability.md").read_text() == generator.page(records, lying)
+@pytest.fixture
+def chaos():
+    return json.loads((RECORDS / "chaos.json").read_text())
 
 
-def test_every_record_is_shown_with_its_seconds(generator, records, lying):
-    text = generator.page(records, lying)
+def test_the_page_is_what_the_records_say(generator, records, lying, chaos):
+    assert (DOCS / "reliability.md").read_text() == generator.page(records, lying, chaos)
+
+
+def test_random_schedules_have_kept_all_promises(chaos):
+    assert chaos["broken"] == []
+    assert chaos["schedules"] > 0
+    assert min(chaos["faults"].values()) > 0, "each fault was tried"
+
+
+def test_every_record_is_shown_with_its_seconds(generator, records, lying, chaos):
+    text = generator.page(records, lying, chaos)
     for record in records:
         assert record["seconds"] > 0
         assert record["message"]
@@ -38,11 +49,11 @@ def test_every_record_is_shown_with_its_seconds(generator, records, lying):
         assert f"| {record['seconds']} |" in text
 
 
-def test_a_fault_without_a_record_is_refused(generator, records, lying):
+def test_a_fault_without_a_record_is_refused(generator, records, lying, chaos):
     with pytest.raises(ValueError, match="site raises"):
-        generator.page([record for record in records if record["fault"] != "site raises"], lying)
+        generator.page([record for record in records if record["fault"] != "site raises"], lying, chaos)
     with pytest.raises(ValueError, match="flood"):
-        generator.page([*records, {**records[0], "fault": "flood"}], lying)
+        generator.page([*records, {**records[0], "fault": "flood"}], lying, chaos)
 
 
 def test_what_was_measured_with_two_liars_is_within_twice_the_clean_distance(lying):

@@ -1,0 +1,159 @@
+"""A provisioned federation to which everything of a schedule can happen: hosts with disks and clocks of their own, and links that can be slow."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.attacks.federation import from_tests
+from benchmarks.chaos.schedule import SERVER, SITES, Fault
+from benchmarks.chaos.slow_links import Link, SlowLinks
+from flareclust.testing import iid_sites
+
+from_tests()
+
+import clock
+import network
+import processes
+from harness import LEAD, Federation, wait_until
+
+__all__ = ["LEAD", "Shaken", "wait_until"]
+
+#: The size of each host's disk.
+_DISK = "400m"
+
+#: Seconds after which the server counts a site as gone.
+HEART_BEAT = 20
+
+#: The furthest jump of a clock, in seconds, and the longest delay of a slow link.
+_JUMP, _DELAY = 7200, 0.3
+
+_BITS = 1_000_000 / 8
+
+
+class _Bridged(network.Namespaces):
+    """Namespaces whose hosts reach the server over the machine, which forwards to it."""
+
+    @property
+    def server_address(self) -> str:
+        """The machine's own address on the bridge."""
+        return f"{self._net}.1"
+
+
+class Shaken(Federation):  # type: ignore[misc]
+    """A server and three sites with rows, each with a disk and a clock of its own, behind links that can be slow."""
+
+    def __init__(self) -> None:
+        self.mounted: list[Path] = []
+        super().__init__(SITES, make_network=_Bridged, heart_beat_timeout=HEART_BEAT)
+        parts = iid_sites(m=len(SITES), k=5)[0].values()
+        for host in self.hosts:
+            self._give_disk(self.kit(host))
+            clock.jump(self._clock(host), 0)
+        for site, rows in zip(SITES, parts, strict=True):
+            self.rows(site).parent.mkdir()
+            np.save(self.rows(site), rows)
+            self.configure(site, path=str(self.rows(site)))
+        here, server = self.network.server_address, self.network.address(SERVER)
+        self.links = SlowLinks(here, self.network.port, server)
+
+    def rows(self, site: str) -> Path:
+        """Return the file of a site."""
+        return Path(self.kit(site)) / "data" / "rows.npy"
+
+    def _give_disk(self, kit: Path) -> None:
+        """Put a kit on a file system of its own, which can be filled."""
+        aside = kit.with_name(f"{kit.name}.aside")
+        kit.rename(aside)
+        kit.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK},mode=0700", "disk", str(kit)], check=True)
+        self.mounted.append(kit)
+        shutil.copytree(aside, kit, dirs_exist_ok=True)
+        shutil.rmtree(aside)
+
+    def _clock(self, host: str) -> Path:
+        return Path(self.folder) / f"{host}.clock"
+
+    def start(self, *hosts: str, env: Mapping[str, str] | None = None) -> None:
+        """Start hosts, each with its own clock."""
+        for host in hosts:
+            super().start(host, env={**(clock.shifted(self.folder, self._clock(host)) or {}), **(env or {})})
+
+    @contextmanager
+    def running(self) -> Iterator["Shaken"]:
+        """Give the federation with all its sites connected, over links that are fast until they are made slow."""
+        with ExitStack() as ended:
+            try:
+                ended.enter_context(self.links.running())
+                ended.enter_context(super().running())
+            except BaseException:
+                self.close()
+                raise
+            yield self
+
+    def close(self) -> None:
+        """Stop everything and remove network, disks and folder; safe to call again."""
+        with suppress(AttributeError):  # before there were kits
+            self.stop()
+        while self.mounted:
+            subprocess.run(["umount", "--lazy", str(self.mounted.pop())], check=True)
+        super().close()
+
+    # ---- faults ----
+
+    def begin(self, fault: Fault) -> None:
+        """Let a fault happen."""
+        host, kit = fault.host, self.kit(fault.host)
+        match fault.kind:
+            case "kill":
+                processes.kill(processes.job_of_kit(kit))
+            case "restart" if host == SERVER:
+                self.crash_server()
+            case "restart":
+                self.restart(host)
+            case "power cut":
+                self.kill_host(host)
+            case "pause":
+                self.pause(host)
+            case "cut":
+                self.cut(host)
+            case "reset":
+                self.links.reset(None if host == SERVER else self.network.address(host))
+            case "slow":
+                self.links.slow(self.network.address(host), Link(_DELAY * fault.size, _BITS, 0.05))
+            case "clock":
+                clock.jump(self._clock(host), round((2 * fault.size - 1) * _JUMP))
+            case "full disk":
+                _fill(kit / "ballast")
+
+    def end(self, fault: Fault) -> None:
+        """Let what lasts of a fault be over."""
+        host = fault.host
+        match fault.kind:
+            case "power cut":
+                self.start(host)
+            case "pause":
+                self.resume(host)
+            case "cut":
+                self.mend(host)
+            case "slow":
+                self.links.mend(self.network.address(host))
+            case "clock":
+                clock.jump(self._clock(host), 0)
+            case "full disk":
+                (self.kit(host) / "ballast").unlink(missing_ok=True)
+
+    def jobs_running(self) -> list[str]:
+        """Return the hosts on which a process of a job runs."""
+        return [host for host in self.hosts if processes.job_of_kit(self.kit(host))]
+
+
+def _fill(ballast: Path) -> None:
+    """Fill the disk that a file is on, to the last byte."""
+    block = bytes(1 << 20)
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(block):
+            pass

@@ -1,0 +1,90 @@
+"""The section of docs/reliability.md on random schedules of faults, from what `benchmarks.chaos` has recorded.
+
+python -m benchmarks.pages.reliability_random chaos.jsonl    # keeps the counts in benchmarks/records/chaos.json
+python -m benchmarks.pages.reliability
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.oracle import MIN_SITES, TASK_TIMEOUT
+from benchmarks.chaos.schedule import FAULTS, JOBS, LATEST, LONGEST
+from benchmarks.pages import RECORDS
+
+CHAOS = RECORDS / "chaos.json"
+
+#: What each fault does, in the order of the page.
+WORDS = {
+    "kill": "SIGKILL of a job's process",
+    "restart": "all processes of a host killed at once and started again",
+    "power cut": "a host gone with its link, started again after a while",
+    "pause": "all processes of a host stopped, and continued",
+    "cut": "a link down for a while",
+    "reset": "every connection reset",
+    "slow": "1 Mbit/s, up to 0.3 s of delay, one packet in twenty a second late",
+    "clock": "the clock jumps by up to two hours, and back",
+    "full disk": "the disk of a kit full for a while",
+}
+
+#: What the schedules found in versions under development, with the seed that showed it first, and what became of it.
+FOUND = (
+    (2, "reset of all connections", "`flareclust run` waited for ever: NVFlare's session does not end a connection that comes back while it is closed", "it is ended again until the session is closed"),
+    (1, "full disk at the server while a job is started", "NVFlare's server starts no job any more until somebody starts it anew; jobs waited for their deadline", "our component `LostJobs` keeps the start of jobs going; a job that was caught is ended as ABANDONED, so that it is submitted again"),
+    (10, "the server's link down when a user connects", "`flareclust run` ended with an exception of NVFlare", "one sentence, and another try"),
+    (9, "full disk at a site", "the site was left out with a return code of NVFlare and nothing else", "the reason says where to look"),
+)  # fmt: skip
+
+
+def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the counts that the page shows."""
+    jobs = [job for record in records for job in record["jobs"]]
+    results = [job for job in jobs if not job["failed"]]
+    kinds = Counter(
+        kind for record in records for fault in record["faults"] for kind in WORDS if fault.startswith(kind)
+    )
+    return {
+        "schedules": len(records),
+        "jobs": len(jobs),
+        "results": len(results),
+        "of all sites": sum(not job["refused"] for job in results),
+        "submitted again": sum(job["attempts"] > 1 for job in jobs),
+        "broken": sorted(record["seed"] for record in records if record["wrong"]),
+        "faults": {kind: kinds[kind] for kind in WORDS},
+    }
+
+
+def random_schedules(chaos: Mapping[str, Any]) -> str:
+    """Return the section of the page."""
+    done, results = chaos["schedules"], chaos["results"]
+    broken = "none broke a promise" if not chaos["broken"] else f"the seeds {chaos['broken']} broke a promise"
+    faults = ", ".join(f"{words} ({chaos['faults'][kind]})" for kind, words in WORDS.items())
+    found = "".join(f"| {seed} | {fault} | {happened} | {now} |\n" for seed, fault, happened, now in sorted(FOUND))
+    return f"""
+## Random schedules
+
+`python -m benchmarks.chaos --seed N --schedules M` submits one or two of {len(JOBS)} kinds of job to a server and three sites, and lets one to three faults happen at random hosts and moments: {faults}. A fault begins within {LATEST:g} s of the submission, so that it meets the start of the jobs, their rounds and their end, and lasts up to {LONGEST:g} s. After each schedule the following must hold:
+
+- a result equals, bit for bit, that of one process in which in each exchange the same sites are silent;
+- sites to which nothing happened are in it, and those that are not are named;
+- a job fails only if something happened to the server or to too many sites (quorum {MIN_SITES} of 3; all three with secure sums), in a sentence with a reason;
+- each job ends within `task_timeout` ({TASK_TIMEOUT} s) + 60 s of the last fault, and of the usual time of each try;
+- it has at most one complete job at the server, none that is listed as running, and no process is left; all sites are connected again.
+
+With this version {done} schedules ran, with {chaos["jobs"]} jobs: {broken}. {results} jobs had a result, {chaos["of all sites"]} of them of all sites; {chaos["submitted again"]} were submitted again, as tracked runs do. Disks that are slow were not tried. What the schedules have found so far, all of it mended:
+
+| seed | fault | what happened | now |
+|---|---|---|---|
+{found}"""
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m benchmarks.pages.reliability_random RECORDS")
+    assert set(WORDS) == set(FAULTS)
+    lines = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
+    CHAOS.write_text(json.dumps(counted(lines), indent=1) + "\n")
+    print(CHAOS)

@@ -1,0 +1,113 @@
+"""Random schedules of faults, and what they are judged by, without processes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.chaos import oracle
+from benchmarks.chaos.oracle import options_of, silent_twin, wrong_in_failure, wrong_in_result, wrong_in_time
+from benchmarks.chaos.schedule import FAULTS, JOBS, LATEST, SERVER, SITES, Fault, Schedule
+from benchmarks.pages.reliability_random import WORDS, counted
+from flareclust._foundation.errors import JobFailed
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.protocol.registry import get
+from flareclust.testing import iid_sites
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder, found = tmp_path_factory.mktemp("rows"), {}
+    for site, rows in zip(SITES, iid_sites(m=3, k=5)[0].values(), strict=True):
+        found[site] = folder / f"{site}.npy"
+        np.save(found[site], rows)
+    return found
+
+
+def struck(*hosts, start=1.0, seconds=10.0):
+    return Schedule(0, ("feca",), tuple(Fault("kill", host, start, seconds, 0.5) for host in hosts))
+
+
+def outcome(job, files):
+    name, params, _ = JOBS[job]
+    return run_inprocess(get(name), params, files, options_of(job))
+
+
+def test_a_seed_is_always_the_same_schedule_and_all_faults_come_up_at_server_and_sites():
+    schedules = [Schedule.of(seed) for seed in range(300)]
+    assert schedules[:20] == [Schedule.of(seed) for seed in range(20)]
+    faults = [fault for schedule in schedules for fault in schedule.faults]
+    assert {fault.kind for fault in faults} == set(FAULTS) == set(WORDS)
+    assert {fault.host for fault in faults} == {SERVER, *SITES}
+    assert {fault.kind for fault in faults if fault.host == SERVER} == {k for k, own in FAULTS.items() if own[1]}
+    assert {job for schedule in schedules for job in schedule.jobs} == set(JOBS)
+    assert all(0 <= fault.start <= LATEST for fault in faults)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_result_of_all_sites_is_right(job, files):
+    assert wrong_in_result(struck("east"), job, outcome(job, files), files) == []
+
+
+def test_a_site_that_fell_silent_is_silent_in_the_twin_too(files):
+    """Without a site from its third exchange on, as NVFlare's engines record it."""
+    whole = outcome("fkm", files)
+    rounds = [
+        dict(record, sites=[s for s in record["sites"] if i < 3 or s != "west"])
+        for i, record in enumerate(whole.rounds)
+    ]
+    found = replace(whole, rounds=rounds, refused={"west": "was lost"})
+    twin = silent_twin("fkm", found, files)
+    assert twin.refused.keys() == {"west"}
+    assert [record["sites"] for record in twin.rounds] == [record["sites"] for record in rounds]
+    same = replace(found, arrays=twin.arrays, metrics=twin.metrics)
+    assert wrong_in_result(struck("west"), "fkm", same, files) == []
+    assert any("differ" in text for text in wrong_in_result(struck("west"), "fkm", found, files))
+    assert any("nothing happened to" in text for text in wrong_in_result(struck("east"), "fkm", same, files))
+    assert any("not named" in text for text in wrong_in_result(struck("west"), "fkm", replace(same, refused={}), files))
+
+
+def test_a_bit_or_a_metric_that_differs_is_found(files):
+    found = outcome("feca", files)
+    centroids = np.nextafter(found.centroids, np.inf)
+    assert wrong_in_result(
+        struck("east"), "feca", replace(found, arrays=found.arrays | {"centroids": centroids}), files
+    )
+    assert wrong_in_result(struck("east"), "feca", replace(found, metrics=found.metrics | {"inertia": 0.0}), files)
+
+
+def test_a_failure_needs_a_cause_and_a_reason():
+    failed = JobFailed("fewer sites are left than the job needs; lost: east, west")
+    assert wrong_in_failure(struck("east", "west"), "feca", failed) == []
+    assert wrong_in_failure(struck(SERVER), "feca", failed) == []
+    assert "although enough sites were well" in wrong_in_failure(struck("east"), "feca", failed)[0]
+    assert wrong_in_failure(struck("east"), "lloyd, secure sums", failed) == [], "it needs all sites"
+    unknown = JobFailed("NVFlare ended the job J with X and no reason that this kit may read; see log.txt")
+    assert "no reason" in wrong_in_failure(struck(SERVER), "feca", unknown)[0]
+    assert "ValueError: odd" in wrong_in_failure(struck(SERVER), "feca", ValueError("odd"))[0]
+
+
+def test_a_job_that_takes_longer_than_promised_is_late():
+    bound = 11.0 + oracle.TASK_TIMEOUT + 60 + oracle.USUAL
+    assert wrong_in_time(struck("east"), "feca", 1, bound - 1) == []
+    assert wrong_in_time(struck("east"), "feca", 1, bound + 1)
+    assert wrong_in_time(struck("east"), "feca", 2, bound + 1) == []
+
+
+def test_records_are_counted():
+    job = {"job": "feca", "attempts": 2, "seconds": 1.0, "refused": {}, "failed": ""}
+    lost = job | {"attempts": 1, "refused": {"east": "was lost"}}
+    failed = job | {"attempts": 1, "failed": "why"}
+    records = [
+        {
+            "seed": 3,
+            "faults": ["kill east at 1.0 s", "power cut west at 2.0 s for 3.0 s"],
+            "jobs": [job, lost],
+            "wrong": [],
+        },
+        {"seed": 4, "faults": ["cut west at 2.0 s for 3.0 s"], "jobs": [failed], "wrong": ["bad"]},
+    ]
+    found = counted(records)
+    assert (found["schedules"], found["jobs"], found["results"], found["of all sites"]) == (2, 3, 2, 1)
+    assert (found["submitted again"], found["broken"]) == (1, [4])
+    assert {kind: n for kind, n in found["faults"].items() if n} == {"kill": 1, "power cut": 1, "cut": 1}
