@@ -73,6 +73,24 @@ def server_ends_soon(kit: Path, host: str, port: int, timeout: float = 2.0) -> s
     return None
 
 
+def speaks_tls(host: str, port: int, timeout: float) -> bool:
+    """Return whether somebody at a port answers the beginning of a TLS connection within so many seconds, in whatever way.
+
+    A port that takes connections need not have a server behind it: it may be stopped, or out of reach of a forwarder.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), timeout) as raw, context.wrap_socket(raw):
+            return True
+    except ssl.SSLEOFError:
+        return False
+    except ssl.SSLError:
+        return True
+    except OSError:
+        return False
+
+
 def _certificates(kit: Path) -> Iterator[tuple[str, datetime, datetime]]:
     """Give name, beginning and end of each; UserError where one cannot be read."""
     startup = kit / "startup"

@@ -25,7 +25,7 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session
 
-from flareclust._foundation.certificates import certificate_problem, server_ends_soon
+from flareclust._foundation.certificates import certificate_problem, server_ends_soon, speaks_tls
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import SharedChange
 from flareclust.platform import file_guard
@@ -152,7 +152,7 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
                 raise
             return session
     except NoConnection:
-        if answers(about["host"], int(about["port"]), timeout=2):
+        if speaks_tls(about["host"], int(about["port"]), timeout=2):
             if (ended := server_ends_soon(kit, about["host"], int(about["port"]))) is not None:
                 raise UserError(ended) from None
             raise UserError(

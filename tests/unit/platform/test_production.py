@@ -297,14 +297,36 @@ def test_a_connection_that_comes_to_be_while_its_session_closes_is_ended(kit, mo
     assert ended.is_set()
 
 
+def refuse(listener):
+    """Answer one connection as a server does that takes no TLS of this kind."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+
 @pytest.mark.parametrize(
-    ("there", "error", "words"), [(True, UserError, "does not talk to the kit"), (False, JobFailed, "does not answer")]
+    ("there", "error", "words"),
+    [
+        ("speaks", UserError, "does not talk to the kit"),
+        (
+            "listens",
+            JobFailed,
+            "does not answer",
+        ),  # as a server that is stopped, or behind a forwarder that cannot reach it
+        ("hangs up", JobFailed, "does not answer"),
+        ("", JobFailed, "does not answer"),
+    ],
 )
 def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_away(failing, kit, there, error, words):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         if there:
             listener.listen()
+        if there == "speaks":
+            Thread(target=refuse, args=[listener], daemon=True).start()
+        if there == "hangs up":
+            Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
         about = {"username": "lead@hub.org", "host": "127.0.0.1", "project_name": "x"}
         about["port"] = listener.getsockname()[1]
         (kit / _ADMIN_FILE).write_text(json.dumps({"admin": about}))
