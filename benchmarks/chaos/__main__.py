@@ -37,7 +37,8 @@ _ATTEMPTS = 2
 #: Seconds after the last job's end, with everything mended, by which no process of a job is left, and all sites are back.
 _GONE = 120.0
 
-_OWN_MOUNTS = "CHAOS_OWN_MOUNTS"
+#: Set in a process that has mounts of its own.
+OWN_MOUNTS = "CHAOS_OWN_MOUNTS"
 
 
 class Run(threading.Thread):
@@ -169,8 +170,13 @@ def main() -> int:
     return min(1, broken)
 
 
+def in_own_mounts(module: str) -> None:
+    """Run a module in place of this process, with the same arguments, so that what it mounts is gone with it."""
+    os.environ[OWN_MOUNTS] = "1"
+    os.execvp("unshare", ["unshare", "--mount", sys.executable, "-m", module, *sys.argv[1:]])
+
+
 if __name__ == "__main__":
-    if _OWN_MOUNTS not in os.environ:
-        os.environ[_OWN_MOUNTS] = "1"
-        os.execvp("unshare", ["unshare", "--mount", sys.executable, "-m", "benchmarks.chaos", *sys.argv[1:]])
+    if OWN_MOUNTS not in os.environ:
+        in_own_mounts("benchmarks.chaos")
     sys.exit(main())

@@ -2,11 +2,12 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from benchmarks.attacks.federation import from_tests
 from benchmarks.chaos.schedule import SERVER, SITES, Fault
@@ -44,11 +45,15 @@ class _Bridged(network.Namespaces):
 
 
 class Shaken(Federation):  # type: ignore[misc]
-    """A server and three sites with rows, each with a disk and a clock of its own, behind links that can be slow."""
+    """A server and three sites with rows, each with a disk and a clock of its own, behind links that can be slow.
 
-    def __init__(self) -> None:
+    Args:
+        relays: the sites that connect to a relay, by relay.
+    """
+
+    def __init__(self, relays: Mapping[str, Sequence[str]] | None = None) -> None:
         self.mounted: list[Path] = []
-        super().__init__(SITES, make_network=_Bridged, heart_beat_timeout=HEART_BEAT)
+        super().__init__(SITES, relays=relays, make_network=_Bridged, heart_beat_timeout=HEART_BEAT)
         parts = iid_sites(m=len(SITES), k=5)[0].values()
         for host in self.hosts:
             self._give_disk(self.kit(host))
@@ -145,6 +150,11 @@ class Shaken(Federation):  # type: ignore[misc]
                 clock.jump(self._clock(host), 0)
             case "full disk":
                 (self.kit(host) / "ballast").unlink(missing_ok=True)
+
+    def long_processes(self, host: str) -> list[psutil.Process]:
+        """Return the processes of a host that outlive jobs, without the script that starts them again."""
+        jobs = processes.job_of_kit(self.kit(host))
+        return [process for process in processes.without_daemon(self.kit(host)) if process not in jobs]
 
     def jobs_running(self) -> list[str]:
         """Return the hosts on which a process of a job runs."""

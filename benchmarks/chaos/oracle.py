@@ -90,7 +90,7 @@ def wrong_in_failure(schedule: Schedule, job: str, error: Exception) -> list[str
 
 def wrong_in_time(schedule: Schedule, job: str, attempts: int, seconds: float) -> list[str]:
     """Return what is wrong with the seconds that a job took from its submission to its end."""
-    over = max(fault.start + fault.seconds for fault in schedule.faults)
+    over = max((fault.start + fault.seconds for fault in schedule.faults), default=0.0)
     bound = over + TASK_TIMEOUT + _MORE + attempts * USUAL
     return [f"{job}: ended after {seconds:.0f} s, at most {bound:.0f} s expected"] if seconds > bound else []
 

@@ -141,7 +141,8 @@ def quiet() -> AbstractContextManager[None]:
 
 def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
     """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
-    user, server = about["username"], f"{about['host']}:{about['port']}"
+    user, place = about["username"], (about["host"], int(about["port"]))
+    server, there = f"{place[0]}:{place[1]}", speaks_tls(*place, timeout=2)
     try:
         with quiet():
             session = Session(user, str(kit.absolute()))
@@ -152,8 +153,8 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
                 raise
             return session
     except NoConnection:
-        if speaks_tls(about["host"], int(about["port"]), timeout=2):
-            if (ended := server_ends_soon(kit, about["host"], int(about["port"]))) is not None:
+        if there and speaks_tls(*place, timeout=2):  # before and after; else it may just have come back
+            if (ended := server_ends_soon(kit, *place)) is not None:
                 raise UserError(ended) from None
             raise UserError(
                 f"the server {server} is there but does not talk to the kit of {user}: is it of this federation? Kits of "

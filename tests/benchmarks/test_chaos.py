@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.chaos import oracle
+from benchmarks.chaos import oracle, soak
 from benchmarks.chaos.oracle import options_of, silent_twin, wrong_in_failure, wrong_in_result, wrong_in_time
 from benchmarks.chaos.schedule import FAULTS, JOBS, LATEST, SERVER, SITES, Fault, Schedule
 from benchmarks.pages.reliability_random import WORDS, counted
@@ -111,3 +111,19 @@ def test_records_are_counted():
     assert (found["schedules"], found["jobs"], found["results"], found["of all sites"]) == (2, 3, 2, 1)
     assert (found["submitted again"], found["broken"]) == (1, [4])
     assert {kind: n for kind, n in found["faults"].items() if n} == {"kill": 1, "power cut": 1, "cut": 1}
+
+
+def test_every_twentieth_job_of_a_soak_has_a_fault_at_a_site():
+    jobs = [soak.job_of(number) for number in range(100)]
+    assert [bool(job.faults) for job in jobs] == [number % 20 == 19 for number in range(100)]
+    assert {job.jobs[0] for job in jobs} == set(JOBS)
+    assert all(job.hosts <= set(SITES) for job in jobs)
+
+
+def test_growth_is_that_within_each_call():
+    def record(call, i):
+        return {"call": call, "held": {"server": {"MB": 100.0 * call + 0.02 * i, "files": 30}}}
+
+    records = [record(call, i) for call in (1, 2) for i in range(40)]
+    assert soak.growth(records) == {"server": {"MB": 2.0, "files": 0.0}}
+    assert soak.growth(records[:15]) == {}, "too few to say"

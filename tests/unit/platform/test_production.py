@@ -297,18 +297,21 @@ def test_a_connection_that_comes_to_be_while_its_session_closes_is_ended(kit, mo
     assert ended.is_set()
 
 
-def refuse(listener):
-    """Answer one connection as a server does that takes no TLS of this kind."""
-    connection, _ = listener.accept()
-    with connection:
-        connection.recv(1000)
-        connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+def refuse(listener, times):
+    """Answer connections as a server does that takes no TLS of this kind, and hang up on further ones."""
+    for _ in range(times):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+    listener.accept()[0].close()
 
 
 @pytest.mark.parametrize(
     ("there", "error", "words"),
     [
         ("speaks", UserError, "does not talk to the kit"),
+        ("goes away", JobFailed, "does not answer"),
         (
             "listens",
             JobFailed,
@@ -323,8 +326,8 @@ def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_a
         listener.bind(("127.0.0.1", 0))
         if there:
             listener.listen()
-        if there == "speaks":
-            Thread(target=refuse, args=[listener], daemon=True).start()
+        if there in ("speaks", "goes away"):
+            Thread(target=refuse, args=[listener, 2 if there == "speaks" else 1], daemon=True).start()
         if there == "hangs up":
             Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
         about = {"username": "lead@hub.org", "host": "127.0.0.1", "project_name": "x"}
