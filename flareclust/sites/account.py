@@ -199,8 +199,9 @@ def _check_is_whole(account: _Account, remembered: Mapping[str, Mapping[str, str
 
 
 def _seen(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> float:
-    """Return the most rho that the kit has seen in an account's ledger."""
-    return float(remembered[account.place]["spent"]) if account.place in remembered else 0.0
+    """Return the most rho that the kit has seen in an account's ledger, for whatever place of the rows."""
+    spent = (float(one["spent"]) for one in remembered.values() if one["ledger"] == account.ledger().id)
+    return max(spent, default=0.0)
 
 
 def _check_may_begin(account: _Account, remembered: Mapping[str, Mapping[str, str]]) -> None:

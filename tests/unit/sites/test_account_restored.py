@@ -9,6 +9,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.sites.account import accounts, session_of
+from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.kit import read_json, write_json
 from tests.command_line import call
 from tests.unit.sites.account_cases import kit_of, spend
@@ -82,6 +83,23 @@ def test_a_kit_knows_an_older_copy_of_its_ledger(tmp_path, rows):
     assert call("site", "budget", local.parent, "--spent-since", "0") == 0
     assert ledger().spent().total == pytest.approx(0.5), "less was charged than the kit has seen"
     assert session_of(local, "north", "d", private=True) is not None
+
+
+def test_a_kit_knows_an_older_copy_also_after_its_rows_have_moved(tmp_path, rows):
+    local = kit_of(tmp_path, "north", rows, account=str(tmp_path / "named"))
+    old = tmp_path / "old.db"
+    spend(local, "a")
+    shutil.copy(tmp_path / "named" / "ledger.db", old)
+    spend(local, "b")
+    session_of(local, "north", "c", private=True)
+    moved = Path(shutil.move(rows, tmp_path / "moved.npy"))
+    config = local / CONFIG_FILE
+    config.write_text(config.read_text().replace(str(rows), str(moved)))
+    shutil.copy(old, tmp_path / "named" / "ledger.db")
+    with pytest.raises(Refusal, match="older than what its rows have spent"):
+        session_of(local, "north", "d", private=True)
+    assert call("site", "budget", local.parent, "--spent-since", "0") == 0
+    assert Ledger(tmp_path / "named" / "ledger.db").spent().total == pytest.approx(0.5)
 
 
 def test_a_record_of_an_earlier_version_is_read(tmp_path, rows):
