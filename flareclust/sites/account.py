@@ -444,11 +444,18 @@ def state_spent(local: Path, epsilons: Sequence[float] | None, site: str | None 
 
 
 def folders_of(local: Path) -> list[Path]:
-    """Return the folders of the accounts that a kit has spent from; UserError where its record of them cannot be read."""
+    """Return the folders of the accounts that a kit has spent from; UserError where its record of them cannot be read.
+
+    A folder `local` that nobody can write holds no such record: so the account that its configuration names is one of them.
+    """
     try:
-        return [Path(one["folder"]) for one in _remembered(local).values()]
+        found = [Path(one["folder"]) for one in _remembered(local).values()]
     except _Trouble as trouble:
         raise UserError(trouble.here) from None
+    with suppress(Refusal):  # no job has rows without a configuration that can be read
+        account = _Account.of(local, local.absolute().parent.name)
+        found += [account.folder.resolve()] if account.begun else []
+    return found
 
 
 def jobs_of(local: Path) -> set[str]:

@@ -291,6 +291,23 @@ def test_a_site_spends_nothing_after_a_restore_until_its_operator_has_spoken(tmp
     assert stat.S_IMODE((accounts() if account is None else tmp_path / "named").stat().st_mode) == 0o700
 
 
+def test_a_named_account_comes_along_where_the_kit_cannot_remember_it(tmp_path, archive, monkeypatch):
+    (tmp_path / "rows.npy").touch()
+    local = kit_of(tmp_path, "north", tmp_path / "rows.npy", account="../../named")
+
+    def read_only(file, *_, **__):
+        raise UserError(f"{file} cannot be written: Read-only file system")
+
+    monkeypatch.setattr("flareclust.sites.account.write_json", read_only)
+    spend(local, "a", 0.25)
+    made(archive, local.parent)
+    for folder in (local.parent, tmp_path / "state", tmp_path / "named"):
+        shutil.rmtree(folder, ignore_errors=True)
+    restore(archive)
+    with pytest.raises(Refusal, match="from a backup"):
+        session_of(local, "north", "b", private=True)
+
+
 def test_a_state_with_nothing_but_locks_is_not_in_the_way_of_a_restore(kit, tmp_path, archive):
     (tmp_path / "state" / "flareclust" / "running").mkdir(parents=True)
     made(archive, kit)
