@@ -334,6 +334,18 @@ def _is_inside(name: str, manifest: _Manifest) -> bool:
     return plain and path.parts[0] in manifest.places and (len(path.parts) == 1 or str(path.parent) in manifest.folders)
 
 
+def _mark(ledger: Ledger) -> None:
+    """Have no job spend from a ledger that was restored; UserError where that cannot be written, on a full disk for instance."""
+    try:
+        ledger.spent()
+    except Refusal:  # one that cannot be read refuses by itself
+        return
+    try:
+        ledger.mark_restored()
+    except Refusal as reason:
+        raise UserError(f"the backup {reason}; what was there is as it was") from None
+
+
 def _unpack(archive: Path, manifest: _Manifest, staged: dict[str, Path]) -> list[str]:
     """Write what an archive holds to these places; return the ledgers among the files, from which nobody spends any more."""
 
@@ -353,8 +365,7 @@ def _unpack(archive: Path, manifest: _Manifest, staged: dict[str, Path]) -> list
             out.flush()
             os.fsync(out.fileno())
         if is_ledger(place(name)):
-            with suppress(Refusal):  # one that cannot be read refuses by itself
-                Ledger(place(name)).mark_restored()
+            _mark(Ledger(place(name)))
             ledgers.append(name)
         place(name).chmod(mode)
         os.utime(place(name), ns=(changed, changed))

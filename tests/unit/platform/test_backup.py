@@ -1,5 +1,6 @@
 """Backups: what comes back is what was there, nothing is half done, and no budget is spent twice."""
 
+import hashlib
 import io
 import json
 import os
@@ -289,6 +290,44 @@ def test_a_site_spends_nothing_after_a_restore_until_its_operator_has_spoken(tmp
     assert call("site", "budget", local.parent, "--spent-since", "all") == 0
     assert session_of(local, "north", "c", private=True) is not None
     assert stat.S_IMODE((accounts() if account is None else tmp_path / "named").stat().st_mode) == 0o700
+
+
+def test_a_ledger_that_cannot_be_marked_is_not_restored(tmp_path, archive, monkeypatch):
+    (tmp_path / "rows.npy").touch()
+    local = kit_of(tmp_path, "north", tmp_path / "rows.npy")
+    spend(local, "a", 0.25)
+    made(archive, local.parent)
+    shutil.rmtree(tmp_path / "state")
+    shutil.rmtree(local.parent)
+
+    def full(ledger):
+        raise Refusal("cannot write its privacy ledger (not writable, or the disk is full)")
+
+    monkeypatch.setattr(module.Ledger, "mark_restored", full)
+    with pytest.raises(UserError, match="disk is full"):
+        restore(archive)
+    assert not local.exists()
+    assert not [path for path in tmp_path.rglob("*") if path.name == "ledger.db"]
+
+
+@pytest.mark.parametrize("kept", [slice(100), slice(-1000, None)], ids=["cut", "no store"])
+def test_a_damaged_ledger_comes_back_and_refuses_by_itself(tmp_path, archive, kept):
+    (tmp_path / "rows.npy").touch()
+    local = kit_of(tmp_path, "north", tmp_path / "rows.npy")
+    spend(local, "a", 0.25)
+    made(archive, local.parent)
+    about = manifest_of(archive)
+    with tarfile.open(archive) as packed:
+        found = {name: packed.extractfile(name).read() for name in about["files"]}
+    [name] = [name for name in found if name.endswith("ledger.db")]
+    found[name] = found[name][kept]
+    digest = hashlib.sha256(found[name]).hexdigest()
+    forged(archive, found, files=about["files"] | {name: [digest, 0o600, 0]})
+    shutil.rmtree(tmp_path / "state")
+    shutil.rmtree(local.parent)
+    restore(archive)
+    with pytest.raises(Refusal, match="privacy ledger that is damaged"):
+        session_of(local, "north", "b", private=True)
 
 
 def test_a_named_account_comes_along_where_the_kit_cannot_remember_it(tmp_path, archive, monkeypatch):
