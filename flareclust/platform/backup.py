@@ -45,7 +45,7 @@ _OF_PROCESSES = frozenset({"pid.fl", "daemon_pid.fl", "shutdown.fl", "restart.fl
 #: The folder in the state folder with the locks of runs.
 _LOCKS = "running"
 
-#: What SQLite keeps beside a file while it is in use; the copy that is taken needs none of it.
+#: What SQLite keeps beside a store while it is in use; the copy that is taken needs none of it, and another store is damaged by it.
 _BESIDE = ("-journal", "-wal", "-shm")
 
 #: Logs, which grow at the end: their first bytes are a whole copy.
@@ -100,11 +100,15 @@ def back_up(archive: Path, paths: Sequence[Path], *, state: bool = True) -> list
     manifest = _Manifest(datetime.now(timezone.utc).isoformat(timespec="seconds"), {})
     if not places:
         raise UserError("nothing to back up: name the kit, the MLflow store and the results that are on this machine")
+    if archive.is_dir():
+        raise UserError(f"{archive} is a folder; name a file in it for the backup")
     if not archive.absolute().parent.is_dir():
         raise UserError(
             f"{archive.absolute().parent} is no folder; make it first, or name another place for the backup"
         )
     skipped = {archive.resolve(), archive.with_name(f"{archive.name}.part").resolve()}
+    with suppress(RuntimeError):  # no home folder, so no state
+        skipped.add(state_folder().resolve() / _LOCKS)
     with (
         _in_words("back up while no job runs, with the account that runs NVFlare, and with room for the archive"),
         TemporaryDirectory(prefix=f".{archive.name}.", dir=archive.absolute().parent) as scratch,
@@ -113,9 +117,9 @@ def back_up(archive: Path, paths: Sequence[Path], *, state: bool = True) -> list
     ):
         skipped.add(Path(scratch).resolve())
         for number, (place, own) in enumerate(places.items()):
-            manifest.places[str(number)] = None if own else str(place)
             before = len(manifest.files)
             for path, about in _walk(place, skipped):
+                manifest.places[str(number)] = None if own else str(place)  # so that one with nothing to keep is none
                 _add(packed, manifest, _name(number, path, place), path, about, Path(scratch))
             lines.append(f"{place}: {len(manifest.files) - before} files")
         _pack(packed, _MANIFEST, BytesIO(json.dumps(asdict(manifest)).encode()), 0o600, time.time_ns())
@@ -152,16 +156,25 @@ def _name(number: int, path: Path, place: Path) -> str:
 def _walk(path: Path, skipped: set[Path]) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield what is in a place, folders first; without what belongs to running processes, and without sockets."""
     about = path.lstat()
-    locks = path.name == _LOCKS and path.parent.name == state_folder().name
-    if path in skipped or path.name in _OF_PROCESSES or (stat.S_ISDIR(about.st_mode) and locks):
+    kept = any(kind(about.st_mode) for kind in (stat.S_ISDIR, stat.S_ISREG, stat.S_ISLNK))
+    if not kept or path in skipped or path.name in _OF_PROCESSES or _is_beside(path):
         return
     yield path, about
     if stat.S_ISDIR(about.st_mode):
-        names = sorted(os.listdir(path))
-        beside = {f"{name}{end}" for name in names for end in _BESIDE if f"{name}{end}" in names}
-        for name in names:
-            if name not in beside:
-                yield from _walk(path / name, skipped)
+        for name in sorted(os.listdir(path)):
+            yield from _walk(path / name, skipped)
+
+
+def _is_beside(path: Path) -> bool:
+    """Return whether a file is one that SQLite keeps beside a store."""
+    return any(path.name.endswith(end) and _is_store(path.with_name(path.name[: -len(end)])) for end in _BESIDE)
+
+
+def _is_store(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
 
 
 def _add(
@@ -172,7 +185,7 @@ def _add(
         manifest.links[name] = os.readlink(path)
     elif stat.S_ISDIR(about.st_mode):
         manifest.folders[name] = mode
-    elif stat.S_ISREG(about.st_mode):
+    else:
         try:
             with _copied(path, scratch / "copy") as copy:
                 digest = hashlib.file_digest(copy, "sha256").hexdigest()
@@ -235,7 +248,7 @@ def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False,
     manifest = _checked(archive)
     targets = {number: _target(place, into) for number, place in manifest.places.items()}
     lines = [f"{target}, from {manifest.made}" for target in targets.values()]
-    filled = [target for target in targets.values() if _is_filled(target)]
+    filled = [path for target in targets.values() for path in _in_the_way(target)]
     if filled and not overwrite:
         raise UserError(
             f"{', '.join(map(str, filled))} not empty; nothing was written. Look at what is there, then put it aside with --overwrite, "
@@ -250,10 +263,11 @@ def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False,
         staged = {number: _staged(target, undo) for number, target in targets.items()}
         ledgers = _unpack(archive, manifest, staged)
         for number, target in targets.items():
-            if _is_filled(target):
-                aside = target.with_name(f"{target.name}.before-{datetime.now():%Y%m%d-%H%M%S}")
-                os.rename(target, aside)
-                undo.callback(os.rename, aside, target)
+            put_aside = f"{target.name}.before-{datetime.now():%Y%m%d-%H%M%S}"
+            for path in _in_the_way(target):
+                aside = target.with_name(f"{put_aside}{path.name.removeprefix(target.name)}")
+                os.rename(path, aside)
+                undo.callback(os.rename, aside, path)
                 lines.append(f"what was there is in {aside}")
             os.rename(staged[number], target)
             undo.callback(os.rename, target, staged[number])
@@ -271,8 +285,11 @@ def _target(place: str | None, into: Path | None) -> Path:
     return path if into is None else into.absolute() / path.relative_to(path.anchor)
 
 
-def _is_filled(target: Path) -> bool:
-    return os.path.lexists(target) and not (target.is_dir() and not target.is_symlink() and not any(target.iterdir()))
+def _in_the_way(target: Path) -> list[Path]:
+    """Return what is in a place, and what SQLite has left there of another store, with which it would change the restored one."""
+    empty = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
+    beside = [path for end in _BESIDE if (path := target.with_name(f"{target.name}{end}")).is_file()]
+    return [target, *beside] if os.path.lexists(target) and not empty else beside
 
 
 def _staged(target: Path, undo: ExitStack) -> Path:

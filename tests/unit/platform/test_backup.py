@@ -107,6 +107,52 @@ def test_a_store_in_use_comes_back_as_it_was_at_one_time(tmp_path, archive):
         assert connection.execute("SELECT id FROM runs").fetchall() == [(1,)]
 
 
+def test_what_sqlite_has_left_of_another_store_does_not_change_the_restored_one(tmp_path, archive):
+    store, journal = tmp_path / "mlflow.db", tmp_path / "mlflow.db-wal"
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE runs (id)")
+        connection.execute("INSERT INTO runs VALUES (1)")
+        connection.commit()
+        made(archive, *sorted(tmp_path.glob("mlflow.db*")))
+        connection.execute("UPDATE runs SET id = 2")
+        connection.commit()
+        left = journal.read_bytes()
+    store.unlink()
+    journal.write_bytes(left)  # as after a crash
+    with pytest.raises(UserError, match="mlflow.db-wal not empty"):
+        restore(archive)
+    restore(archive, overwrite=True)
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute("SELECT id FROM runs").fetchall() == [(1,)]
+    assert [path.read_bytes() for path in tmp_path.glob("mlflow.db.before-*-wal")] == [left]
+
+
+def test_names_like_those_of_locks_and_journals_come_along(tmp_path, archive):
+    names = ("flareclust/running/file", "paper/file", "paper-journal/file", "notes-wal")
+    for name in names:
+        (tmp_path / "runs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "runs" / name).write_text(name)
+    made(archive, tmp_path / "runs")
+    assert {name.removeprefix("0/") for name in manifest_of(archive)["files"]} == {*names}
+
+
+def test_a_place_with_nothing_to_keep_is_in_nobodys_way(kit, archive):
+    """Such as the last backup, where a shell's `*` names it, too."""
+    made(archive, kit)
+    made(archive, archive, kit, kit.parent / "north" / "daemon_pid.fl")
+    shutil.rmtree(kit)
+    assert len(restore(archive)) == 1
+    assert kit.is_dir()
+
+
+@pytest.mark.parametrize("name", ["", "..", "/"])
+def test_a_folder_is_no_name_for_a_backup(kit, monkeypatch, capsys, name):
+    monkeypatch.chdir(kit)
+    assert call("backup", name or ".", kit) == 2
+    assert "is a folder; name a file in it" in capsys.readouterr().err
+
+
 def test_a_file_that_changes_while_it_is_read_is_noticed_and_a_log_may_grow(kit, archive, monkeypatch):
     copy = shutil.copyfileobj
 
