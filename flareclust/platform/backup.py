@@ -32,7 +32,7 @@ from flareclust._foundation.own_files import create, make_folder, state_folder, 
 from flareclust._foundation.version import __version__
 from flareclust.privacy.dp.ledger import SQLITE, Ledger, is_ledger
 from flareclust.sites.account import folders_of
-from flareclust.sites.running import protection
+from flareclust.sites.running import runs_in
 
 _MANIFEST = "manifest.json"
 
@@ -247,6 +247,12 @@ def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False,
     """
     manifest = _checked(archive)
     targets = {number: _target(place, into) for number, place in manifest.places.items()}
+    every = list(targets.values())
+    if nested := [one for one in every if every.count(one) > 1 or {*one.parents} & {*every}]:
+        raise UserError(
+            f"{nested[0]} would lie in another place of the backup on this machine; nothing was written. Restore with the account "
+            "that has made the backup, or into another folder with --into"
+        )
     lines = [f"{target}, from {manifest.made}" for target in targets.values()]
     filled = [path for target in targets.values() for path in _in_the_way(target)]
     if filled and not overwrite:
@@ -254,9 +260,9 @@ def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False,
             f"{', '.join(map(str, filled))} not empty; nothing was written. Look at what is there, then put it aside with --overwrite, "
             "or restore into another folder with --into"
         )
-    for target in filled:
-        if not protection(target)[0].startswith("no process"):
-            raise UserError(f"a process of the kit {target} runs here; stop it, then restore")
+    for target in targets.values():
+        if runs_in(target):
+            raise UserError(f"a process of a kit runs here in {target}; stop it, then restore")
     if dry_run:
         return [f"would restore {line}" for line in lines]
     with _in_words("what was there is as it was"), ExitStack() as undo:
@@ -281,7 +287,12 @@ def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False,
 
 def _target(place: str | None, into: Path | None) -> Path:
     """Return where a place is restored."""
-    path = state_folder() if place is None else Path(place)
+    try:
+        path = state_folder() if place is None else Path(place)
+    except RuntimeError:
+        raise UserError(
+            "this account has no home folder for the state in the backup; name a place in XDG_STATE_HOME"
+        ) from None
     return path if into is None else into.absolute() / path.relative_to(path.anchor)
 
 
@@ -321,7 +332,7 @@ def _checked(archive: Path) -> _Manifest:
         manifest = _Manifest(str(about["made"]), dict(about["places"]), files, folders, links)
         names = [*manifest.files, *manifest.folders, *manifest.links]
         inside = all(_is_inside(name, manifest) for name in names) and len(names) == len({*names})
-        absolute = all(place is None or os.path.isabs(place) for place in manifest.places.values())
+        absolute = all(place is None or _is_place(place) for place in manifest.places.values())
         if not inside or not absolute or found != {name: entry[0] for name, entry in manifest.files.items()}:
             raise ValueError("the manifest")
         return manifest
@@ -342,6 +353,12 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if content is None:
                 raise ValueError(member.name)
             yield member.name, content
+
+
+def _is_place(place: str) -> bool:
+    """Return whether a text is the full path of a file or folder, without any that leads back up."""
+    path = Path(place)
+    return path.is_absolute() and path.name != "" and ".." not in path.parts and "\0" not in place
 
 
 def _is_inside(name: str, manifest: _Manifest) -> bool:

@@ -82,12 +82,22 @@ def _noted(kit: Path) -> dict[str, Any]:
     return {}
 
 
+def runs_in(folder: Path) -> bool:
+    """Return whether a process of a kit runs on this machine that is this folder, or lies in it or above it."""
+    place = folder.resolve()
+    return any(one.is_relative_to(place) or one in place.parents for _process, used in _programs() for one in used)
+
+
 def _parents(kit: Path) -> Iterator[psutil.Process]:
-    folder = str(kit.resolve())
+    return (process for process, used in _programs() if kit.resolve() in used)
+
+
+def _programs() -> Iterator[tuple[psutil.Process, set[Path]]]:
+    """Yield the processes of all kits on this machine, with the places that they were started with."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if _PARENTS & {*words} and folder in {str(Path(word).resolve()) for word in words if word.startswith("/")}:
-            yield process
+        if _PARENTS & {*words}:
+            yield process, {Path(word).resolve() for word in words if word.startswith("/")}
 
 
 #: NVFlare's program in each script.

@@ -10,6 +10,7 @@ import stat
 import tarfile
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_what_sqlite_has_left_of_another_store_does_not_change_the_restored_one(
         left = journal.read_bytes()
     store.unlink()
     journal.write_bytes(left)  # as after a crash
-    with pytest.raises(UserError, match="mlflow.db-wal not empty"):
+    with pytest.raises(UserError, match=r"mlflow\.db-wal not empty"):
         restore(archive)
     restore(archive, overwrite=True)
     with closing(sqlite3.connect(store)) as connection:
@@ -184,6 +185,43 @@ def test_places_in_use_are_refused_and_put_aside_when_asked(kit, archive, capsys
     assert tree(aside) == before
 
 
+@pytest.mark.parametrize("below", ["", "local"])
+def test_a_folder_with_a_kit_that_runs_is_left_alone(kit, archive, below, monkeypatch):
+    """Also where the kit is one of several in it, or only its folder `local` comes back."""
+    words = ["python", "-m", "nvflare.private.fed.app.client.client_train", "-m", str(kit)]
+    process = SimpleNamespace(info={"cmdline": words}, pid=1)
+    made(archive, kit / below if below else kit.parent)
+    monkeypatch.setattr("flareclust.sites.running.psutil.process_iter", lambda _: [process])
+    with pytest.raises(UserError, match="a process of a kit runs here"):
+        restore(archive, overwrite=True)
+    assert not [path for path in (*kit.iterdir(), *kit.parent.iterdir()) if ".before-" in path.name]
+
+
+@pytest.mark.parametrize("account", ["flareclust", "flareclust/accounts/one"])
+def test_places_that_lie_in_one_another_on_another_machine_are_refused(tmp_path, archive, account, monkeypatch):
+    """As where root has backed up a site of another account, and that account restores."""
+    (tmp_path / "other" / account).mkdir(parents=True)
+    (tmp_path / "state" / "flareclust" / "results").mkdir(parents=True)
+    made(archive, tmp_path / "other" / account)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    shutil.rmtree(tmp_path / "other")
+    with pytest.raises(UserError, match="another place of the backup"):
+        restore(archive)
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_account_without_a_home_is_one_sentence(tmp_path, archive, monkeypatch):
+    (tmp_path / "state" / "flareclust" / "results").mkdir(parents=True)
+    made(archive)
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(module, "state_folder", homeless)
+    with pytest.raises(UserError, match="no home folder"):
+        restore(archive)
+
+
 def test_what_fails_in_the_middle_leaves_everything_as_it_was(kit, tmp_path, archive, monkeypatch):
     other = tmp_path / "other"
     other.mkdir()
@@ -245,6 +283,9 @@ FOO = [HASH, 0o600, 0]
         ("0/a/out", {"files": {"0/a/out": FOO}, "folders": {"0": 0o700}, "links": {"0/a": "/tmp"}}),
         ("0/a/out", {"files": {"0/a/out": FOO}, "folders": {"0": 0o700, "0/a": 0o700}, "links": {"0/a": "/tmp"}}),
         ("0/out", {"files": {"0/out": FOO}, "places": {"0": "relative"}, "folders": {"0": 0o700}}),
+        ("0/out", {"files": {"0/out": FOO}, "places": {"0": "/tmp/../tmp/none"}, "folders": {"0": 0o700}}),
+        ("0/out", {"files": {"0/out": FOO}, "places": {"0": "/tmp/none\0"}, "folders": {"0": 0o700}}),
+        ("0/out", {"files": {"0/out": FOO}, "places": {"0": "/"}, "folders": {"0": 0o700}}),
         ("0/out", {"files": {"0/out": ["0" * 64, 0o600, 0]}, "folders": {"0": 0o700}}),
         ("0/out", {"files": {}, "folders": {"0": 0o700}}),
         ("0/out", {"files": {"0/out": FOO, "0/gone": FOO}, "folders": {"0": 0o700}}),
@@ -258,6 +299,9 @@ FOO = [HASH, 0o600, 0]
         "a link",
         "a link as folder",
         "relative",
+        "place with up",
+        "place with NUL",
+        "the root",
         "hash",
         "more",
         "less",
