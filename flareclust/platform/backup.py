@@ -267,7 +267,7 @@ def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False,
         return [f"would restore {line}" for line in lines]
     with _in_words("what was there is as it was"), ExitStack() as undo:
         staged = {number: _staged(target, undo) for number, target in targets.items()}
-        ledgers = _unpack(archive, manifest, staged)
+        ledgers = _unpack(archive, manifest, staged, targets)
         for number, target in targets.items():
             put_aside = f"{target.name}.before-{datetime.now():%Y%m%d-%H%M%S}"
             for path in _in_the_way(target):
@@ -368,24 +368,30 @@ def _is_inside(name: str, manifest: _Manifest) -> bool:
     return plain and path.parts[0] in manifest.places and (len(path.parts) == 1 or str(path.parent) in manifest.folders)
 
 
-def _mark(ledger: Ledger) -> None:
-    """Have no job spend from a ledger that was restored; UserError where that cannot be written, on a full disk for instance."""
+def _mark(ledger: Ledger, before: Ledger) -> None:
+    """Have no job spend from a ledger that was restored, which says no less than the same one does in its place before.
+
+    Raises UserError where that cannot be written, on a full disk for instance.
+    """
     try:
-        ledger.spent()
+        own, least = ledger.id, 0.0
     except Refusal:  # one that cannot be read refuses by itself
         return
+    with suppress(Refusal):  # there is none, or it cannot be read
+        least = before.spent().total if before.id == own else 0.0
     try:
+        ledger.state([], least, "in the ledger that was put aside")
         ledger.mark_restored()
     except Refusal as reason:
         raise UserError(f"the backup {reason}; what was there is as it was") from None
 
 
-def _unpack(archive: Path, manifest: _Manifest, staged: dict[str, Path]) -> list[str]:
+def _unpack(archive: Path, manifest: _Manifest, staged: dict[str, Path], targets: dict[str, Path]) -> list[str]:
     """Write what an archive holds to these places; return the ledgers among the files, from which nobody spends any more."""
 
-    def place(name: str) -> Path:
+    def place(name: str, under: dict[str, Path] = staged) -> Path:
         number, _, rest = name.partition("/")
-        return staged[number] / rest if rest else staged[number]
+        return under[number] / rest if rest else under[number]
 
     ledgers = []
     for name in sorted(manifest.folders):
@@ -399,7 +405,7 @@ def _unpack(archive: Path, manifest: _Manifest, staged: dict[str, Path]) -> list
             out.flush()
             os.fsync(out.fileno())
         if is_ledger(place(name)):
-            _mark(Ledger(place(name)))
+            _mark(Ledger(place(name)), Ledger(place(name, targets), must_exist=True))
             ledgers.append(name)
         place(name).chmod(mode)
         os.utime(place(name), ns=(changed, changed))

@@ -207,18 +207,19 @@ class Ledger:
         with self._open(make=False) as connection:
             connection.execute(f"PRAGMA user_version = {_RESTORED}")
 
-    def state(self, rhos: Sequence[float], least: float) -> None:
-        """Write down what was spent without being in the ledger, as its operator states it, and let jobs spend again.
+    def state(self, rhos: Sequence[float], least: float, what: str = "stated by the operator") -> None:
+        """Write down what was spent without being in the ledger, and let jobs spend again.
 
         Args:
             rhos: what each job has spent; nothing for none.
             least: what all together have spent at least; the ledger says no less afterwards.
+            what: how it is known, for readers of the ledger.
         """
         with self._open(make=False) as connection:
             self._begin(connection)
             with connection:
                 if (missing := max(math.fsum(rhos), least - _read(connection).total)) > 0:
-                    self._write(connection, "unknown", "stated by the operator", missing)
+                    self._write(connection, "unknown", what, missing)
                 connection.execute(f"PRAGMA user_version = {_FORM}")
                 self._commit(connection)
 

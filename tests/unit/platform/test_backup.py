@@ -382,6 +382,28 @@ def test_a_site_spends_nothing_after_a_restore_until_its_operator_has_spoken(tmp
     assert stat.S_IMODE((accounts() if account is None else tmp_path / "named").stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize(("same", "spent"), [(True, 0.75), (False, 0.25)], ids=["same", "another"])
+def test_no_statement_forgets_what_is_in_the_ledger_that_is_put_aside(tmp_path, archive, same, spent):
+    """Such as where a backup is restored twice, and jobs have run in between."""
+    rows = tmp_path / "rows.npy"
+    rows.touch()
+    local = kit_of(tmp_path, "north", rows)
+    spend(local, "a", 0.25)
+    made(archive, local.parent)
+    if not same:
+        shutil.rmtree(tmp_path / "state")
+        shutil.rmtree(local.parent)
+        kit_of(tmp_path, "north", rows)
+    spend(local, "b", 0.5)
+    restore(archive, overwrite=True)
+    with pytest.raises(Refusal, match="from a backup"):
+        session_of(local, "north", "c", private=True)
+    assert call("site", "budget", local.parent, "--spent-since", "0") == 0
+    session = session_of(local, "north", "c", private=True)
+    assert session is not None
+    assert session.ledger.spent().total == pytest.approx(spent)
+
+
 def test_a_ledger_that_cannot_be_marked_is_not_restored(tmp_path, archive, monkeypatch):
     (tmp_path / "rows.npy").touch()
     local = kit_of(tmp_path, "north", tmp_path / "rows.npy")
