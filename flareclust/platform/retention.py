@@ -18,7 +18,7 @@ from flareclust.protocol.outcome import SUMMARY
 from flareclust.sites.account import jobs_of
 from flareclust.sites.check import local_of
 from flareclust.sites.kit import read_json
-from flareclust.sites.running import owner_without_jobs
+from flareclust.sites.running import job_runs, owner_without_jobs
 
 #: NVFlare's names of jobs.
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -39,7 +39,7 @@ def prune(
 
     Args:
         kit: of a lead, a site or a server.
-        days: at least 1, so that nothing that runs is old.
+        days: at least 1, so that nothing that may go on is old.
         results: the folder with the lead's results, which says what was fetched.
         unfetched: whether results at the server go that are not in that folder.
         labels: whether folders of a site go that hold labels.
@@ -92,6 +92,8 @@ def _prune_folders(kit: Path, before: float, labels: bool, dry_run: bool) -> lis
         kept = "the privacy ledger has its spendings" if folder.name in spent else None
         if (folder / LABELS_FILE).exists() and not labels:
             kept = f"{LABELS_FILE} is in it; save the labels that you need, then --labels"
+        if job_runs(folder.name):  # it may wait for others, and write nothing for days
+            kept = "a process of the job runs"
         found.append(_Old(folder.name, _date(changed), kept))
         if kept is None and not dry_run:
             shutil.rmtree(folder)

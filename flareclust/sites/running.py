@@ -88,6 +88,11 @@ def runs_in(folder: Path) -> bool:
     return any(one.is_relative_to(place) or one in place.parents for _process, used in _programs() for one in used)
 
 
+def job_runs(job: str) -> bool:
+    """Return whether a process of a job runs on this machine."""
+    return any(job in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+
+
 def _parents(kit: Path) -> Iterator[psutil.Process]:
     return (process for process, used in _programs() if kit.resolve() in used)
 

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
@@ -73,6 +74,15 @@ def test_folders_of_jobs_that_the_ledger_has_stay(tmp_path, monkeypatch):
     paid, free = ran(kit, 1, 400), ran(kit, 2, 400)
     assert call("prune", kit) == 0
     assert (paid.exists(), free.exists()) == (True, False)
+
+
+def test_the_folder_of_a_job_that_runs_and_writes_nothing_stays(kit, capsys, monkeypatch):
+    waiting, ended = ran(kit, 1, 3), ran(kit, 2, 3)
+    process = SimpleNamespace(info={"cmdline": ["python", "-m", "worker_process", "-n", waiting.name]})
+    monkeypatch.setattr("flareclust.sites.running.psutil.process_iter", lambda _: [process])
+    assert call("prune", kit, "--older-than", "1") == 0
+    assert "a process of the job runs" in capsys.readouterr().out
+    assert (waiting.exists(), ended.exists()) == (True, False)
 
 
 def test_less_than_a_day_is_refused_and_no_kit_too(kit, tmp_path):
