@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -171,12 +172,13 @@ def main() -> int:
 
 
 def in_own_mounts(module: str) -> None:
-    """Run a module in place of this process, with the same arguments, so that what it mounts is gone with it."""
-    os.environ[OWN_MOUNTS] = "1"
-    os.execvp("unshare", ["unshare", "--mount", sys.executable, "-m", module, *sys.argv[1:]])
+    """Run a module in a process with mounts of its own, with the same arguments; SIGTERM lets that clean up, as Ctrl-C does."""
+    if OWN_MOUNTS not in os.environ:
+        os.environ[OWN_MOUNTS] = "1"
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, "-m", module, *sys.argv[1:]])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 if __name__ == "__main__":
-    if OWN_MOUNTS not in os.environ:
-        in_own_mounts("benchmarks.chaos")
+    in_own_mounts("benchmarks.chaos")
     sys.exit(main())

@@ -9,7 +9,6 @@ next job, in a federation that it starts anew. At the end it prints the growth i
 import argparse
 import json
 import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,11 +79,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100, help="how many more")
     parser.add_argument("--out", type=Path, default=Path("soak.jsonl"), help="the records, a line each")
     asked = parser.parse_args()
-    from benchmarks.chaos.__main__ import OWN_MOUNTS, carry_out, in_own_mounts
+    from benchmarks.chaos.__main__ import carry_out, in_own_mounts
     from benchmarks.chaos.federation import Shaken
 
-    if OWN_MOUNTS not in os.environ:
-        in_own_mounts("benchmarks.chaos.soak")
+    in_own_mounts("benchmarks.chaos.soak")
     logging.disable(logging.ERROR)
     done = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     call, first = 1 + max((record["call"] for record in done), default=0), len(done)

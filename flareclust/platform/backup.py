@@ -188,7 +188,7 @@ def _add(
     else:
         try:
             with _copied(path, scratch / "copy") as copy:
-                digest = hashlib.file_digest(copy, "sha256").hexdigest()
+                digest = _digest(copy)
                 _pack(packed, name, copy, mode, about.st_mtime_ns)
         except sqlite3.Error as error:
             raise UserError(
@@ -226,6 +226,14 @@ def _pack(packed: tarfile.TarFile, name: str, content: IO[bytes], mode: int, cha
     member.size, member.mode, member.mtime = content.seek(0, os.SEEK_END), mode, changed // 10**9
     content.seek(0)
     packed.addfile(member, content)
+
+
+def _digest(file: IO[bytes]) -> str:
+    """Return the SHA-256 of what a file holds from here on."""
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False, dry_run: bool = False) -> list[str]:
@@ -319,7 +327,7 @@ def _checked(archive: Path) -> _Manifest:
         for name, content in _members(archive):
             if name == _MANIFEST:
                 about = json.load(content)
-            elif found.setdefault(name, digest := hashlib.file_digest(content, "sha256").hexdigest()) != digest:  # type: ignore[arg-type]
+            elif found.setdefault(name, digest := _digest(content)) != digest:
                 raise ValueError(name)
         form, version = about["form"], about["flareclust"]
         if form != _FORM:

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import owner
@@ -160,7 +161,10 @@ def remove_stale() -> None:
         if not alias or owner.alive(alias):  # one without an alias is just being made
             continue
         for namespace in _namespaces(bridge):
-            processes.kill([psutil.Process(int(pid)) for pid in _ip("netns", "pids", namespace).split()])
+            with suppress(
+                subprocess.CalledProcessError
+            ):  # a name that a killed process with mounts of its own has left
+                processes.kill([psutil.Process(int(pid)) for pid in _ip("netns", "pids", namespace).split()])
         _remove(bridge)
 
 
