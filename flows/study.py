@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flareclust._foundation.own_files import reserved
 from flareclust.experiment.sweeps import folder as study_files
 from flareclust.experiment.sweeps import sweep as sweep_settings
 from flareclust.experiment.sweeps import trials as study_trials
@@ -84,34 +85,35 @@ class StudyRunner:
     ) -> Iterator[tuple[study_files.TrialFile, study_trials.RunMissing]]:
         """Give the file with what is finished, and what runs the rest; say in the end what tracking could not do."""
         path = self.file or study_files.study_folder(self.study, trials) / study_files.TRIALS
-        self.kept = file = study_files.TrialFile(path, self.study, trials, self.experiment)
-        tracker = self._tracker(trials) if self.track else None
+        with reserved(path):
+            self.kept = file = study_files.TrialFile(path, self.study, trials, self.experiment)
+            tracker = self._tracker(trials) if self.track else None
 
-        def over(done: study_trials.TrialRun) -> None:
-            if tracker is not None:
-                tracker.add(done)
-            self.on_done(done)
+            def over(done: study_trials.TrialRun) -> None:
+                if tracker is not None:
+                    tracker.add(done)
+                self.on_done(done)
 
-        def run(attempt: study_trials.Attempt) -> list[study_trials.TrialRun]:
-            if tracker is None:
-                return file.run(attempt, self.workers, over)
-            done = file.run(tracker.follow(attempt), self.workers, over)
-            tracker.complete(done)
-            return done
+            def run(attempt: study_trials.Attempt) -> list[study_trials.TrialRun]:
+                if tracker is None:
+                    return file.run(attempt, self.workers, over)
+                done = file.run(tracker.follow(attempt), self.workers, over)
+                tracker.complete(done)
+                return done
 
-        try:
-            if tracker is not None:
-                file.results = tracker.finished(file.results) | file.results
-            for done in file.done:
-                over(done)
-            yield file, run
-        except BaseException:
-            if tracker is not None:
-                tracker.abandon()
-            raise
-        self.warnings = [file.warning] if file.warning else []
-        if tracker is not None and tracker.lost is not None:
-            self.warnings.append(self._not_logged(tracker, file.file.parent))
+            try:
+                if tracker is not None:
+                    file.results = tracker.finished(file.results) | file.results
+                for done in file.done:
+                    over(done)
+                yield file, run
+            except BaseException:
+                if tracker is not None:
+                    tracker.abandon()
+                raise
+            self.warnings = [file.warning] if file.warning else []
+            if tracker is not None and tracker.lost is not None:
+                self.warnings.append(self._not_logged(tracker, file.file.parent))
 
     def _tracker(self, trials: Sequence[study_trials.Trial]) -> "SweepTracker":
         from flareclust.tracking.sweep_runs import SweepTracker

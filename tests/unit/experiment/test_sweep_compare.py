@@ -6,8 +6,10 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 
 import flareclust
+from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import load
 from flareclust.experiment.sweeps import sweep as sweep_settings
 from flareclust.experiment.sweeps import trials as study_trials
@@ -180,3 +182,14 @@ def test_a_trial_keeps_the_version_that_ran_it(tmp_path):
     assert [one.version for one in done] == ["before 0.3", "0.2.0"]
     assert "before 0.3 (1)" in StudySummary.of(done).notes()
     assert [json.loads(line)["version"] for line in file.read_text().splitlines()] == ["before 0.3", "0.2.0"]
+
+
+def test_a_second_run_of_a_study_at_the_same_time_is_refused(tmp_path):
+    """Both would write all lines of the file anew."""
+    trials = sweep_settings.trials(
+        sweep_settings.Sweep(name="s", data="iris", algorithms=["lloyd"], seeds=1, n_sites=3)
+    )
+    first, second = (StudyRunner("s", file=tmp_path / "trials.jsonl", track=False) for _ in range(2))
+    with first.opened(trials), pytest.raises(UserError, match="another run is on the way to"), second.opened(trials):
+        pass
+    assert len(second(trials)) == 1
