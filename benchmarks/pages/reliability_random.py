@@ -78,7 +78,9 @@ With this version {done} schedules ran, with {chaos["jobs"]} jobs: {broken}. {re
 
 | seed | fault | what happened | now |
 |---|---|---|---|
-{found}"""
+{found}
+`python -m benchmarks.chaos.soak --jobs N` runs jobs one after the other, with one site behind a relay and a fault in every twentieth. The 29 jobs that ran so far kept all promises. The server's process grew from 115 to about 155 MB meanwhile, for a reason that is not known yet: start it anew now and then. The processes of sites and relay did not grow, nor did open files anywhere. A job leaves 0.35 MB at the server and 0.15 MB at a site, until it is [pruned](backup.md#retention).
+"""
 
 
 if __name__ == "__main__":
