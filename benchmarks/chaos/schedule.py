@@ -69,7 +69,7 @@ class Schedule:
 
     @classmethod
     def of(cls, seed: int) -> "Schedule":
-        """Return the schedule that a seed stands for: one or two jobs, one to three faults, the first ones of a single host or two."""
+        """Return the schedule that a seed stands for: one or two jobs, and one to three faults."""
         rng = np.random.default_rng(seed)
         jobs = rng.choice(list(JOBS), size=int(rng.integers(1, 3)), replace=False).tolist()
         kinds, weights = list(FAULTS), np.array(list(FAULTS.values())).T

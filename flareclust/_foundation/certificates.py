@@ -83,12 +83,8 @@ def speaks_tls(host: str, port: int, timeout: float) -> bool:
     try:
         with socket.create_connection((host, port), timeout) as raw, context.wrap_socket(raw):
             return True
-    except ssl.SSLEOFError:
-        return False
-    except ssl.SSLError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:  # a refusal is an answer, a connection that ends is none
+        return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
 
 def _certificates(kit: Path) -> Iterator[tuple[str, datetime, datetime]]:

@@ -20,7 +20,7 @@ def status(
             help="Names of the sites that should be there, by commas; those of your last ten jobs by default."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many of the last jobs to list.")] = 10,
+    jobs: Annotated[int, typer.Option(min=1, max=200, help="How many of the last jobs to list.")] = 10,
     prometheus: Annotated[
         bool, typer.Option("--prometheus", help="Print metrics in Prometheus' text format and nothing else.")
     ] = False,

@@ -253,6 +253,15 @@ def restore(archive: Path, *, into: Path | None = None, overwrite: bool = False,
     Raises:
         UserError: the archive is damaged or none of ours, or a place is in use; nothing has changed then.
     """
+    try:
+        file = archive.open("rb")
+    except OSError as error:
+        raise UserError(f"{archive} cannot be read: {error.strerror}") from None
+    with file:  # what is checked is what is unpacked, also where another backup takes its place meanwhile
+        return _restore(file, into, overwrite, dry_run)
+
+
+def _restore(archive: BufferedReader, into: Path | None, overwrite: bool, dry_run: bool) -> list[str]:
     manifest = _checked(archive)
     targets = {number: _target(place, into) for number, place in manifest.places.items()}
     every = list(targets.values())
@@ -319,7 +328,7 @@ def _staged(target: Path, undo: ExitStack) -> Path:
     return path
 
 
-def _checked(archive: Path) -> _Manifest:
+def _checked(archive: BufferedReader) -> _Manifest:
     """Return the manifest of an archive, whose members are all as it says."""
     try:
         found: dict[str, str] = {}
@@ -332,7 +341,7 @@ def _checked(archive: Path) -> _Manifest:
         form, version = about["form"], about["flareclust"]
         if form != _FORM:
             raise UserError(
-                f"{archive} is a backup of another version of flareclust ({shown(str(version))}); restore it with that one"
+                f"{archive.name} is a backup of another version of flareclust ({shown(str(version))}); restore it with that one"
             )
         files = {name: (str(digest), int(mode) & 0o777, int(at)) for name, (digest, mode, at) in about["files"].items()}
         folders = {name: int(mode) & 0o777 for name, mode in about["folders"].items()}
@@ -348,14 +357,15 @@ def _checked(archive: Path) -> _Manifest:
         raise
     except _DAMAGED:
         raise UserError(
-            f"{archive} is damaged, or is no backup of flareclust; nothing was written. Take another copy of it, or an earlier one"
+            f"{archive.name} is damaged, or is no backup of flareclust; nothing was written. Take another copy of it, or an earlier one"
         ) from None
     except OSError as error:
-        raise UserError(f"{archive} cannot be read: {error.strerror}") from None
+        raise UserError(f"{archive.name} cannot be read: {error.strerror}") from None
 
 
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive, "r:gz") as packed:
+def _members(archive: BufferedReader) -> Iterator[tuple[str, IO[bytes]]]:
+    archive.seek(0)
+    with tarfile.open(fileobj=archive, mode="r:gz") as packed:
         for member in packed:
             content = packed.extractfile(member) if member.isreg() else None
             if content is None:
@@ -394,7 +404,9 @@ def _mark(ledger: Ledger, before: Ledger) -> None:
         raise UserError(f"the backup {reason}; what was there is as it was") from None
 
 
-def _unpack(archive: Path, manifest: _Manifest, staged: dict[str, Path], targets: dict[str, Path]) -> list[str]:
+def _unpack(
+    archive: BufferedReader, manifest: _Manifest, staged: dict[str, Path], targets: dict[str, Path]
+) -> list[str]:
     """Write what an archive holds to these places; return the ledgers among the files, from which nobody spends any more."""
 
     def place(name: str, under: dict[str, Path] = staged) -> Path:

@@ -82,7 +82,7 @@ _ABSENT = (
 
 #: Why a site was expected.
 _EXPECTED, _REPLACED = "is expected", "had part in the job that this one replaces"
-_BEFORE = f"had part in one of your last {_EARLIER} jobs of this kind (those to expect: --expect-sites)"
+_BEFORE = f"had part in one of your last {_EARLIER} jobs{{}} (those to expect: --expect-sites)"
 
 #: How NVFlare's statuses begin and end.
 _FINISHED, _RUNNING, _DISPATCHED, _COMPLETED, _ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
@@ -170,10 +170,16 @@ class Server:
             said = text
             time.sleep(POLL_SECONDS)
 
-    def find_expected(self, name: str, named: Sequence[str] | None) -> dict[str, str]:
+    def last_jobs(self) -> list[dict[str, Any]]:
+        """Return what the server knows of the last jobs, the latest first; raise JobFailed or UserError as `call_with_retry`."""
+        return self.call_with_retry(_last_jobs)
+
+    def find_expected(
+        self, name: str, named: Sequence[str] | None, listed: Sequence[Mapping[str, Any]] | None = None
+    ) -> dict[str, str]:
         """Return the sites that a job of this name, or any job for "", should have, with the reason why.
 
-        They are those that are named, else those of the last such jobs of this user, where the server permits the question.
+        They are those that are named, else those of the last such jobs of this user, of `listed` or where the server permits the question.
         """
         if named is not None:
             return dict.fromkeys(named, _EXPECTED)
@@ -183,10 +189,12 @@ class Server:
                 JobMetaKey.JOB_NAME.value,
                 JobMetaKey.SUBMITTER_NAME.value,
             )
-            listed = self.session.list_jobs(detailed=True, limit=_MOST_LISTED, name_prefix=name, reverse=True)
-            own = [meta for meta in listed if meta.get(submitter) == user and name in ("", meta.get(job))]
+            known = _last_jobs(self.session, name) if listed is None else listed
+            own = [meta for meta in known if meta.get(submitter) == user and name in ("", meta.get(job))]
             parts = [sites for meta in own if (sites := deployed(meta))]
-            return dict.fromkeys(sorted(set().union(*parts[:_EARLIER])), _BEFORE)
+            return dict.fromkeys(
+                sorted(set().union(*parts[:_EARLIER])), _BEFORE.format(" of this kind" if name else "")
+            )
         return {}
 
 
@@ -355,17 +363,17 @@ class JobMonitor:
                 self.server.session.abort_job(self.id)
 
 
-def lost_jobs(session: Session) -> list[str]:
-    """Return the jobs that NVFlare lists as running although the server lost them when it was started again.
+def lost_jobs(session: Session, listed: Sequence[Mapping[str, Any]] | None = None) -> list[str]:
+    """Return the jobs, of `listed` or of the last ones, that NVFlare lists as running although the server has lost them.
 
     A server whose kit has `LostJobs` ends them itself. Empty where the server does not permit the question.
     """
     with suppress(Exception):  # NVFlare's API raises a dozen kinds; the question is a courtesy
-        start, running = _start_time(session), _running(session)
-        listed = session.list_jobs(detailed=True, limit=_MOST_LISTED, reverse=True)
+        said = server_status(session)
+        start, running = _start_in(said), _running_in(said)
         return sorted(
             job
-            for meta in listed
+            for meta in (_last_jobs(session) if listed is None else listed)
             if str(meta.get(JobMetaKey.STATUS.value, "")).startswith(_RUNNING)
             and float(meta.get(JobMetaKey.SUBMIT_TIME.value, start)) < start
             and (job := str(meta.get(JobMetaKey.JOB_ID.value, ""))) not in running
@@ -381,17 +389,28 @@ def lost_words(job: str) -> str:
     )
 
 
+def _last_jobs(session: Session, name: str = "") -> list[dict[str, Any]]:
+    return list(session.list_jobs(detailed=True, limit=_MOST_LISTED, name_prefix=name, reverse=True))
+
+
+def _start_in(said: Mapping[str, Any]) -> float:
+    return float(said.get("server_start_time", 0.0))
+
+
 def _start_time(session: Session) -> float:
-    return float(server_status(session).get("server_start_time", 0.0))
+    return _start_in(server_status(session))
 
 
 def _status(session: Session, job: str) -> str:
     return str(session.get_job_meta(job).get(JobMetaKey.STATUS.value, ""))
 
 
+def _running_in(said: Mapping[str, Any]) -> set[str]:
+    return {str(job.get("job_id")) for job in said.get("jobs", [])}
+
+
 def _running(session: Session) -> set[str]:
-    jobs: list[dict[str, Any]] = server_status(session).get("jobs", [])
-    return {str(job.get("job_id")) for job in jobs}
+    return _running_in(server_status(session))
 
 
 def beyond(deadline: float) -> JobFailed:

@@ -63,10 +63,12 @@ def prune(
 def _prune_server(kit: Path, before: float, fetched: set[str] | None, dry_run: bool) -> list[_Old]:
     found = []
     with open_session(kit) as session:
-        for job, at, has_result in sorted(ended_jobs(session, admin_of(kit)["username"]), key=lambda one: one[1]):
+        for job, at, may_have_result in sorted(ended_jobs(session, admin_of(kit)["username"]), key=lambda one: one[1]):
             if at < before:
-                needed = has_result and fetched is not None and job not in fetched
-                found.append(_Old(job, _date(at), "its result is in none of your results" if needed else None))
+                needed = may_have_result and fetched is not None and job not in fetched
+                found.append(
+                    _Old(job, _date(at), "what it may have found is in none of your results" if needed else None)
+                )
                 if not dry_run and not needed:
                     delete_job(session, job)
     return found

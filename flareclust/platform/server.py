@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -86,16 +87,11 @@ def _start_jobs(runner: Any, start_jobs: Callable[[FLContext], None], fl_ctx: FL
         except Exception:  # noqa: BLE001 - nobody but the operator would start the server again
             _log.exception("a job was not started; the server goes on trying")
             runner._job_complete_process = lambda engine: None  # the first one still runs, in a thread of its own
-            while not runner.ask_to_stop and not _lost_jobs_ended(fl_ctx):
+            while not runner.ask_to_stop:
+                with suppress(OSError):  # still nothing can be written
+                    _end_lost_jobs(fl_ctx)
+                    break
                 time.sleep(_AGAIN_SECONDS)
-
-
-def _lost_jobs_ended(fl_ctx: FLContext) -> bool:
-    try:
-        _end_lost_jobs(fl_ctx)
-    except OSError:  # still nothing can be written
-        return False
-    return True
 
 
 def _end_lost_jobs(fl_ctx: FLContext) -> None:

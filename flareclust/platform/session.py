@@ -100,15 +100,22 @@ def _in_words(what: str) -> Iterator[None]:
         ) from error
 
 
+#: How the statuses end of jobs that may have a result.
+_WITH_RESULTS = ("COMPLETED", "EXECUTION_EXCEPTION", "ABNORMAL")
+
+
 def ended_jobs(session: Session, user: str) -> list[tuple[str, float, bool]]:
-    """Return a user's jobs that have ended, when they were submitted, and whether they have a result. Raises as `server_status`."""
+    """Return a user's jobs that have ended, when they were submitted, and whether they may have a result. Raises as `server_status`.
+
+    NVFlare can also call a job failed whose result was complete before (docs/adr/0010-lost-sites.md).
+    """
     found = []
     with _in_words("its list of jobs"):
         for meta in session.list_jobs(detailed=True):
             status = str(meta.get(JobMetaKey.STATUS.value, ""))
             if status.startswith("FINISHED") and meta.get(JobMetaKey.SUBMITTER_NAME.value) == user:
                 at = float(meta[JobMetaKey.SUBMIT_TIME.value])
-                found.append((str(meta[JobMetaKey.JOB_ID.value]), at, status.endswith("COMPLETED")))
+                found.append((str(meta[JobMetaKey.JOB_ID.value]), at, status.endswith(_WITH_RESULTS)))
     return found
 
 

@@ -73,12 +73,10 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
     with closing(Server(kit)) as server:
         about, said = admin_of(kit), server.call_with_retry(server_status)
         connected = {str(client["client_name"]): client for client in said.get("clients", [])}
-        listed = server.call_with_retry(
-            lambda session: session.list_jobs(detailed=True, limit=max(1, jobs), reverse=True)
-        )
-        expected = server.find_expected("", expect)
+        listed = server.last_jobs()
+        expected = server.find_expected("", expect, listed)
         hints = [ends_soon(kit), server_ends_soon(kit, about["host"], int(about["port"]))]
-        hints += [lost_words(job) for job in lost_jobs(server.session)]
+        hints += [lost_words(job) for job in lost_jobs(server.session, listed)]
         versions = dict[str, Any]()
         with suppress(Exception):  # not every user may ask, and the rest is there
             versions = server.session.report_version("all")

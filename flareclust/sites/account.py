@@ -20,7 +20,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.own_files import create, state_folder
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.ledger import GONE, RESTORED, Ledger
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.files import matched, place_of
@@ -366,18 +366,23 @@ class Budget:
         }
 
 
+def _limits(local: Path, site: str | None) -> tuple[DifferentialPrivacy, str]:
+    """Return the limits of the policy in a folder `local`, and the site's name; UserError where it has none."""
+    policy, kit = policy_of(local), local.absolute().parent
+    if policy is None or policy.dp is None:
+        raise UserError(
+            f"the policy of {kit} has no differential_privacy, so there is no budget: flareclust site policy"
+        )
+    return policy.dp, site or kit.name
+
+
 def budget_of(local: Path, site: str | None = None) -> Budget:
     """Return the account of the rows of the site with the folder `local`, named like its kit's by default; nothing is written.
 
     Raises:
         UserError: the site's policy has no budget, or the account or the site's configuration cannot be read.
     """
-    policy = policy_of(local)
-    if policy is None or policy.dp is None:
-        raise UserError(
-            f"the policy of {local.absolute().parent} has no differential_privacy, so there is no budget: flareclust site policy"
-        )
-    name, trouble = site or local.absolute().parent.name, None
+    (dp, name), trouble = _limits(local, site), None
     try:
         account = _Account.of(local, name)
         try:
@@ -391,18 +396,10 @@ def budget_of(local: Path, site: str | None = None) -> Budget:
         raise UserError(f"{name} cannot read its privacy account ({why}); use the account that runs NVFlare") from None
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
-    delta = policy.dp.delta
     totals = accumulate(entry.rho for entry in entries)
     lines = [
-        _Line(
-            one.at,
-            one.job,
-            one.site,
-            one.what,
-            accounting.epsilon_of(one.rho, delta),
-            accounting.epsilon_of(rho, delta),
-        )
-        for one, rho in zip(entries, totals, strict=True)
+        _Line(one.at, one.job, one.site, one.what, *(accounting.epsilon_of(rho, dp.delta) for rho in (one.rho, total)))
+        for one, total in zip(entries, totals, strict=True)
     ]
     return Budget(
         place=account.place,
@@ -410,9 +407,9 @@ def budget_of(local: Path, site: str | None = None) -> Budget:
         others=others,
         lines=lines,
         spent=lines[-1].total if lines else 0.0,
-        budget=policy.dp.budget,
-        delta=delta,
-        unit=policy.dp.unit,
+        budget=dp.budget,
+        delta=dp.delta,
+        unit=dp.unit,
         trouble=trouble,
     )
 
@@ -428,17 +425,13 @@ def state_spent(local: Path, epsilons: Sequence[float] | None, site: str | None 
     Raises:
         UserError: an amount is none, or there is no ledger.
     """
-    policy, name = policy_of(local), site or local.absolute().parent.name
-    if policy is None or policy.dp is None:
-        raise UserError(f"the policy of {local.absolute().parent} has no differential_privacy, so there is no budget")
-    delta = policy.dp.delta
-    rhos = [accounting.rho_of(epsilon, delta) for epsilon in epsilons or () if epsilon]
+    dp, name = _limits(local, site)
+    rhos = [accounting.rho_of(epsilon, dp.delta) for epsilon in epsilons or () if epsilon]
     try:
         account = _Account.of(local, name)
         seen = _seen(account, _remembered(local))
-        account.ledger().state(
-            rhos, seen if epsilons is not None else max(seen, accounting.rho_of(policy.dp.budget, delta))
-        )
+        least = seen if epsilons is not None else max(seen, accounting.rho_of(dp.budget, dp.delta))
+        account.ledger().state(rhos, least)
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
 

@@ -465,3 +465,23 @@ def test_a_state_with_nothing_but_locks_is_not_in_the_way_of_a_restore(kit, tmp_
     shutil.rmtree(kit)
     restore(archive)
     assert kit.is_dir()
+
+
+def test_a_backup_that_takes_the_place_of_another_meanwhile_is_not_the_one_that_is_unpacked(
+    kit, tmp_path, archive, monkeypatch
+):
+    made(archive, kit)
+    (kit / "startup" / "start.sh").write_text("another")
+    other = made(archive.with_name("other.tar.gz"), kit)
+    shutil.rmtree(kit)
+    staged = module._staged
+
+    def replaced(*arguments):
+        if other.exists():
+            other.replace(archive)
+        return staged(*arguments)
+
+    monkeypatch.setattr(module, "_staged", replaced)
+    restore(archive)
+    assert not other.exists()
+    assert (kit / "startup" / "start.sh").read_text() == "#!/bin/sh\n"

@@ -112,10 +112,16 @@ def server(monkeypatch) -> JobStore:
     listed = [
         (1, "lead@hub.org", "FINISHED:COMPLETED", 400),
         (2, "lead@hub.org", "FINISHED:COMPLETED", 401),
-        (3, "lead@hub.org", "FINISHED:EXECUTION_EXCEPTION", 402),
+        (3, "lead@hub.org", "FINISHED:ABORTED", 402),
         (4, "lead@hub.org", "RUNNING", 403),
         (5, "lead@hub.org", "FINISHED:COMPLETED", 300),
         (6, "other@hub.org", "FINISHED:COMPLETED", 404),
+        (
+            7,
+            "lead@hub.org",
+            "FINISHED:EXECUTION_EXCEPTION",
+            399,
+        ),  # as one that lost a site after its result was complete
     ]
     keys = ("job_id", "submitter_name", "status", "submit_time")
     fake.listed = [
@@ -145,6 +151,7 @@ def test_own_old_jobs_that_were_fetched_or_have_no_result_are_deleted(server, le
         f"would remove {job(3)}",
         f"kept {job(2)}",
         f"would remove {job(1)}",
+        f"kept {job(7)}",
     ]
     assert server.deleted == ()
     assert call("prune", lead, *runs) == 0
@@ -155,7 +162,7 @@ def test_without_results_nothing_completed_goes_unless_asked(server, lead, tmp_p
     assert call("prune", lead, "--results", tmp_path / "none") == 0
     assert server.deleted == (job(3),)
     assert call("prune", lead, "--results", tmp_path / "none", "--unfetched") == 0
-    assert {*server.deleted} == {job(1), job(2), job(3)}
+    assert {*server.deleted} == {job(1), job(2), job(3), job(7)}
 
 
 def test_a_server_that_permits_no_deletion_is_one_sentence(server, lead, tmp_path):

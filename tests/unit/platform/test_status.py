@@ -66,6 +66,15 @@ def test_sites_are_connected_or_missing_and_jobs_have_their_refusals(kit, server
     assert "the certificate of the server ends soon" in found.hints
     assert any("j1 was lost" in hint for hint in found.hints), "nobody runs it"
     assert server.opened == server.closed
+    assert "one of your last 10 jobs (those to expect" in found.sites[-1].expected, "of any kind"
+
+
+def test_the_list_of_jobs_is_asked_for_once(kit, server, monkeypatch):
+    """Each question is a line of the server's audit log, and the command may run each minute."""
+    asked, list_jobs = [], server.list_jobs
+    monkeypatch.setattr(server, "list_jobs", lambda **how: asked.append(how) or list_jobs(**how))
+    assert federation_status(kit, jobs=1).missing == ["west"]
+    assert len(asked) == 1
 
 
 def test_sites_that_are_named_are_expected_and_no_others(kit, server):
