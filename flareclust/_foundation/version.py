@@ -2,23 +2,40 @@
 
 import re
 
-__version__ = "0.3.0.dev1"
+__version__ = "0.3.0.dev2"
 
-#: A version, of a release or of the development before it.
-_VERSION = re.compile(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?(\.dev\d{1,4})?", re.ASCII)
+#: Rises when sites or server compute other numbers from the same rows, though what they send looks the same.
+REVISION = 1
+
+#: A version, of a release or of the development before it, and the digest of a job's messages.
+_VERSION = re.compile(r"(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?(?:\.dev\d{1,4})?)(?:\+[0-9a-f]{12})?", re.ASCII)
 
 
 def fits(needed: str, installed: str) -> bool:
-    """Return whether a job that needs one version runs with another: the first two numbers must be the same.
+    """Return whether a job that needs one version runs with another (docs/versions.md).
 
-    Versions that differ in the third number only send the same messages and find the same centroids
-    (docs/versions.md). Those of development may change in everything, and must be the same.
+    Args:
+        needed: what the job states: a version, and behind a plus the digest of its messages (`flareclust.protocol.digests`).
+        installed: what is here, in the same form. Where both state a digest, nothing else counts. Otherwise the first two numbers
+            must be the same, and versions of development in everything.
     """
-    if "dev" in needed or "dev" in installed:
-        return needed == installed
-    return needed.split(".")[:2] == installed.split(".")[:2]
+    (number, _, messages), (own, _, own_messages) = needed.partition("+"), installed.partition("+")
+    if messages and own_messages:
+        return messages == own_messages
+    if "dev" in number or "dev" in own:
+        return number == own
+    return number.split(".")[:2] == own.split(".")[:2]
+
+
+def misfit(needed: str, installed: str) -> str:
+    """Return why a job does not run here, in words that follow the name of the site or server."""
+    number, own = shown_version(needed), installed.partition("+")[0]
+    if number == own:
+        return f"has flareclust {own} with other messages than the flareclust {number} of the job's lead"
+    return f"has flareclust {own} where the job needs {number}"
 
 
 def shown_version(needed: str) -> str:
     """Return the version that a job states, for a text that leaves this machine; other words where it is no version."""
-    return needed if _VERSION.fullmatch(needed) else "another version"
+    stated = _VERSION.fullmatch(needed)
+    return stated[1] if stated else "another version"

@@ -15,7 +15,7 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
-from flareclust.federation.executor import ClusteringExecutor
+from flareclust.federation.executor import ClusteringExecutor, version_of
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.parametrized import Parametrized
 from flareclust.protocol.params import Params
@@ -77,6 +77,10 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     def member(self) -> "ClusteringAggregator | None":
         """Return the server's side of the executor's `member`; None unless overridden."""
         return None
+
+    def version(self) -> str:
+        """Return the version of flareclust and the digest of the job's messages, as that of the executor."""
+        return version_of(self.executor, self.member and self.member.executor)
 
     def merge_of_member(
         self, round_: Round[Any], replies: Mapping[str, Message], rng: np.random.Generator

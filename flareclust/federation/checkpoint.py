@@ -23,7 +23,6 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import make_folder, write_atomically
 from flareclust._foundation.typing import Message
-from flareclust._foundation.version import __version__
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.columns import ColumnFacts, Columns
 from flareclust.protocol.rounds import Round
@@ -142,7 +141,8 @@ def about_job(
 ) -> dict[str, object]:
     """Return what a job and the checkpoint that it goes on from must agree in."""
     about = {"algorithm": algorithm, "k": aggregator.params.k, "seed": aggregator.params.seed}
-    return {**about, "params": dict(params or {}), "secure_sums": secure_sums, "flareclust": __version__}
+    messages = aggregator.version().partition("+")[2]
+    return {**about, "params": dict(params or {}), "secure_sums": secure_sums, "messages": messages}
 
 
 def check_resumable(algorithm: str, *, private: bool) -> None:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.version import __version__
 from flareclust.core import compiled, microaggregation
 from flareclust.data.tables import Table
 from flareclust.federation import site
@@ -13,6 +14,7 @@ from flareclust.federation.nvflare_executor import HELD, ExecutorShell
 from flareclust.preparation.rows import arrays_for_late_rows
 from flareclust.preparation.settings import ClusteringParams, ColumnsParams, ScaledParams
 from flareclust.privacy.session import SiteSession
+from flareclust.protocol.digests import job_digest
 from flareclust.protocol.parametrized import Parametrized
 from flareclust.protocol.params import Params
 from flareclust.protocol.registry import name_of
@@ -135,6 +137,10 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         """Return all steps that sites answer in jobs of this algorithm, those of phases among them, in the order of a job."""
         return MappingProxyType({name: line.step for name, line in site.job_lines(cls).items()})
 
+    def version(self) -> str:
+        """Return the version of flareclust and the digest of the job's messages, which decides whether versions fit."""
+        return version_of(type(self), self.member and type(self.member))
+
     def step(self, name: str) -> Step:
         """Return a step of the job; raise BadMessage for one that it does not have."""
         return site.line_of(self, name).step
@@ -143,3 +149,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         """Return the arrays of a finished result that a late site needs for its labels, without other sites' replies."""
         needed = {name: arrays[name] for name in self.placed_by if name in arrays}
         return needed | arrays_for_late_rows(self.params, arrays)
+
+
+def version_of(executor: type[ClusteringExecutor], member: type[ClusteringExecutor] | None) -> str:
+    """Return the version of flareclust, a plus, and the digest of the messages of jobs that ask for the steps of both."""
+    asked = [one for one in (executor, member) if one is not None]
+    return f"{__version__}+{job_digest([(one.job_steps(), one.params_class()) for one in asked])}"

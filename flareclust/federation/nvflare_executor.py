@@ -18,7 +18,7 @@ from nvflare.fuel.f3.cellnet.cell import Cell
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray
-from flareclust._foundation.version import __version__, fits, shown_version
+from flareclust._foundation.version import fits, misfit
 from flareclust.data.labels import keep_labels
 from flareclust.data.tables import Table
 from flareclust.privacy.job_folder import TRACEBACK_FILE, keep_traceback, run_dir
@@ -58,6 +58,10 @@ class ExecutorShell(Executor, ABC):
         """Return whether the job takes rows with missing cells, which are NaN; None for an algorithm that never does."""
 
     @abstractmethod
+    def version(self) -> str:
+        """Return the version of flareclust, and behind a plus the digest of the job's messages."""
+
+    @abstractmethod
     def answer(
         self, task: Task, data: FloatArray | Table | OtherRows, aborted: AbortCheck, session: SiteSession | None = None
     ) -> Answer:
@@ -94,7 +98,7 @@ class ExecutorShell(Executor, ABC):
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
                 raise Refusal("has a policy that is not in force; see flareclust site check there")
-            _check_version(dxo.meta.get(NEEDS))
+            _check_version(dxo.meta.get(NEEDS), self.version())
             task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
             if self._rows is None:
                 self._rows = self._read(SiteData.of(local, site), aborted, fl_ctx)
@@ -158,12 +162,10 @@ def _secure_sums(fl_ctx: FLContext) -> SecureSums | None:
     return component if isinstance(component, SecureSums) else None
 
 
-def _check_version(needs: str | None) -> None:
-    """Raise Refusal where the job states a version of flareclust that the site does not have."""
-    if needs is not None and not fits(needs, __version__):
-        raise Refusal(
-            f"has flareclust {__version__} where the job needs {shown_version(needs)}; install that version at the site"
-        )
+def _check_version(needs: str | None, installed: str) -> None:
+    """Raise Refusal where the job states a version of flareclust that does not fit that of the site."""
+    if needs is not None and not fits(needs, installed):
+        raise Refusal(f"{misfit(needs, installed)}; install that version at the site")
 
 
 def _refuse(reason: str) -> Shareable:

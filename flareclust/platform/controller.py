@@ -26,7 +26,7 @@ from flareclust._foundation.display import shown
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
-from flareclust._foundation.version import __version__, fits, shown_version
+from flareclust._foundation.version import __version__, fits, misfit
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.aggregator import ClusteringAggregator, unpack
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read, remove_old
@@ -73,7 +73,8 @@ class ClusteringController(Controller):
         about: what a job that goes on from this one must agree in, beside its own settings.
         resume: id of the interrupted job to go on from, whose checkpoint the server has. A job brings no file for it, since who
             writes one chooses what sites are asked; in the simulator it does.
-        needs: the version of flareclust that server and sites must have, as `flareclust._foundation.version.fits` compares them; None for any.
+        needs: the version of flareclust and the digest of the job's messages, which must fit those of server and sites
+            (`flareclust._foundation.version.fits`); None for any.
     """
 
     def __init__(
@@ -193,8 +194,8 @@ class ClusteringController(Controller):
 
     def _problem(self, fl_ctx: FLContext) -> str | None:
         """Return why this server cannot run the job, in words that follow its name; None where it can."""
-        if self.needs is not None and not fits(self.needs, __version__):
-            return f"has flareclust {__version__} where the job needs {shown_version(self.needs)}"
+        if self.needs is not None and not fits(self.needs, installed := self._aggregator.version()):
+            return misfit(self.needs, installed)
         if self._unbounded is not None and self.secure_sums:
             return f"{self._unbounded} (the job's secure sums)"
         workspace = fl_ctx.get_workspace()

@@ -11,7 +11,6 @@ from nvflare.job_config.api import FedJob
 import flareclust
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.version import __version__
 from flareclust.engines.options import JobOptions
 from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.executor import ClusteringExecutor
@@ -69,7 +68,7 @@ def build_job(
     controller = ClusteringController(
         algorithm.name,
         dict(params) or None,
-        needs=__version__,
+        needs=executor.version(),
         about=dict(about) if about else None,
         resume=resume,
         **options.of_controller(),

@@ -4,6 +4,7 @@ __all__ = [
     "batch",
     "cluster_arrays",
     "columns",
+    "digests",
     "outcome",
     "parametrized",
     "params",

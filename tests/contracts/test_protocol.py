@@ -1,21 +1,23 @@
 """Versions with the same number send the same messages: every step of every algorithm, what its reply holds, and settings, as recorded.
 
 `python -m tests.contracts.test_protocol` writes tests/contracts/protocol.json anew. Where messages change, it first wants another
-number in flareclust/_foundation/version.py: the next one of development, since sites compare numbers and not messages.
+number in flareclust/_foundation/version.py, the next one of development: sites compare digests, but what they say names numbers.
 """
 
-import hashlib
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from flareclust._foundation.version import __version__
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.personal.executor import FedAvgExecutor, IFCAExecutor
+from flareclust.protocol import digests
+from flareclust.protocol.digests import job_digest, settings_digest, step_digest
 from flareclust.protocol.registry import BUILT_IN
 from flareclust.protocol.schema import Schema
-from flareclust.protocol.steps import Step
 
 RECORD = Path(__file__).with_name("protocol.json")
 
@@ -28,30 +30,13 @@ EXECUTORS: dict[str, type[ClusteringExecutor]] = {
 }
 
 
-def written(step: Step) -> str:
-    """Return the hash of what a step asks for and of what its reply holds; names of methods are nobody else's business."""
-    asked = step.summed, step.jobs, step.as_is, step.counted, step.public, step.counts
-    reply = sorted((name, repr(field)) for name, field in step.schema.fields.items())
-    return _hash(asked, reply, step.schema.may_be_empty)
-
-
-def _hash(*about: object) -> str:
-    return hashlib.sha256(repr(about).encode()).hexdigest()[:12]
-
-
-def settings(executor: type[ClusteringExecutor]) -> str:
-    """Return the hash of the names and defaults of an algorithm's settings, which a job states for both sides."""
-    fields = executor.params_class().model_fields
-    return _hash(sorted((name, repr(field.get_default(call_default_factory=True))) for name, field in fields.items()))
-
-
 def current() -> dict[str, dict[str, str]]:
     """Return the hashes by algorithm and step; steps that all algorithms have stand under "all"."""
-    of_all = {name: written(step) for name, step in sorted(ClusteringExecutor.job_steps().items())}
+    of_all = {name: step_digest(step) for name, step in sorted(ClusteringExecutor.job_steps().items())}
     found = {"all": of_all}
     for name, executor in EXECUTORS.items():
-        own = {step: written(one) for step, one in sorted(executor.job_steps().items())}
-        found[name] = {"settings": settings(executor)} | {
+        own = {step: step_digest(one) for step, one in sorted(executor.job_steps().items())}
+        found[name] = {"settings": settings_digest(executor.params_class())} | {
             step: one for step, one in own.items() if of_all.get(step) != one
         }
     return found
@@ -71,6 +56,20 @@ def test_messages_change_with_the_version_only() -> None:
     assert record["version"] == __version__, f"python -m {__spec__.name}"
 
 
+def test_a_jobs_digest_follows_steps_settings_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    lloyd, kfed = EXECUTORS["lloyd"](k=2), EXECUTORS["kfed"](k=2)
+    steps, params = dict(lloyd.job_steps()), lloyd.params_class()
+    digest = job_digest([(steps, params)])
+    assert lloyd.version() == f"{__version__}+{digest}"
+    elsewhere = steps | {"update": replace(steps["update"], method="elsewhere", merge="elsewhere")}
+    assert job_digest([(elsewhere, params)]) == digest
+    found = {digest, kfed.version().partition("+")[2], job_digest([(steps | {"one_more": steps["update"]}, params)])}
+    found |= {job_digest([(steps, kfed.params_class())]), job_digest([(steps, params), (steps, params)])}
+    monkeypatch.setattr(digests, "REVISION", digests.REVISION + 1)
+    found |= {job_digest([(steps, params)])}
+    assert len(found) == 6
+
+
 def test_a_change_of_any_part_of_a_step_is_noticed() -> None:
     before, step = current(), EXECUTORS["lloyd"].job_steps()["update"]
     assert changed(before, {**before, "lloyd": {**before["lloyd"], "update": "other"}}) == ["lloyd.update"]
@@ -80,7 +79,7 @@ def test_a_change_of_any_part_of_a_step_is_noticed() -> None:
         replace(step, counted=not step.counted),
         replace(step, schema=Schema()),
     ]
-    assert written(step) not in {written(other) for other in others}
+    assert step_digest(step) not in {step_digest(other) for other in others}
 
 
 def main() -> None:

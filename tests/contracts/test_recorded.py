@@ -1,6 +1,7 @@
 """Nothing that a user computes changes by accident: results and messages of every algorithm, bit for bit as recorded.
 
-`python -m tests.contracts.test_recorded` writes tests/contracts/recorded.json anew, where a change is meant; say in the commit what changed.
+`python -m tests.contracts.test_recorded` writes tests/contracts/recorded.json anew, where a change is meant, after
+`REVISION` in flareclust/_foundation/version.py was raised; say in the commit what changed.
 Other processors add floating-point numbers in another order. There, steps, shapes and types are compared, and no bits.
 """
 
@@ -20,6 +21,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
+from flareclust._foundation.version import REVISION
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition as split
 from flareclust.engines.inprocess import SimulatedSite, answered
@@ -196,9 +198,36 @@ def test_as_recorded(name, data, policy, records, shared_data):
     assert found == recorded
 
 
-if __name__ == "__main__":
-    made = {}
+def changed(before: dict[str, Any], made: dict[str, Any]) -> list[str]:
+    """Return the cases in both records that are not the same, if they are of the same processor."""
+    if before["processor"] != made["processor"]:
+        return []
+    return [name for name, found in made["cases"].items() if before["cases"].get(name, found) != found]
+
+
+def test_a_change_needs_another_revision(records):
+    """Sites of two versions with one revision take part in one job, and find the same bits."""
+    assert records["revision"] == REVISION, f"python -m {__spec__.name}"
+    name = next(iter(records["cases"]))
+    other = {**records, "cases": {**records["cases"], name: {}, "one more": {}}}
+    assert changed(records, other) == [name]
+    assert not changed({**records, "processor": "another"}, other)
+
+
+def main() -> None:
+    """Write the record anew; end where results have changed and the revision has not."""
+    made: dict[str, Any] = {"processor": processor(), "revision": REVISION, "cases": {}}
     for name, data, policy in cases():
         print(name, data, policy, file=sys.stderr)
-        made[f"{name} {data} {policy}"] = run(get(name), data, **POLICIES[policy])
-    RECORDS.write_text(json.dumps({"processor": processor(), "cases": made}, indent=1) + "\n")
+        made["cases"][f"{name} {data} {policy}"] = run(get(name), data, **POLICIES[policy])
+    made = json.loads(json.dumps(made))
+    before = json.loads(RECORDS.read_text())
+    if before["revision"] == REVISION and (different := changed(before, made)):
+        sys.exit(
+            f"{', '.join(different)}: results changed under the revision {REVISION}; raise it in flareclust/_foundation/version.py first"
+        )
+    RECORDS.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -47,6 +47,7 @@ class Federation:
         late: names of these.
         relays: the sites, by the relay that they connect to; the others connect to the server.
         make_network: returns the network that the hosts are on.
+        ours: whether our Builder makes the kits; else they are as NVFlare makes them.
         defaults: arguments of our provisioning Builder.
     """
 
@@ -56,6 +57,8 @@ class Federation:
         late: Sequence[str] = (),
         relays: Mapping[str, Sequence[str]] | None = None,
         make_network: Callable[[], network.Network] = network.make_network,
+        *,
+        ours: bool = True,
         **defaults: object,
     ) -> None:
         remove_stale()
@@ -67,7 +70,7 @@ class Federation:
         try:
             for host in self.hosts:
                 self.network.add(host)
-            self.defaults = defaults
+            self.defaults = defaults if ours else None
             self.kits = self.provision(self.folder / "kits")
             for host in {*self.hosts} - {*self.relays}:
                 self.pass_on(host, *PASSED_ON)

@@ -11,7 +11,7 @@ from harness import LEAD, SERVER, Federation, wait_until
 
 from flareclust.engines.options import JobOptions
 from flareclust.platform.provisioned import run_production
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import Outcome, read_rounds
 from flareclust.protocol.registry import Algorithm
 from tests.patience import PATIENCE
 
@@ -89,3 +89,13 @@ def jobs_in_store(federation: Federation) -> set[Path]:
     """Return the server's folders of all jobs that were submitted."""
     store = federation.kit(SERVER) / "jobs-storage"
     return set(store.iterdir()) if store.exists() else set()
+
+
+def runs_of(federation: Federation) -> set[Path]:
+    """Return the server's folders of jobs that run or were lost."""
+    return {path for path in federation.kit(SERVER).iterdir() if path.name.count("-") == 4}
+
+
+def rounds_of(federation: Federation, before: set[Path]) -> int:
+    """Return how many rounds a job has had whose folder is none of `before`."""
+    return max((len(read_rounds(folder)) for folder in runs_of(federation) - before), default=0)

@@ -10,7 +10,10 @@ LEAD, ADMIN, MEMBER = "lead@hub.org", "admin@hub.org", "member@hub.org"
 
 
 def project(
-    net: network.Network, hosts: Sequence[str], relays: Mapping[str, Sequence[str]], defaults: Mapping[str, object]
+    net: network.Network,
+    hosts: Sequence[str],
+    relays: Mapping[str, Sequence[str]],
+    defaults: Mapping[str, object] | None,
 ) -> dict[str, object]:
     """Return the project's content.
 
@@ -18,7 +21,7 @@ def project(
         net: where the hosts are.
         hosts: the names of server, relays and sites.
         relays: the sites, by the relay that they connect to.
-        defaults: arguments of our provisioning Builder.
+        defaults: arguments of our provisioning Builder; None to leave it out.
     """
     users = ((LEAD, "lead"), (ADMIN, "project_admin"), (MEMBER, "member"))
     server = {"name": SERVER, "type": "server", "org": "hub", "fed_learn_port": net.port}
@@ -36,11 +39,14 @@ def project(
     names = [host for host in hosts if host != SERVER and host not in relays]
     sites = [{"name": site, "type": "client", "org": site, **behind.get(site, {})} for site in names]
     admins = [{"name": name, "type": "admin", "org": "hub", "role": role} for name, role in users]
+    # Most tests are about other things than policies, and their faulty algorithm is not registered at the sites.
+    ours = [{"path": "flareclust.provision.SiteDefaults", "args": {"policy": False, **(defaults or {})}}]
+    if defaults is None:
+        ours = []
     builders = [
         {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
         {"path": "nvflare.lighter.impl.static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
-        # Most tests are about other things than policies, and their faulty algorithm is not registered at the sites.
-        {"path": "flareclust.provision.SiteDefaults", "args": {"policy": False, **defaults}},
+        *ours,
         {"path": "nvflare.lighter.impl.cert.CertBuilder"},
         {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
     ]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -13,10 +12,10 @@ from harness import Federation
 from jobs import Job
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
+from versions import renumbered
 
-import flareclust
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.version import __version__
+from flareclust._foundation.version import REVISION, __version__
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
@@ -85,7 +84,8 @@ def test_below_the_quorum_all_reasons_are_in_one_message(federation, faulty, rec
 
 
 def test_a_site_with_another_version_refuses_in_plain_words(federation, files, tmp_path, record):
-    federation.start(LATE, env={"PYTHONPATH": str(another_version(tmp_path, "9.8.7"))})
+    other = renumbered(tmp_path / "other", "9.8.7", REVISION + 1)
+    federation.start(LATE, env={"PYTHONPATH": str(other)})
     federation.wait_connected([*SITES, LATE])
     job = Job(federation, get("feca"), JobOptions(k=5, seed=3, min_sites=3))
     outcome = job.outcome()
@@ -97,7 +97,7 @@ def test_a_site_with_another_version_refuses_in_plain_words(federation, files, t
     )
     record(
         "wrong version",
-        "a fourth site has flareclust 9.8.7; quorum 3",
+        "a fourth site has flareclust 9.8.7, whose results are others; quorum 3",
         "the site refuses before it computes anything; the others go on",
         job.notice(LATE).text,
         job.notice(LATE).at - job.started,
@@ -139,17 +139,6 @@ def test_a_site_whose_certificate_has_ended_is_left_out_also_where_only_its_job_
         notices[900].text,
         notices[900].at - jobs[900].started,
     )
-
-
-def another_version(folder: Path, version: str) -> Path:
-    """Copy the package that is installed, with another version; the folder goes into a site's PYTHONPATH."""
-    source = Path(flareclust.__file__).parent
-    copy = folder / "other" / "flareclust"
-    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file = copy / "_foundation" / "version.py"
-    assert f'"{__version__}"' in file.read_text()
-    file.write_text(file.read_text().replace(f'"{__version__}"', f'"{version}"'))
-    return copy.parent
 
 
 def test_a_site_that_does_not_allow_the_classes_is_named(federation, record):

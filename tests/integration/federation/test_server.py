@@ -13,12 +13,12 @@ import processes
 import pytest
 from conftest import SITES
 from harness import LEAD, SERVER, Federation, wait_until
-from jobs import Job, jobs_in_store
+from jobs import Job, jobs_in_store, rounds_of, runs_of
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.protocol.outcome import ARRAYS, SUMMARY, read, read_rounds
+from flareclust.protocol.outcome import ARRAYS, SUMMARY, read
 from flareclust.protocol.outcome import ROUNDS as ROUNDS_FILE
 from flareclust.protocol.registry import get
 from flareclust.tracking.store import connect
@@ -105,15 +105,6 @@ def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federatio
         "nothing: the run took longer",
         seconds,
     )
-
-
-def runs_of(federation: Federation) -> set[Path]:
-    """Return the server's folders of jobs that run or were lost."""
-    return {path for path in federation.kit(SERVER).iterdir() if path.name.count("-") == 4}
-
-
-def rounds_of(federation: Federation, before: set[Path]) -> int:
-    return max((len(read_rounds(folder)) for folder in runs_of(federation) - before), default=0)
 
 
 def _killed_while_writing(federation: Federation) -> tuple[Job | None, float]:

@@ -13,8 +13,9 @@ import pytest
 import flareclust
 import flareclust.nvflare_jobs
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.version import __version__, fits
+from flareclust._foundation.version import fits, misfit
 from flareclust.engines.options import JobOptions
+from flareclust.executors.feca import FeCAExecutor
 from flareclust.nvflare_jobs import K, write_all
 from flareclust.platform.job import build_job, export_job
 from flareclust.platform.kit import allow_classes
@@ -24,6 +25,7 @@ from flareclust.sites.class_list import of_server, of_sites
 from tests.paths import of_the_whole
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
+DIGEST = "0123456789ab"
 KEPT = Path(flareclust.nvflare_jobs.__file__).resolve().parent
 
 
@@ -70,7 +72,7 @@ def test_settings_reach_the_side_that_knows_them(tmp_path):
         "algorithm": "feca",
         "params": params,
         "min_sites": 2,
-        "needs": __version__,
+        "needs": FeCAExecutor(7).version(),
     }
     assert json.loads((folder / "meta.json").read_text())["min_clients"] == 2
 
@@ -158,7 +160,23 @@ def test_a_job_lists_every_step_of_its_algorithm(tmp_path):
         ("0.3.0.dev1", "0.3.0.dev2", False),
         ("0.3.0.dev1", "0.3.0", False),
         ("0.3.0", "0.3.0.dev1", False),
+        (f"0.3.0+{DIGEST}", f"0.4.0.dev1+{DIGEST}", True),
+        (f"0.3.0+{DIGEST}", f"0.3.0+{DIGEST[::-1]}", False),
+        (f"0.3.1+{DIGEST}", "0.3.0", True),
+        ("0.2.0", f"0.3.0+{DIGEST}", False),
     ],
 )
-def test_a_job_runs_with_versions_that_share_two_numbers(needed, installed, runs):
+def test_a_job_runs_where_messages_are_equal_or_else_two_numbers(needed, installed, runs):
     assert fits(needed, installed) is runs
+
+
+@pytest.mark.parametrize(
+    ("needed", "words"),
+    [
+        (f"0.4.0+{DIGEST}", "has flareclust 0.3.0 where the job needs 0.4.0"),
+        (f"0.3.0+{DIGEST}", "has flareclust 0.3.0 with other messages than the flareclust 0.3.0 of the job's lead"),
+        ("0.3.0+<b>", "has flareclust 0.3.0 where the job needs another version"),
+    ],
+)
+def test_a_misfit_names_both_versions_and_nothing_that_a_server_makes_up(needed, words):
+    assert misfit(needed, f"0.3.0+{DIGEST[::-1]}") == words

@@ -16,6 +16,7 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, never_abort
 from flareclust._foundation.version import __version__
+from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.aggregator import unpack
@@ -134,6 +135,7 @@ def test_a_server_that_may_not_run_a_job_ends_it(context, tmp_path, monkeypatch,
     if listed is not None:
         (tmp_path / "local" / "resources.json").write_text(listed)
     controller, reasons = ClusteringController(algorithm, **settings), []
+    controller._aggregator = FeCAAggregator(2)
     if algorithm == "deepfeca":
         deepfeca = pytest.importorskip("flareclust.aggregators.deepfeca")
         controller._aggregator = deepfeca.DeepFeCAAggregator(2, network=OWN_NETWORK)
