@@ -1,10 +1,9 @@
 """All mixtures of two versions of flareclust at a server and three sites: jobs find the same bits, or say why they do not run.
 
     python -m benchmarks.skew OTHER --out skew.jsonl    # a wheel, a checkout, or a number for this version under that number
-    python -m benchmarks.skew --show skew.jsonl
 
-The lead has this version. Each host has a kit of NVFlare's to which its version's `flareclust site allow` was applied. Rows are made up. A record per mixture is appended to the file; those that are there already
-are not run again.
+The lead has this version. Each host has a kit of NVFlare's to which its version's `flareclust site allow` was applied. Rows are
+made up. A record per mixture is appended to the file; those that are there already are not run again.
 """
 
 import argparse
@@ -66,7 +65,8 @@ class Mixed(Federation):  # type: ignore[misc]
         return Path(self.folder) / f"{host}.local"
 
     def _environment(self, host: str) -> dict[str, str]:
-        return super()._environment(host) | self._path(self.version[host])
+        environment: dict[str, str] = super()._environment(host)
+        return environment | self._path(self.version[host])
 
     def _path(self, version: str) -> dict[str, str]:
         return {"PYTHONPATH": str(self.other)} if version == OTHER else {}
@@ -100,6 +100,11 @@ class Mixed(Federation):  # type: ignore[misc]
                 self.configure(host, path=f"{self.folder}/{host}.npy")
         self.start(*new)
         self.wait_connected()
+
+    def record(self, versions: Mapping[str, str]) -> dict[str, Any]:
+        """Give hosts their versions and return what came of all jobs."""
+        self.install(versions)
+        return {"other": written(versions), "jobs": {job: self.outcome(job) for job in JOBS}}
 
     def outcome(self, job: str) -> dict[str, Any]:
         """Run a job as the lead; return the digest of its centroids, and what was said of hosts that had no part."""
@@ -139,31 +144,25 @@ def show(records: list[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Run all mixtures; 1 if one of them ended with neither the same bits nor a reason."""
+    """Run the mixtures that have no record yet, and show all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("other", nargs="?", help="a wheel, a checkout, or a number")
+    parser.add_argument("other", help="a wheel, a checkout, or a number")
     parser.add_argument("--out", type=Path, default=Path("skew.jsonl"), help="the records, a line each")
-    parser.add_argument("--show", type=Path, help="print the records of a file and run nothing")
     asked = parser.parse_args()
-    if asked.show is not None:
-        show([json.loads(line) for line in asked.show.read_text().splitlines()])
-        return 0
-    if asked.other is None:
-        parser.error("name the other version")
     known = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     left = [one for one in mixtures() if written(one) not in {record["other"] for record in known}]
-    with tempfile.TemporaryDirectory(prefix="fc-") as made:
-        folder, other = Path(made) / OTHER, Path(asked.other)
-        federation = Mixed(unpacked(other, folder) if other.exists() else renumbered(folder, asked.other))
-        try:
-            for versions in left:
-                federation.install(versions)
-                record = {"other": written(versions), "jobs": {job: federation.outcome(job) for job in JOBS}}
-                with asked.out.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
-                show([record])
-        finally:
-            federation.close()
+    if left:
+        with tempfile.TemporaryDirectory(prefix="fc-") as made:
+            folder, other = Path(made) / OTHER, Path(asked.other)
+            federation = Mixed(unpacked(other, folder) if other.exists() else renumbered(folder, asked.other))
+            try:
+                for versions in left:
+                    known.append(federation.record(versions))
+                    with asked.out.open("a") as file:
+                        file.write(json.dumps(known[-1]) + "\n")
+            finally:
+                federation.close()
+    show(known)
     return 0
 
 
