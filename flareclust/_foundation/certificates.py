@@ -44,33 +44,50 @@ def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timed
     return None
 
 
+def first_end(kit: Path) -> tuple[datetime, str] | None:
+    """Return when the first certificate of a kit ends, and its name; None where there is none."""
+    return min(((ends, name) for name, _, ends in _certificates(kit)), default=None)
+
+
+def near_end(what: str, ends: datetime | None, remedy: str, now: datetime | None = None) -> str | None:
+    """Return a hint with the remedy where `what` ends within `_SOON`."""
+    if ends is None or ends - (now or datetime.now(timezone.utc)) > _SOON:
+        return None
+    return f"{what} ends {_said(ends)}; {remedy} before that"
+
+
 def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
     """Return a hint where a certificate of the kit ends within `_SOON`."""
-    when, name = min(((ends, name) for name, _, ends in _certificates(kit)), default=(None, ""))
-    if when is None or when - (now or datetime.now(timezone.utc)) > _SOON:
-        return None
-    return f"the certificate {name} ends {_said(when)}; ask for a new kit before that"
+    ends, name = first_end(kit) or (None, "")
+    return near_end(f"the certificate {name}", ends, "ask for a new kit", now)
 
 
-def server_ends_soon(kit: Path, host: str, port: int, timeout: float = 2.0) -> str | None:
+def server_ends_soon(kit: Path, host: str, port: int) -> str | None:
     """Return the same of the certificate that a server shows to this kit, also where it has ended; None where it shows none that fits."""
-    startup, server = kit / "startup", f"the certificate of the server {host}"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # NVFlare's servers have further names
+    server, remedy = f"the certificate of the server {host}", "provision anew and hand out the new kits"
+    try:
+        return near_end(server, _shown_by(kit, host, port), remedy)
+    except ssl.SSLCertVerificationError as error:
+        return f"{server} has ended; {remedy}" if error.verify_code == _ENDED else None
+    except OSError:  # as in `server_end`
+        return None
+
+
+def server_end(kit: Path, host: str, port: int) -> datetime | None:
+    """Return when the certificate ends that a server shows to this kit; None where it has ended, or it shows none that fits."""
     with suppress(OSError):  # the files are not there, or nobody answers, or not in this way
-        context.load_verify_locations(startup / "rootCA.pem")
-        context.load_cert_chain(startup / "client.crt", startup / "client.key")
-        try:
-            with socket.create_connection((host, port), timeout) as raw, context.wrap_socket(raw) as connection:
-                shown = connection.getpeercert() or {}
-        except ssl.SSLCertVerificationError as error:
-            return (
-                f"{server} has ended; provision anew and hand out the new kits" if error.verify_code == _ENDED else None
-            )
-        ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), timezone.utc)
-        if ends - datetime.now(timezone.utc) <= _SOON:
-            return f"{server} ends {_said(ends)}; provision anew and hand out the new kits before that"
+        return _shown_by(kit, host, port)
     return None
+
+
+def _shown_by(kit: Path, host: str, port: int, timeout: float = 2.0) -> datetime:
+    startup, context = kit / "startup", ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # NVFlare's servers have further names
+    context.load_verify_locations(startup / "rootCA.pem")
+    context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    with socket.create_connection((host, port), timeout) as raw, context.wrap_socket(raw) as connection:
+        shown = connection.getpeercert() or {}
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), timezone.utc)
 
 
 def speaks_tls(host: str, port: int, timeout: float) -> bool:

@@ -100,15 +100,20 @@ def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, l
 def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what changes in the kit's rights, where they are not the operator's own, and all of the file after it."""
     file = kit.rights_of(local)
-    if settings.byoc is None or file.name == kit.RIGHTS or not file.exists():
+    if file.name == kit.RIGHTS or not file.exists():
         return
     found = kit.read_json(file)
     permissions = found.get("permissions")
     if not isinstance(permissions, dict):
         raise UserError(f"{file}: expected an object as permissions, as NVFlare's provisioning makes it")
-    before = kit.code_from(permissions)
+    if (wanted := kit.with_versions(permissions)) != permissions:
+        text = f"report_version: who may see sites may see their versions ({file.name})"
+        yield text, {**found, "permissions": wanted}
+    if settings.byoc is None:
+        return
+    before = kit.code_from(wanted)
     change = kit.with_code if settings.byoc else kit.without_code if before else None
-    wanted = permissions if change is None else change(permissions, _all_rights())
+    wanted = wanted if change is None else change(wanted, _all_rights())
     after = kit.code_from(wanted)
     if after != before:
         listed = ", ".join(f"{role} ({right})" for role, right in (after or before).items())

@@ -6,9 +6,11 @@ says that it should (docs/adr/0018-peers.md). So the server passes on what belon
 jobs and their administration need.
 """
 
+import json
 import logging
 import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from threading import Lock
@@ -17,6 +19,9 @@ from typing import Any
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames, WorkspaceConstants
 from nvflare.apis.fl_context import FLContext
 
+from flareclust._foundation.certificates import first_end
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.version import __version__
 from flareclust.platform._private import (
     FQCN,
     TOPIC_STREAM_ABORT,
@@ -63,6 +68,9 @@ ANSWERED = frozenset(
         *(SysCommandTopic.SYS_INFO, SysCommandTopic.REPORT_RESOURCES, SysCommandTopic.REPORT_VERSION),
     }
 )
+
+#: What a site adds to its answer about versions.
+FLARECLUST, CERTIFICATE_END = "flareclust", "certificate_end"
 
 #: On it NVFlare looks into the network of processes: their names, connections and settings.
 _NETWORK = "_net_manager"
@@ -257,9 +265,20 @@ class _SafeProcessor(RequestProcessor):
         """Return the processor's answer, or why there is none."""
         problem = _request_problem(req, app_ctx)
         if problem is None:
-            return self._processor.process(req, app_ctx)
+            reply = self._processor.process(req, app_ctx)
+            return _add_own(reply, app_ctx) if req.topic == SysCommandTopic.REPORT_VERSION else reply
         _log.warning("a request was refused: this site %s", problem)
         return error_reply(f"this site {problem}")
+
+
+def _add_own(reply: AdminMessage, app_ctx: Any) -> AdminMessage:
+    """Return a site's answer about versions with that of flareclust, and when the first certificate of its kit ends (s since 1970)."""
+    with suppress(ValueError, TypeError, AttributeError, UserError):  # then without them
+        versions = {**json.loads(reply.body), FLARECLUST: __version__}
+        reply.body = json.dumps(versions)
+        ends = first_end(Path(app_ctx.args.workspace))
+        reply.body = json.dumps(versions if ends is None else {**versions, CERTIFICATE_END: ends[0].timestamp()})
+    return reply
 
 
 def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:

@@ -3,15 +3,25 @@
 Times are seconds since 1970 UTC.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from flareclust._foundation.certificates import ends_soon, server_ends_soon
+from flareclust._foundation.certificates import ends_soon, first_end, near_end, server_end
+from flareclust._foundation.display import printable
+from flareclust._foundation.version import __version__, fits
 from flareclust.platform.job_monitor import Server, deployed, lost_jobs, lost_words, refusals_in
+from flareclust.platform.peers import CERTIFICATE_END, FLARECLUST
 from flareclust.platform.session import admin_of, server_status
+
+#: What is done about a certificate that ends soon.
+_REMEDY = "provision anew and hand out the new kits"
+
+#: Letters of a version that a site reports, and the first second after all years that a date has.
+_LONGEST_VERSION, _AFTER_ALL = 40, datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,9 @@ class SiteStatus:
         name: of the site.
         connected: whether the server can reach it now.
         last_seen: its last sign of life; of a site that is away, the submission of the last listed job that it took; None if unknown.
-        nvflare: the version of NVFlare there; empty if unknown.
+        nvflare: the version of NVFlare there, as the site says; empty if unknown.
+        flareclust: that of flareclust, likewise.
+        certificate_end: when the first certificate of its kit ends, likewise; None if unknown.
         expected: why it should be there; empty if it need not.
     """
 
@@ -30,6 +42,8 @@ class SiteStatus:
     connected: bool
     last_seen: float | None
     nvflare: str
+    flareclust: str
+    certificate_end: float | None
     expected: str
 
 
@@ -48,11 +62,15 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class FederationStatus:
-    """What a server said: where it is, since when it runs, its sites by name, its last jobs, and what its users should know."""
+    """What a server said: where it is, since when it runs, its sites by name, its last jobs, and what its users should know.
+
+    `certificate_ends` has when the first certificate of the kit that asked ends, by its user, and that of the server, where they are known.
+    """
 
     server: str
     started: float
     nvflare: str
+    certificate_ends: dict[str, float]
     sites: list[SiteStatus]
     jobs: list[JobStatus]
     hints: list[str]
@@ -75,7 +93,8 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
         connected = {str(client["client_name"]): client for client in said.get("clients", [])}
         listed = server.last_jobs()
         expected = server.find_expected("", expect, listed)
-        hints = [ends_soon(kit), server_ends_soon(kit, about["host"], int(about["port"]))]
+        server_ends = server_end(kit, about["host"], int(about["port"]))
+        hints = [ends_soon(kit), near_end(f"the certificate of the server {about['host']}", server_ends, _REMEDY)]
         hints += [lost_words(job) for job in lost_jobs(server.session, listed)]
         versions = dict[str, Any]()
         with suppress(Exception):  # not every user may ask, and the rest is there
@@ -83,15 +102,41 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
     sites = []
     for name in sorted({*connected, *expected}):
         last = connected[name].get("client_last_conn_time") if name in connected else _last_job(listed, name)
-        sites.append(SiteStatus(name, name in connected, last, str(versions.get(name, "")), expected.get(name, "")))
+        sites.append(
+            SiteStatus(
+                name, name in connected, last, **_versions_of(versions.get(name)), expected=expected.get(name, "")
+            )
+        )
+    own_end = first_end(kit)
+    ends = {about["username"]: None if own_end is None else own_end[0], "server": server_ends}
     return FederationStatus(
         f"{about['project_name']} at {about['host']}:{about['port']}",
         float(said.get("server_start_time", 0.0)),
-        str(versions.get("server", "")),
+        _versions_of(versions.get("server"))["nvflare"],
+        {whose: end.timestamp() for whose, end in ends.items() if end is not None},
         sites,
         [_job(meta) for meta in listed[:jobs]],
-        [hint for hint in hints if hint is not None],
+        [hint for hint in [*hints, *_hints_about(sites)] if hint is not None],
     )
+
+
+def _versions_of(reported: object) -> dict[str, Any]:
+    """Return versions and the certificate's end as the server or a site has reported them, nothing where that makes no sense."""
+    said = reported if isinstance(reported, Mapping) else {}
+    end = said.get(CERTIFICATE_END)
+    ends = float(end) if isinstance(end, int | float) and 0 < end < _AFTER_ALL else None
+    by_name = {"nvflare": said.get("version") or "", "flareclust": said.get(FLARECLUST) or ""}
+    found: dict[str, Any] = {name: printable(version)[:_LONGEST_VERSION] for name, version in by_name.items()}
+    return {**found, "certificate_end": ends}
+
+
+def _hints_about(sites: Sequence[SiteStatus]) -> Iterator[str | None]:
+    for site in sites:
+        if site.flareclust and not fits(__version__, site.flareclust):
+            yield f"{site.name} has flareclust {site.flareclust} and refuses jobs of {__version__}, which is installed here"
+        if site.certificate_end is not None:
+            ends = datetime.fromtimestamp(site.certificate_end, timezone.utc)
+            yield near_end(f"the certificate of {site.name}", ends, _REMEDY)
 
 
 def _job(meta: Mapping[str, Any]) -> JobStatus:

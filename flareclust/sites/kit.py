@@ -97,6 +97,8 @@ def write_json(file: Path, resources: dict[str, Any], mode: int = 0o644) -> None
 #: The right of those whose jobs may bring code of their own.
 _CODE = "byoc"
 _SUBMIT = "submit_job"
+#: The rights to see the state of server and sites, and their versions; NVFlare has the latter in none of its categories of rights.
+_VIEW, _VERSIONS = "view", "report_version"
 #: Stands for all rights of a role, and goes before those that are named beside it.
 _ALL = "*"
 _NOBODY = ("none", "no")
@@ -120,6 +122,16 @@ def with_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str,
         submits = _granted(rights, _SUBMIT)
         if _grants(submits) and not _grants(_granted(rights, _CODE)):
             changed[role] = _replaced(rights, submits, known)
+    return changed
+
+
+def with_versions(permissions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the permissions with the right to ask for versions for all who may see the state of server and sites."""
+    changed = dict(permissions)
+    for role, rights in permissions.items():
+        named = _named(rights)
+        if _VIEW in named and not {_ALL, _VERSIONS} & named.keys():
+            changed[role] = {**rights, _VERSIONS: named[_VIEW]}
     return changed
 
 

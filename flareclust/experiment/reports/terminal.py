@@ -297,8 +297,9 @@ def print_status(found: "FederationStatus") -> None:
     sites = []
     for site in found.sites:
         state = Text("connected", "green") if site.connected else Text("missing" if site.expected else "away", "red")
-        sites.append((site.name, state, _said_time(site.last_seen), site.nvflare or "-"))
-    console.print(table_of("site", "", "last seen", "NVFlare", rows=sites))
+        versions = site.nvflare or "-", site.flareclust or "-"
+        sites.append((site.name, state, _said_time(site.last_seen), *versions, _said_time(site.certificate_end)[:10]))
+    console.print(table_of("site", "", "last seen", "NVFlare", "flareclust", "kit ends", rows=sites))
     jobs = [(_said_time(job.submitted), job.id, job.name, job.user, job.duration, job.status) for job in found.jobs]
     console.print(table_of("submitted", "job", "", "by", "took", "", rows=jobs))
     for job in found.jobs:

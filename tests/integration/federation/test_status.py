@@ -1,12 +1,15 @@
 """What a real server says of its sites and jobs."""
 
 import time
+from importlib.metadata import version
 
 import pytest
 from conftest import SITES
-from harness import LEAD
+from harness import LEAD, SERVER
 from jobs import Job
 
+from flareclust._foundation.certificates import first_end
+from flareclust._foundation.version import __version__
 from flareclust.engines.options import JobOptions
 from flareclust.platform.status import federation_status
 from flareclust.protocol.registry import get
@@ -22,7 +25,13 @@ def test_a_site_that_is_stopped_is_missing_since_its_last_job(federation):
     found = federation_status(federation.kit(LEAD))
     assert [site.name for site in found.sites] == sorted(SITES)
     assert found.missing == []
+    assert found.nvflare == version("nvflare")
     assert all(site.connected and site.nvflare == found.nvflare for site in found.sites)
+    assert all(site.flareclust == __version__ for site in found.sites)
+    first_ends = {site.name: first_end(federation.kit(site.name))[0].timestamp() for site in found.sites}
+    assert {site.name: site.certificate_end for site in found.sites} == first_ends
+    assert found.certificate_ends[LEAD] == first_end(federation.kit(LEAD))[0].timestamp()
+    assert found.certificate_ends["server"] >= first_end(federation.kit(SERVER))[0].timestamp()
     assert all(site.last_seen > submitted - 60 for site in found.sites)
     assert (found.jobs[0].id, found.jobs[0].name, found.jobs[0].user) == (job, "kfed", LEAD)
     assert submitted - 1 < found.jobs[0].submitted < time.time()

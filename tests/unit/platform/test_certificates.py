@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from flareclust._foundation.certificates import certificate_problem, ends_soon, server_ends_soon
+from flareclust._foundation.certificates import certificate_problem, ends_soon, server_end, server_ends_soon
 from flareclust._foundation.errors import UserError
 from tests.kit_certificates import write_certificates
 
@@ -98,8 +98,16 @@ def test_a_lead_is_told_of_the_servers_certificate(serving, days, said):
     assert found is None if said is None else f"the certificate of the server 127.0.0.1 {said}" in str(found)
 
 
+@pytest.mark.parametrize("days", [100, -1])
+def test_the_end_of_the_servers_certificate_is_known_until_it_has_ended(serving, days):
+    kit, port = serving(days)
+    ends = server_end(kit, "127.0.0.1", port)
+    assert ends is None if days < 0 else abs(ends - datetime.now(timezone.utc) - timedelta(days)) < timedelta(hours=1)
+
+
 def test_of_a_server_that_does_not_answer_or_a_kit_without_a_certificate_nothing_is_said(kit, tmp_path):
     with closing(create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     assert server_ends_soon(kit, "127.0.0.1", port) is None
     assert server_ends_soon(tmp_path / "none", "127.0.0.1", port) is None
+    assert server_end(tmp_path / "none", "127.0.0.1", port) is None

@@ -1,8 +1,11 @@
 """What a server passes on, and what the process of a site answers."""
 
+import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
+import nvflare
 import pytest
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReservedKey
@@ -18,6 +21,7 @@ from nvflare.private.fed.client.admin import RequestProcessor
 from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
+from flareclust._foundation.version import __version__
 from flareclust.platform import peers
 from flareclust.platform.admission import ServerValidator, SiteDeployer
 from flareclust.platform.launcher import SiteProcessLauncher
@@ -30,6 +34,7 @@ from flareclust.platform.peers import (
     _SafeProcessor,
     job_problem,
 )
+from tests.kit_certificates import write_certificates
 from tests.unit.platform.peer_cases import Cell, starting
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
@@ -197,6 +202,32 @@ def asked(processors, topic, job, app_ctx=None):
     request = AdminMessage(topic, "")
     request.set_header(RequestHeader.JOB_ID, job)
     return processor.process(request, app_ctx).body
+
+
+@pytest.mark.parametrize("certificate", [True, False])
+def test_a_site_reports_its_version_of_flareclust_and_the_end_of_its_certificate(tmp_path, monkeypatch, certificate):
+    listed = list(ClientRequestProcessors.request_processors)
+    monkeypatch.setattr(ClientRequestProcessors, "request_processors", listed)
+    started(SiteDeployer(), cell=Cell("north"))
+    engine = SimpleNamespace(args=SimpleNamespace(workspace=str(tmp_path)))
+    ends = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    if certificate:
+        write_certificates(
+            tmp_path, root=(ends - timedelta(9), ends + timedelta(9)), client=(ends - timedelta(9), ends)
+        )
+    found = json.loads(asked(listed, "sys.report_version", "", engine))
+    own = {"version": nvflare.__version__, "flareclust": __version__}
+    assert found == (own | {"certificate_end": ends.timestamp()} if certificate else own)
+
+
+def test_a_site_whose_certificate_cannot_be_read_reports_its_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(ClientRequestProcessors, "request_processors", list(ClientRequestProcessors.request_processors))
+    started(SiteDeployer(), cell=Cell("north"))
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "client.crt").write_text("none")
+    engine = SimpleNamespace(args=SimpleNamespace(workspace=str(tmp_path)))
+    found = json.loads(asked(ClientRequestProcessors.request_processors, "sys.report_version", "", engine))
+    assert found["flareclust"] == __version__
 
 
 def test_a_site_deletes_no_folder_of_a_job(processors):

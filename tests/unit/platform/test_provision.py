@@ -46,11 +46,17 @@ def test_the_project_file_can_add_the_classes_of_nvflare(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["localhost", *SITES])
-def test_no_role_may_bring_code_and_all_other_rights_are_those_that_nvflare_gives(kits, plain_kits, name):
+def test_no_role_may_bring_code_who_sees_sites_sees_versions_and_other_rights_are_those_that_nvflare_gives(
+    kits, plain_kits, name
+):
     found, given = allowed(rights(kits / name)), allowed(rights(plain_kits / name))
     code = {one for one in given if one[1] == "byoc"}
     assert {user for user, _, _ in code} == {"lead@a", "lead@b", "project_admin@a", "project_admin@b"}
-    assert found == given - code
+    views = {(user, "report_version", whose) for user, right, whose in given if right == "check_status"}
+    assert {user for user, _, _ in views - given} == {
+        f"{role}@{o}" for role in ("lead", "org_admin", "member") for o in "ab"
+    }
+    assert found == given - code | views
     assert {right["byoc"] for right in rights(kits / name)["permissions"].values()} == {"none"}
 
 

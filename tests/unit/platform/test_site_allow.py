@@ -12,7 +12,7 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
 from flareclust.platform.kit import Settings, _all_rights, prepare_site
-from flareclust.sites.kit import code_from, with_code, without_code
+from flareclust.sites.kit import code_from, with_code, with_versions, without_code
 from flareclust.sites.permissions import KitFiles
 from tests.unit.platform.provision_cases import SITES, allowed, component, resources, rights
 
@@ -34,6 +34,7 @@ def test_an_existing_kit_is_brought_to_what_the_builder_makes(plain, kits, capsy
     assert "jobs that are in /tmp/nvflare/jobs-storage stay there" in printed
     assert "allow_log_streaming: false" in printed
     assert printed.count("byoc: no code in jobs, from project_admin (any), lead (any) until now") == 4
+    assert printed.count("report_version: who may see sites may see their versions (authorization.json.default)") == 4
 
 
 def test_code_in_jobs_can_be_asked_for_and_is_then_for_those_who_submit_jobs(kits, tmp_path, capsys):
@@ -125,6 +126,20 @@ def test_code_is_for_nobody_who_may_not_submit_a_job():
     given = {"lead": {"submit_job": "o:site"}, "member": {"view": "any"}, "guest": "none"}
     assert with_code(given, _all_rights()) == given | {"lead": {"submit_job": "o:site", "byoc": "o:site"}}
     assert without_code(given, _all_rights())["guest"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"view": "o:site"}, {"view": "o:site", "report_version": "o:site"}),
+        ({"View": "any", "REPORT_VERSION": "none"}, {"View": "any", "REPORT_VERSION": "none"}),
+        ({"*": "any", "view": "none"}, {"*": "any", "view": "none"}),
+        ({"submit_job": "any"}, {"submit_job": "any"}),
+        ("any", "any"),
+    ],
+)
+def test_who_may_see_sites_may_see_their_versions_unless_the_kit_says_otherwise(given, found):
+    assert with_versions({"lead": given}) == {"lead": found}
 
 
 def test_allowing_twice_changes_nothing_and_says_so(plain, capsys):

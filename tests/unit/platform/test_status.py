@@ -2,18 +2,25 @@
 
 import json
 import re
+import time
+from datetime import datetime, timezone
 
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.version import __version__
 from flareclust.platform import job_monitor, status
 from flareclust.platform.status import federation_status, prometheus_text
 from tests.command_line import call
 from tests.fake_server import FakeServer
+from tests.kit_certificates import write_certificates
 from tests.paths import ROOT
 
 LEAD = "lead@hub.org"
+
+#: A second in the year 2100.
+ENDS = 4102444800.0
 
 
 class Server(FakeServer):
@@ -32,7 +39,9 @@ class Server(FakeServer):
         return found | {"clients": [one | {"client_last_conn_time": 300.0} for one in found["clients"]]}
 
     def report_version(self, target_type):
-        return {"server": "2.9.0", "north": "2.9.0", "south": "2.9.1"}
+        north = {"version": "2.9.0", "flareclust": __version__, "certificate_end": ENDS}
+        south = {"version": "2.9.1", "flareclust": "0.1.0", "certificate_end": time.time() + 86400}
+        return {"server": {"version": "2.9.0"}, "north": north, "south": south}
 
 
 def job(name, ended, submitted, deployed, user=LEAD):
@@ -44,7 +53,7 @@ def job(name, ended, submitted, deployed, user=LEAD):
 def server(monkeypatch):
     server = Server()
     monkeypatch.setattr(job_monitor, "open_session", server.session)
-    monkeypatch.setattr(status, "server_ends_soon", lambda *_: "the certificate of the server ends soon")
+    monkeypatch.setattr(status, "server_end", lambda *_: datetime.now(timezone.utc))
     return server
 
 
@@ -63,7 +72,7 @@ def test_sites_are_connected_or_missing_and_jobs_have_their_refusals(kit, server
         ("j2", LEAD, ["south: not authorized"]),
         ("j1", "admin@hub.org", []),
     ]
-    assert "the certificate of the server ends soon" in found.hints
+    assert any(hint.startswith("the certificate of the server server ends ") for hint in found.hints)
     assert any("j1 was lost" in hint for hint in found.hints), "nobody runs it"
     assert server.opened == server.closed
     assert "one of your last 10 jobs (those to expect" in found.sites[-1].expected, "of any kind"
@@ -87,7 +96,47 @@ def test_a_user_who_may_not_ask_for_versions_gets_the_rest(kit, server, monkeypa
         raise AuthorizationError("no")
 
     monkeypatch.setattr(server, "report_version", refuse)
-    assert [site.nvflare for site in federation_status(kit).sites] == ["", "", ""]
+    found = federation_status(kit)
+    assert [(site.nvflare, site.flareclust) for site in found.sites] == [("", "")] * 3
+    assert found.nvflare == ""
+
+
+def test_versions_and_certificates_that_need_something_done_are_hints(kit, server):
+    now = datetime.now(timezone.utc)
+    write_certificates(kit, client=(datetime(2020, 1, 1, tzinfo=timezone.utc), now.replace(microsecond=0)))
+    found = federation_status(kit)
+    sites = {site.name: (site.flareclust, site.certificate_end) for site in found.sites}
+    assert sites["north"] == (__version__, ENDS)
+    assert sites["west"] == ("", None)
+    assert found.nvflare == "2.9.0"
+    assert set(found.certificate_ends) == {LEAD, "server"}
+    assert found.certificate_ends[LEAD] == now.replace(microsecond=0).timestamp()
+    assert f"south has flareclust 0.1.0 and refuses jobs of {__version__}, which is installed here" in found.hints
+    assert [hint for hint in found.hints if hint.startswith("the certificate of south ends ")]
+    assert not [hint for hint in found.hints if "north" in hint]
+
+
+@pytest.mark.parametrize(
+    "reported", [{"error": "No replies"}, "2.9.0", None, {"version": None, "certificate_end": "soon"}]
+)
+def test_a_site_that_reports_no_versions_has_none(kit, server, monkeypatch, reported):
+    monkeypatch.setattr(server, "report_version", lambda target_type: {"server": reported, "north": reported})
+    north = federation_status(kit).sites[0]
+    assert (north.flareclust, north.certificate_end) == ("", None)
+    assert north.nvflare == ""
+
+
+@pytest.mark.parametrize("end", [float("nan"), float("inf"), -1, 1e300, "x"])
+def test_nothing_that_a_site_reports_disturbs_a_terminal_or_the_command(kit, server, monkeypatch, capsys, end):
+    reported = {"version": "\x1b[31m" + "9" * 10_000, "flareclust": ["\x07", "[bold]"], "certificate_end": end}
+    monkeypatch.setattr(server, "report_version", lambda target_type: {"south": reported})
+    assert call("status", "--kit", kit) == 1
+    out = capsys.readouterr().out
+    assert "\x1b[31m9" not in out
+    assert "\x07" not in out
+    assert len(out) < 5_000
+    assert call("status", "--kit", kit, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["sites"][1]["certificate_end"] is None
 
 
 def test_a_folder_that_is_no_kit_is_named(tmp_path):
