@@ -46,6 +46,11 @@ class SiteStatus:
     certificate_end: float | None
     expected: str
 
+    @property
+    def state(self) -> str:
+        """Return connected, missing, or away where it need not be there."""
+        return "connected" if self.connected else "missing" if self.expected else "away"
+
 
 @dataclass(frozen=True)
 class JobStatus:
@@ -58,6 +63,11 @@ class JobStatus:
     duration: str
     status: str
     refusals: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Return whether it has ended without a result."""
+        return self.status.startswith("FINISHED") and not self.status.endswith("COMPLETED")
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,16 @@ class FederationStatus:
     @property
     def missing(self) -> list[str]:
         """Names of the sites that should be connected and are not."""
-        return [site.name for site in self.sites if site.expected and not site.connected]
+        return [site.name for site in self.sites if site.state == "missing"]
+
+    @property
+    def problems(self) -> list[str]:
+        """What to do about each of them, a sentence each."""
+        missing = [site for site in self.sites if site.state == "missing"]
+        return [
+            f"{one.name} is not connected, and {one.expected}; start it (startup/start.sh in its kit)"
+            for one in missing
+        ]
 
 
 def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int = 10) -> FederationStatus:

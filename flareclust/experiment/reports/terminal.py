@@ -296,7 +296,7 @@ def print_status(found: "FederationStatus") -> None:
     )
     sites = []
     for site in found.sites:
-        state = Text("connected", "green") if site.connected else Text("missing" if site.expected else "away", "red")
+        state = Text(site.state, "green" if site.connected else "red")
         versions = site.nvflare or "-", site.flareclust or "-"
         sites.append((site.name, state, _said_time(site.last_seen), *versions, _said_time(site.certificate_end)[:10]))
     console.print(table_of("site", "", "last seen", "NVFlare", "flareclust", "kit ends", rows=sites))
@@ -305,13 +305,8 @@ def print_status(found: "FederationStatus") -> None:
     for job in found.jobs:
         for refusal in job.refusals:
             say(f"{job.id}: {refusal}", "not taken", console)
-    for site in found.sites:
-        if site.expected and not site.connected:
-            say(
-                f"{site.name} is not connected, and {site.expected}; start it (startup/start.sh in its kit)",
-                "missing",
-                console,
-            )
+    for problem in found.problems:
+        say(problem, "missing", console)
     for hint in found.hints:
         say(hint, "hint", console)
 

@@ -227,3 +227,28 @@ def test_a_report_can_be_read_on_a_phone_and_on_paper(browser, tmp_path):
     assert result.warnings
     for text in ("Read this first", *result.warnings, "How to repeat it"):
         assert text.replace(" ", "") in words
+
+
+def test_the_page_of_a_federation_can_be_read_on_a_phone_and_on_paper_and_names_in_it_do_nothing(browser, tmp_path):
+    from flareclust.experiment.reports.federation import status_page
+    from flareclust.platform.status import FederationStatus, JobStatus, SiteStatus
+
+    attack = (
+        "</td></table><script>document.title = 'attacked'</script><img src=x onerror=\"document.title = 'attacked'\">"
+    )
+    hospitals = [f"hospital-of-the-holy-and-undivided-{i:02d}" for i in range(40)]
+    sites = [SiteStatus(name, True, 1e9, "2.9.0", "0.3.0.dev1", 4102444800.0, "") for name in (*hospitals, attack)]
+    sites.append(SiteStatus("away" * 20, False, None, "", "", None, attack))
+    refusals = [f"{name}: is not authorized" for name in hospitals]
+    jobs = [
+        JobStatus(f"{i}" * 36, attack, "lead@hub.org", 1e9, "0:01:00", "FINISHED:ABORTED", refusals) for i in range(5)
+    ]
+    ends = {"lead@hub.org": 4102444800.0, "server": 4102444800.0}
+    page = tmp_path / "federation.html"
+    page.write_text(status_page(FederationStatus("clinics at hub:8002", 1e9, "2.9.0", ends, sites, jobs, [attack])))
+    assert "<title>Federation clinics at hub:8002</title>" in browser.text_of(page.as_uri())
+    for width in (1280, 390):
+        assert browser.sideways(page, width) == 0
+    words = "".join("".join(browser.printed(page.as_uri())).split())
+    for text in ("Read this first", attack, hospitals[-1], refusals[-1], "flareclust site budget KIT"):
+        assert text.replace(" ", "") in words

@@ -1,6 +1,7 @@
 """What `flareclust status` says of a federation; tests/integration/federation/test_status.py asks a real server."""
 
 import json
+import os
 import re
 import time
 from datetime import datetime, timezone
@@ -164,8 +165,42 @@ def test_the_command_ends_with_1_where_a_site_is_missing(kit, server, capsys):
     assert printed["jobs"][0]["refusals"] == ["south: not authorized"]
     assert call(*asked, "--prometheus") == 1
     assert capsys.readouterr().out.startswith("# HELP flareclust_")
-    assert call(*asked, "--json", "--prometheus") == 2
-    assert "either" in capsys.readouterr().err
+    for two in (("--json", "--prometheus"), ("--json", "--html", "page.html")):
+        assert call(*asked, *two) == 2
+        assert "either" in capsys.readouterr().err
+
+
+def test_the_page_replaces_the_old_one_as_a_whole_and_others_can_read_it(kit, server, tmp_path, capsys):
+    server.listed[0]["name"] = "<script>alert(1)</script>"
+    page = tmp_path / "web" / "federation.html"
+    page.parent.mkdir()
+    asked = "status", "--kit", kit, "--html", page
+    old = os.umask(0o022)
+    try:
+        assert call(*asked) == 1
+    finally:
+        os.umask(old)
+    assert capsys.readouterr().out == ""
+    text = page.read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert page.stat().st_mode & 0o777 == 0o644
+    assert call(*asked, "--expect-sites", "north") == 0
+    assert page.read_text(encoding="utf-8") != text
+    assert list(page.parent.iterdir()) == [page]
+    assert call("status", "--kit", kit, "--html", tmp_path / "none" / "page.html") == 2
+    assert "page.html cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_of_a_server_that_does_not_answer_the_page_says_that(kit, server, tmp_path, monkeypatch, capsys):
+    def refuse(kit):
+        raise UserError(f"the kit {kit} has a certificate that ended")
+
+    monkeypatch.setattr(job_monitor, "open_session", refuse)
+    page = tmp_path / "federation.html"
+    assert call("status", "--kit", kit, "--html", page) == 2
+    assert f"the kit {kit} has a certificate" in capsys.readouterr().err
+    assert "the kit KIT has a certificate that ended" in page.read_text(encoding="utf-8")
+    assert str(kit) not in page.read_text(encoding="utf-8")
 
 
 def test_metrics_are_in_prometheus_format(kit, server):
