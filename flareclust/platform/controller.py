@@ -37,13 +37,16 @@ from flareclust.protocol.outcome import Outcome, append_round, write
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND
 from flareclust.sites.job_settings import folder_problem
-from flareclust.sites.kit import classes_problem
+from flareclust.sites.kit import classes_problem, disabled_sites
 
 #: Name and keys of what the controller answers to requests for the statistics of a running job.
 LIVE, EXCHANGES, RECORDS, WAITING = "flareclust", "exchanges", "records", "waiting_for"
 
 #: Why a site is missing that NVFlare has lost.
 _LOST = "was lost: its process, its machine or its network is gone"
+
+#: Why a site is not asked any more that was connected when the job began.
+_DISABLED = "is disabled at the server (nvflare system disable-client)"
 
 #: The id of every job in NVFlare's simulator, and what those of a server are made of.
 SIMULATED, _JOB_ID = "simulate_job", re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -155,17 +158,19 @@ class ClusteringController(Controller):
             self.system_panic(f"the server {problem}", fl_ctx)
             return
         folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
+        root = Path(fl_ctx.get_workspace().get_root_dir())
         sites = [client.name for client in fl_ctx.get_engine().get_clients()]
 
         def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> Mapping[str, SiteReply]:
-            return self._ask(step, round_, arrays, asked, fl_ctx, abort_signal)
+            out = {site: SiteReply(problem=_DISABLED, lost=True) for site in {*asked} & {*disabled_sites(root)}}
+            staying = [site for site in asked if site not in out]
+            return out | (self._ask(step, round_, arrays, staying, fl_ctx, abort_signal) if staying else {})
 
         def on_round(record: Mapping[str, object]) -> None:
             append_round(record, folder)
             self._records.append(record)
             self.log_info(fl_ctx, f"{record['step']} {record['round']}: {len(record['sites'])} sites")  # type: ignore[arg-type]
 
-        root = Path(fl_ctx.get_workspace().get_root_dir())
         kept = CheckpointFile(checkpoint_at(root, fl_ctx.get_job_id()), about=self._about())
         try:
             interrupted = self._interrupted(fl_ctx)

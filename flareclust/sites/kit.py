@@ -15,6 +15,9 @@ from flareclust.sites import class_list as classes
 
 RESOURCES, RIGHTS = "resources.json", "authorization.json"
 
+#: In the kit's own folder, where NVFlare's server writes it: whom `nvflare system disable-client` keeps out.
+_DISABLED = "disabled_clients.json"
+
 #: NVFlare's launchers of jobs, and ours in their places.
 LAUNCHERS = {
     "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher": "flareclust.launcher.SiteProcessLauncher",
@@ -53,6 +56,19 @@ def passes_on_everything(resources: Mapping[str, Any]) -> bool:
     """Return whether the processes of jobs get all environment variables, as from NVFlare's own launchers."""
     found = resources.get("components", ())
     return any(isinstance(one, Mapping) and one.get("path") in LAUNCHERS for one in found)
+
+
+def disabled_sites(kit: Path) -> list[str]:
+    """Return the names of the sites that the server of a kit keeps out.
+
+    Raises:
+        UserError: its list of them cannot be read.
+    """
+    file = kit / _DISABLED
+    found = read_json(file).get("disabled_clients") if file.exists() else []
+    if not isinstance(found, list):
+        raise UserError(f"{file}: expected a list of names as disabled_clients, as NVFlare's server writes it")
+    return sorted(map(str, found))
 
 
 def objects_in(

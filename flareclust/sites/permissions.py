@@ -28,6 +28,7 @@ from flareclust.sites.kit import (
     RIGHTS,
     classes_problem,
     code_from,
+    disabled_sites,
     passes_on_everything,
     read_json,
     resources_of,
@@ -85,7 +86,7 @@ class KitFiles:
         """Return what jobs may do, a line for each subject."""
         classes_line, code = self._classes(), self._byoc()
         if self.of_server:
-            return {"classes": classes_line, "code in jobs": code}
+            return {"classes": classes_line, "code in jobs": code, "disabled sites": self._disabled()}
         streams = None if self._resources is None else self._resources.get("allow_log_streaming", True) is not False
         texts = "unknown" if streams is None else "may go to the server" if streams else "stay here"
         others = "unknown" if self._scopes is None else ", ".join(self._scopes.other_filters) or "none"
@@ -95,6 +96,7 @@ class KitFiles:
     def problems(self, name: str) -> list[str]:
         """Return why no job is run under these files at the site or server of this name, a sentence each."""
         try:
+            disabled_sites(self.local.parent)
             found = [classes_problem(self.local)]
         except UserError as error:
             found = [f"has a file that cannot be read: {error}"]
@@ -148,6 +150,13 @@ class KitFiles:
         if wide := [entry for entry in self._listed if entry.endswith(".")]:
             found.append(f"jobs may call every function of {', '.join(wide)} ({file}): name classes, not packages")
         return found
+
+    def _disabled(self) -> str:
+        """Return which sites the server keeps out."""
+        try:
+            return ", ".join(disabled_sites(self.local.parent)) or "none"
+        except UserError:
+            return "unknown"
 
     def _byoc(self) -> str:
         """Return which roles may submit jobs that bring code of their own."""

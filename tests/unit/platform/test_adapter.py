@@ -4,6 +4,7 @@ What the simulator does, without its processes: sites read their files and their
 through NVFlare's encoding, the controller writes the result's files. tests/integration/simulator/test_simulator.py runs the real simulator.
 """
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,15 +19,19 @@ from nvflare.apis.workspace import Workspace
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
-from flareclust.data.labels import read_labels
+from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.tables import Table
+from flareclust.engines.inprocess import run_inprocess
 from flareclust.platform.controller import ClusteringController
 from flareclust.protocol import outcome as outcome_files
-from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.registry import Algorithm, get
 from flareclust.sites.config import write_config
 from tests.same_outcome import OPTIONS, REPEATABLE, case_of, check_same
 
 JOB = "job"
+
+#: Where NVFlare's server keeps the sites that it does not let in.
+DISABLED = "disabled_clients.json"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,3 +116,24 @@ def test_nvflares_objects_give_the_bits_of_the_in_process_engine(algorithm, tmp_
     outcome, _ = outcome_files.read(Path(Workspace(str(tmp_path), site_name="server").get_result_root(JOB)))
     outcome.labels.update({name: read_labels(site.folder / JOB) for name, site in sites.items()})
     check_same(algorithm, outcome)
+
+
+def test_a_site_that_is_disabled_at_the_server_is_not_asked_and_is_named(tmp_path, monkeypatch):
+    rows = case_of(get("feca"))[0]
+    out, *others = sorted(rows)
+    (tmp_path / DISABLED).write_text(json.dumps({"disabled_clients": [out, "another"]}))
+    sites, reasons = run_adapter(get("feca"), {}, dict(rows), tmp_path, monkeypatch)
+    assert reasons == []
+    outcome, _ = outcome_files.read(Path(Workspace(str(tmp_path), site_name="server").get_result_root(JOB)))
+    assert outcome.refused == {out: "is disabled at the server (nvflare system disable-client)"}
+    here = run_inprocess(get("feca"), {}, {site: rows[site] for site in others}, OPTIONS)
+    np.testing.assert_array_equal(outcome.centroids, here.centroids)
+    assert not (sites[out].folder / JOB / LABELS_FILE).exists()
+
+
+@pytest.mark.parametrize("text", ["[", '{"disabled_clients": "east"}', "{}"])
+def test_a_list_of_disabled_sites_that_cannot_be_read_ends_the_job(text, tmp_path, monkeypatch):
+    (tmp_path / DISABLED).write_text(text)
+    _, reasons = run_adapter(get("feca"), {}, dict(case_of(get("feca"))[0]), tmp_path, monkeypatch)
+    assert len(reasons) == 1
+    assert reasons[0].startswith(DISABLED)

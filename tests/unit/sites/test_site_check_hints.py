@@ -172,6 +172,16 @@ def test_a_servers_kit_is_checked_without_rows_and_policy(server, capsys):
     wrong(server, "hub has local/authorization.json.default, which other accounts can write")
 
 
+def test_the_sites_that_a_server_keeps_out_are_listed(server):
+    assert call("site", "allow", server) == 0
+    assert check(server).facts["disabled sites"] == "none"
+    (server / "disabled_clients.json").write_text('{"disabled_clients": ["b", "a"]}')
+    assert check(server).facts["disabled sites"] == "a, b"
+    (server / "disabled_clients.json").write_text('{"disabled_clients": "a"}')
+    assert check(server).facts["disabled sites"] == "unknown"
+    wrong(server, "expected a list of names as disabled_clients, as NVFlare's server writes it")
+
+
 def test_a_low_floor_is_pointed_out(kit):
     write_site(local_of(kit), str(rows(kit, crp=np.arange(30.0), iron=np.arange(30.0) ** 2)))
     write_policy(kit / "local", Policy(min_count=2))
