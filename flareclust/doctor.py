@@ -3,6 +3,7 @@
 Every check only looks: it changes nothing, starts nothing, and sends nothing but a request to servers that are set.
 """
 
+import json
 import os
 import platform
 import shutil
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -19,7 +21,7 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 
-from flareclust._foundation.certificates import certificate_problem, ends_soon
+from flareclust._foundation.certificates import certificate_problem, ends_soon, is_foreign
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
 from flareclust.platform.scratch import leftovers, scratch_base
@@ -224,5 +226,17 @@ def _kit(kit: Path) -> Iterator[_Finding]:
         yield _Finding("kit", "fail", f"{kit.name} {ended}", "ask for a new kit")
     elif (ending := ends_soon(kit)) is not None:
         yield _Finding("kit", "warn", f"{kit.name}: {ending}", "ask for a new kit")
+    if (server := _server_of(kit)) is not None and is_foreign(kit, *server):
+        words = f"the server {server[0]}:{server[1]} has a certificate of another root than {kit.name}"
+        yield _Finding("kit", "fail", words, "ask for the kit of the latest provisioning")
     if not found:
         yield _Finding("kit", "ok", f"the allow-list and the rights in {local} are as they should be")
+
+
+def _server_of(kit: Path) -> tuple[str, int] | None:
+    """Return where a site's kit connects to; None where it does not say so, as that of a server."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        about = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))
+        host, _, port = str(about["servers"][0]["service"]["target"]).rpartition(":")
+        return host, int(port)
+    return None

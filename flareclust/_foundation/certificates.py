@@ -16,6 +16,9 @@ from flareclust._foundation.errors import UserError
 #: A kit that ends within so many days is worth a hint.
 _SOON = timedelta(days=30)
 
+#: What is needed beyond now is at most this share of a certificate's life, for some are made for hours or minutes.
+_MOST_OF_LIFE = 0.1
+
 #: OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED.
 _ENDED = 10
 
@@ -29,7 +32,7 @@ def certificate_problem(kit: Path, now: datetime | None = None, needed: timedelt
                 f"has a certificate ({name}) that begins {_said(begins)}, and the clock here says {_said(now)}: set the "
                 "clock (NTP); until then it connects to nobody, and NVFlare does not say why"
             )
-        if now + needed > ends:
+        if now + min(needed, _MOST_OF_LIFE * (ends - begins)) > ends:
             when = f"ended {_said(ends)}" if now > ends else f"ends {_said(ends)}, too soon for a job"
             return f"has a certificate ({name}) that {when}; provision anew and hand out the new kits"
     return None
@@ -78,6 +81,17 @@ def server_end(kit: Path, host: str, port: int) -> datetime | None:
     with suppress(OSError):  # the files are not there, or nobody answers, or not in this way
         return _shown_by(kit, host, port)
     return None
+
+
+def is_foreign(kit: Path, host: str, port: int) -> bool:
+    """Return whether a server shows a certificate that the kit's root has not signed; False where it shows none."""
+    try:
+        _shown_by(kit, host, port)
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_code != _ENDED
+    except OSError:
+        return False
+    return False
 
 
 def _shown_by(kit: Path, host: str, port: int, timeout: float = 2.0) -> datetime:

@@ -221,6 +221,22 @@ def test_the_end_of_a_kits_certificate_is_named(healthy, monkeypatch, tmp_path, 
     assert ("kit", state) in states(doctor.examine(tmp_path))
 
 
+def test_a_site_with_a_kit_of_an_older_root_than_the_server_is_told(healthy, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "local_of", lambda kit: kit / "local")
+    monkeypatch.setattr(doctor.KitFiles, "problems", lambda files, site: [])
+    asked = []
+    monkeypatch.setattr(doctor, "is_foreign", lambda *where: asked.append(where) or True)
+    kit = tmp_path / "north"
+    (kit / "startup").mkdir(parents=True)
+    for text in ("{", "[]", '{"servers": [{"service": {"target": "hub"}}]}'):
+        (kit / "startup" / "fed_client.json").write_text(text)
+        assert ("kit", "fail") not in states(doctor.examine(kit))
+    (kit / "startup" / "fed_client.json").write_text('{"servers": [{"service": {"target": "hub:8002"}}]}')
+    (found,) = [one for one in doctor.examine(kit) if one.check == "kit" and one.state == "fail"]
+    assert found.found == "the server hub:8002 has a certificate of another root than north"
+    assert asked == [(kit, "hub", 8002)]
+
+
 def test_a_kit_that_is_none_fails(healthy, tmp_path):
     assert ("kit", "fail") in states(doctor.examine(tmp_path))
 

@@ -9,7 +9,13 @@ from threading import Thread
 
 import pytest
 
-from flareclust._foundation.certificates import certificate_problem, ends_soon, server_end, server_ends_soon
+from flareclust._foundation.certificates import (
+    certificate_problem,
+    ends_soon,
+    is_foreign,
+    server_end,
+    server_ends_soon,
+)
 from flareclust._foundation.errors import UserError
 from tests.kit_certificates import write_certificates
 
@@ -59,6 +65,14 @@ def test_one_that_ends_before_a_job_can_connect_is_a_problem_with_the_time_that_
     )
 
 
+def test_of_a_certificate_for_minutes_a_tenth_is_needed_at_most(tmp_path):
+    ends = BEGINS + timedelta(minutes=4)
+    write_certificates(tmp_path, root=(BEGINS, ENDS), client=(BEGINS, ends))
+    assert certificate_problem(tmp_path, ends - timedelta(seconds=25), needed=timedelta(minutes=5)) is None
+    reported = certificate_problem(tmp_path, ends - timedelta(seconds=23), needed=timedelta(minutes=5))
+    assert "ends 2026-01-10 00:04 UTC, too soon for a job" in str(reported)
+
+
 def test_a_file_that_is_no_certificate_is_named(kit):
     (kit / "startup" / "other.crt").write_text("text")
     with pytest.raises(UserError, match=r"startup/other.crt of the kit cannot be read as a certificate \(ValueError\)"):
@@ -105,9 +119,24 @@ def test_the_end_of_the_servers_certificate_is_known_until_it_has_ended(serving,
     assert ends is None if days < 0 else abs(ends - datetime.now(timezone.utc) - timedelta(days)) < timedelta(hours=1)
 
 
+def test_a_server_with_a_certificate_of_another_root_is_foreign(serving, tmp_path):
+    kit, port = serving(100)
+    assert not is_foreign(kit, "127.0.0.1", port)
+    _, port = serving(100)
+    write_certificates(tmp_path, **dict.fromkeys(("root", "client"), (BEGINS, BEGINS + timedelta(days=3600))))
+    assert is_foreign(tmp_path, "127.0.0.1", port)
+
+
+def test_a_server_whose_certificate_has_ended_is_not_foreign(serving):
+    kit, port = serving(-1)
+    assert not is_foreign(kit, "127.0.0.1", port)
+
+
 def test_of_a_server_that_does_not_answer_or_a_kit_without_a_certificate_nothing_is_said(kit, tmp_path):
     with closing(create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     assert server_ends_soon(kit, "127.0.0.1", port) is None
     assert server_ends_soon(tmp_path / "none", "127.0.0.1", port) is None
     assert server_end(tmp_path / "none", "127.0.0.1", port) is None
+    assert not is_foreign(kit, "127.0.0.1", port)
+    assert not is_foreign(tmp_path / "none", "127.0.0.1", port)
