@@ -47,9 +47,9 @@ def federation(running: Federation) -> Federation:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show, beside a failure, what server and sites said last."""
     report = yield
-    federation = getattr(item, "funcargs", {}).get("running")
-    if report.failed and federation is not None:
-        for host in federation.hosts:
+    found = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Federation)]
+    if report.failed:
+        for federation, host in dict.fromkeys((one, host) for one in found for host in one.hosts):
             console = federation.folder / f"{host}.txt"
             if console.exists():
                 report.sections.append((f"console of {host}", console.read_text(errors="replace")[-4000:]))
@@ -83,15 +83,24 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def record(records: Path, running: Federation) -> Record:
-    """Write down a fault, as `benchmarks/pages/reliability.py` reads it; an older record of the same fault goes."""
+def record_on(records: Path) -> Callable[[Federation], Record]:
+    """Write down what was seen in a federation, as `benchmarks/pages/reliability.py` reads it; an older record of the same fault goes."""
 
-    def write(fault: str, done: str, happened: str, message: str, seconds: float) -> None:
-        kept = json.loads(records.read_text()) if records.exists() else []
-        new = {"fault": fault, "done": done, "happened": happened, "message": message}
-        new |= {"seconds": round(seconds, 1), "network": running.network.name}
-        at = next((i for i, old in enumerate(kept) if old["fault"] == fault), len(kept))
-        kept[at : at + 1] = [new]
-        records.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    def on(federation: Federation) -> Record:
+        def write(fault: str, done: str, happened: str, message: str, seconds: float) -> None:
+            kept = json.loads(records.read_text()) if records.exists() else []
+            new = {"fault": fault, "done": done, "happened": happened, "message": message}
+            new |= {"seconds": round(seconds, 1), "network": federation.network.name}
+            at = next((i for i, old in enumerate(kept) if old["fault"] == fault), len(kept))
+            kept[at : at + 1] = [new]
+            records.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
-    return write
+        return write
+
+    return on
+
+
+@pytest.fixture
+def record(record_on: Callable[[Federation], Record], running: Federation) -> Record:
+    """Write down a fault of the federation of all tests."""
+    return record_on(running)

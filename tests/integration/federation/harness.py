@@ -99,18 +99,26 @@ class Federation:
         file.write_text(json.dumps(resources, indent=2) + "\n")
 
     def provision(self, workspace: Path) -> Path:
-        """Make all kits anew in a new folder, with a root certificate of their own; return the folder of the kits."""
+        """Make all kits, anew in a new folder with a root certificate of their own, else once more; return the folder of the kits."""
         file = self.folder / "project.yml"
         file.write_text(yaml.safe_dump(project(self.network, self.hosts, self.relays, self.defaults)))
-        command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(workspace)]
-        environment = self._environment(SERVER)
+        command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(workspace), "--force"]
+        environment, before = self._environment(SERVER), {*workspace.glob(f"{PROJECT}/prod_*")}
         done = subprocess.run(
             command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
-        kits = workspace / PROJECT / "prod_00"
-        if not kits.is_dir():
+        kits = {*workspace.glob(f"{PROJECT}/prod_*")} - before
+        if len(kits) != 1:
             raise RuntimeError(f"nvflare provision failed: {done.stdout} {done.stderr}")
-        return kits
+        return kits.pop()
+
+    def add_site(self, site: str) -> Path:
+        """Provision once more with a further site, and hand out its kit; return the folder of all new kits."""
+        self.network.add(site)
+        self.hosts = (*self.hosts, site)
+        made = self.provision(self.kits.parents[1])
+        shutil.copytree(made / site, self.kit(site))
+        return made
 
     # ---- processes ----
 
@@ -319,6 +327,5 @@ def remove_stale() -> None:
     for folder in Path(short_folder()).glob(f"{FOLDERS}*"):
         note = folder / "owner"
         if note.is_file() and note.read_text() and not owner.alive(note.read_text()):
-            kits = folder / "kits" / PROJECT / "prod_00"
-            processes.kill(processes.of_kits(kits.iterdir() if kits.is_dir() else ()))
+            processes.kill(processes.of_kits([folder]))
             shutil.rmtree(folder, ignore_errors=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import LEAD, SERVER, Federation, wait_until
 
-from flareclust.engines.options import JobOptions
+from flareclust.engines.options import ExpectedSites, JobOptions
 from flareclust.platform.provisioned import run_production
 from flareclust.protocol.outcome import Outcome, read_rounds
 from flareclust.protocol.registry import Algorithm
@@ -35,6 +35,7 @@ class Job:
         params: Mapping[str, object] | None = None,
         user: str = LEAD,
         token: str | None = None,
+        expected: ExpectedSites | None = None,
     ) -> None:
         self.rounds: list[tuple[float, Mapping[str, Any]]] = []
         self._outcome: Outcome | None = None
@@ -44,7 +45,7 @@ class Job:
         def run() -> None:
             try:
                 asked = algorithm, dict(params or {}), options, federation.kit(user), self._hear
-                self._outcome = run_production(*asked, token=token)
+                self._outcome = run_production(*asked, token=token, expected=expected)
             except Exception as error:  # noqa: BLE001 - it is raised again where the test asks for the outcome
                 self._error = error
             self.ended = time.monotonic()

@@ -5,14 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness import LEAD, PROJECT, SERVER, Federation, wait_until
-from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.fl_constant import ReservedKey, ServerCommandNames
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.cell import Cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.sec.authn import set_add_auth_headers_filters
-from nvflare.private.defs import ClientType
+from nvflare.private.defs import CellMessageHeaderKeys, ClientType
 from nvflare.private.fed.authenticator import Authenticator
 
 
@@ -82,3 +85,17 @@ def _in_place_of(federation: Federation, name: str, client_type: str, scheme: st
         CoreCell.ALL_CELLS.pop(name, None)  # else this process could be no cell of this name again
         federation.start(name)
         federation.wait_connected()
+
+
+def ask_for_task(cell: Cell, job: str) -> object:
+    """Ask the server's process of a job for a task, as that of the job at a site does; return what comes, None where the server refuses."""
+    content = Shareable()
+    content.set_peer_context(FLContext())
+    request = new_cell_message({CellMessageHeaderKeys.PROJECT_NAME: PROJECT}, content)
+    topic, process = ServerCommandNames.GET_TASK, f"{SERVER}.{job}"
+    reply = cell.send_request(CellChannel.SERVER_COMMAND, topic, process, request, timeout=10.0)
+    code = reply.get_header(MessageHeaderKey.RETURN_CODE)
+    if code == ReturnCode.AUTHENTICATION_ERROR:
+        return None
+    assert code == ReturnCode.OK, f"the server has not answered: {code}"
+    return reply.payload

@@ -21,10 +21,13 @@ SITES = ("clinic-a", "clinic-b", "clinic-c")
 
 
 def provisioned(project, folder):
-    """Provision as an operator does, in an empty folder with an empty home, and return the kits and the text printed."""
-    home = folder / "home"
-    home.mkdir(parents=True)
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", "kits"]
+    """Provision as an operator does, in an empty folder with an empty home, and return the kits and the text printed.
+
+    In the same folder again it makes the kits once more, which are those that are returned.
+    """
+    home, number = folder / "home", len([*folder.glob("kits/clinics/prod_*")])
+    home.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", "kits", "--force"]
     done = subprocess.run(
         command,
         check=False,
@@ -35,7 +38,7 @@ def provisioned(project, folder):
         text=True,
         timeout=PATIENCE,
     )
-    return folder / "kits" / "clinics" / "prod_00", done.stdout + done.stderr
+    return folder / "kits" / "clinics" / f"prod_{number:02}", done.stdout + done.stderr
 
 
 def changed(folder, change):

@@ -142,3 +142,14 @@ def test_arguments_in_the_project_file_are_used_and_a_participant_may_differ(tmp
 def test_arguments_that_mean_nothing_are_refused(wrong):
     with pytest.raises(ValueError, match=f"SiteDefaults: expected .* as {next(iter(wrong))}"):
         SiteDefaults(**wrong)
+
+
+def test_rights_by_name_leave_out_the_other_users_of_a_role(kits):
+    policy = rights(kits / "localhost")
+    before = {(right, submitter) for user, right, submitter in allowed(policy) if user == "lead@a"}
+    lead = policy["permissions"]["lead"]
+    policy["permissions"]["lead"] = {r: ["n:lead@a"] if to in ("any", "o:site") else to for r, to in lead.items()}
+    named = allowed(policy)
+    assert {(right, submitter) for user, right, submitter in named if user == "lead@a"} == before
+    assert {right for user, right, submitter in named if user == "lead@b" and submitter == "lead@a"} == set()
+    assert ("lead@b", "submit_job", "lead@b") not in named

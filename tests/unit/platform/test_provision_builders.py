@@ -99,3 +99,33 @@ def test_kits_prepared_for_containers_keep_what_the_builder_made(kits, tmp_path,
     assert store._object_path(jobs) == os.path.realpath(jobs)
     snapshots = server["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"]
     assert Path(snapshots).parent == Path(jobs).parent
+
+
+@pytest.mark.slow
+def test_another_site_more_or_less_leaves_all_other_kits_as_they_are_unless_it_is_behind_a_relay(tmp_path):
+    """NVFlare makes the certificate with which a relay listens anew each time; nobody compares it with an older one."""
+    relay = {"name": "relay", "type": "relay", "org": "hub", "listening_host": {"default_host": "relay", "port": 8102}}
+    further = {"name": "clinic-e", "type": "client", "org": "e"}
+    behind = {"name": "clinic-d", "type": "client", "org": "d", "connect_to": {"name": "relay"}}
+
+    def with_more(*added):
+        return files_in(
+            provisioned(changed(tmp_path, lambda project: project["participants"].extend(added)), tmp_path)[0]
+        )
+
+    first, more, less = with_more(relay), with_more(relay, further), with_more(relay)
+    relayed = with_more(relay, further, behind)
+    assert differing(first, more) == differing(first, less) == {"relay/startup/server.crt", "relay/startup/server.key"}
+    assert {name.partition("/")[0] for name in more.keys() - first} == {"clinic-e"}
+    about = {f"{site}/startup/fed_client.json" for site in (*SITES, "clinic-e")} | {"localhost/startup/fed_server.json"}
+    assert differing(more, relayed) - differing(first, more) == about
+    key = "clinic-e/startup/client.key"
+    assert relayed[key] == more[key], "who is put out of the project comes back with the same key"
+
+
+def files_in(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def differing(before, after):
+    return {name for name in before if after.get(name) != before[name]}
