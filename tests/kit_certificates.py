@@ -1,12 +1,16 @@
 """Certificates of a kit, made in a test, with the dates that it needs."""
 
-from datetime import datetime
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
+
+_PEM = serialization.Encoding.PEM
 
 
 def write_certificates(kit: Path, **dates: tuple[datetime, datetime]) -> None:
@@ -40,3 +44,30 @@ def write_certificates(kit: Path, **dates: tuple[datetime, datetime]) -> None:
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def renew(state: Path, names: Iterable[str], lasts: timedelta) -> datetime:
+    """Give participants new keys and certificates, which last so long from now, in the `cert.json` of NVFlare's provisioning.
+
+    Its root signs them, and the next provisioning puts them into the kits. Returns when they end.
+    """
+    kept = json.loads(state.read_text())
+    root_key = serialization.load_pem_private_key(kept["root_pri_key"].encode(), password=None)
+    begins = datetime.now(timezone.utc)
+    for name in names:
+        old = x509.load_pem_x509_certificate(kept[name]["cert"].encode())
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        builder = (
+            x509.CertificateBuilder(old.issuer, old.subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(begins)
+            .not_valid_after(begins + lasts)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        )
+        for extension in old.extensions:
+            if not isinstance(extension.value, x509.SubjectKeyIdentifier):
+                builder = builder.add_extension(extension.value, extension.critical)
+        certificate = builder.sign(root_key, hashes.SHA256())
+        secret = key.private_bytes(_PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+        kept[name] = {"cert": certificate.public_bytes(_PEM).decode(), "pri_key": secret.decode()}
+    state.write_text(json.dumps(kept))
+    return begins + lasts

@@ -29,7 +29,7 @@ from tests.living import short_folder
 from tests.patience import PATIENCE
 from tests.run import MARK
 
-__all__ = ["ADMIN", "LEAD", "MEMBER", "SERVER", "Federation", "submitted", "wait_until"]
+__all__ = ["ADMIN", "LEAD", "MEMBER", "SERVER", "Federation", "started", "submitted", "wait_until"]
 
 FOLDERS = "fcf-"
 
@@ -284,6 +284,18 @@ class Federation:
         """Submit a job folder by NVFlare's own API; return the folder with what the server wrote."""
         with self.session(user) as session:
             return submitted(session, job, self.folder / "fetched", patience)[1] / "workspace"
+
+
+@contextmanager
+def started(federation: Federation, host: str, kit: Path) -> Iterator[None]:
+    """Run another kit's processes on a host, and kill them."""
+    script, own = ["bash", str(kit / "startup" / "start.sh")], federation._environment(host)
+    subprocess.run(federation.network.command(host, script), env=own, cwd=kit, check=True, timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        while found := processes.of_kits([kit]):
+            processes.kill(found)
 
 
 def submitted(session: Session, job: Path, folder: Path, patience: float = PATIENCE) -> tuple[str, Path]:

@@ -1,17 +1,15 @@
 """Sites that are lost while a job runs: the quorum goes on, with the result that one process finds without them."""
 
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import processes
 import pytest
 from conftest import LATE, SITES, rows_of
-from harness import SERVER, Federation, wait_until
+from harness import SERVER, Federation, started, wait_until
 from jobs import Job
 from network import Loopback
 from twins import lost_in, twin
@@ -21,7 +19,6 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
-from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -171,18 +168,6 @@ def line_of(federation: Federation, words: str) -> str:
     """Return the first line of the server's log with these words, without what stands before the message."""
     text = (federation.kit(SERVER) / "log.txt").read_text(errors="replace")
     return next((line.rpartition(" - ")[2] for line in text.splitlines() if words in line), "")
-
-
-@contextmanager
-def started(federation: Federation, host: str, kit: Path) -> Iterator[None]:
-    """Run another kit's processes on a host, and kill them."""
-    script, own = ["bash", str(kit / "startup" / "start.sh")], federation._environment(host)
-    subprocess.run(federation.network.command(host, script), env=own, cwd=kit, check=True, timeout=PATIENCE)
-    try:
-        yield
-    finally:
-        while found := processes.of_kits([kit]):
-            processes.kill(found)
 
 
 @pytest.mark.nightly
