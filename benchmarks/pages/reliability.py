@@ -57,20 +57,22 @@ SECTIONS = {
         "escapes",
     ),
     "The server fails": ("server crash", "server crash under a flow", "killed while writing", "lost machines"),
-    "Sites and certificates change": (
+    "Sites, certificates and versions change": (
         "new site",
         "site put out",
         "site put out, all started again",
         "site put out, let in by the server",
         "renewed certificates",
         "forgotten at a new root",
+        "mixed versions",
+        "upgrade in a night",
     ),
     "Missing permissions": ("user not authorised", "foreign kit", "class not listed", "altered job"),
 }
 
 #: What is said below a section's table.
 REMARKS = {
-    "Sites and certificates change": """
+    "Sites, certificates and versions change": """
 How to [add a site, and to put one out](operations-lead.md#another-site-another-admin), and to [renew certificates](versions.md#renew-certificates). With the kit of a site that was put out, or a copy of it, nobody registers at the server; who has kept the token of an earlier connection gets no task of a job that began after that.
 """,
     "A site sends bad replies": """
