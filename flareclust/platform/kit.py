@@ -44,6 +44,7 @@ _VALIDATOR = {"path": "flareclust.engines.admission.ServerValidator", "args": {}
 _OF_SERVER = (
     ("outcome_wait", "OutcomeWait", "{:g} s for sites that vanished from a finished job, instead of 900"),
     ("lost_jobs", "LostJobs", "jobs that the server lost in a crash are ended when it starts again, not listed as running for ever"),
+    ("returned_memory", "ReturnedMemory", "memory that finished jobs needed goes back to the operating system"),
     ("returning_sites", "ReturningSites", "jobs go on without a site that was started again, and kits that run twice are named in the log"),
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ All of it stands there by its name, so that it works wherever the kit lies and h
 scripts, in a container, by another supervisor.
 """
 
+import ctypes
 import logging
 import os
 import time
@@ -102,6 +103,19 @@ def _end_lost_jobs(fl_ctx: FLContext) -> None:
         if job.job_id not in engine.run_processes and job.job_id not in engine.job_runner.running_jobs:
             manager.set_status(job.job_id, RunStatus.ABANDONED, fl_ctx)
             _log.warning("the server has lost the job %s: it was started again, or could not write", job.job_id)
+
+
+class ReturnedMemory(FLComponent):
+    """Gives the memory that finished jobs needed back to the operating system.
+
+    The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job.
+    """
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Do so at the end of each job; nothing where the C library is not that of GNU."""
+        if event_type in (EventType.JOB_COMPLETED, EventType.JOB_ABORTED):
+            with suppress(AttributeError):
+                ctypes.CDLL(None).malloc_trim(0)
 
 
 class ReturningSites(FLComponent):
