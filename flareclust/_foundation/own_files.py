@@ -143,6 +143,15 @@ def write_atomically(
         part.unlink(missing_ok=True)
 
 
+def append(path: Path, text: str, *, durable: bool = True) -> None:
+    """Add a text to a file that only this account can read; it is on the disk when this returns, unless it need not be."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+        file.write(text)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+
+
 def close_files(folder: Path) -> None:
     """Make the files that lie in a folder readable for their owner only, and the folder as well."""
     folder.chmod(0o700)

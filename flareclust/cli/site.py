@@ -1,6 +1,7 @@
-"""`flareclust site`: what an operator does at a site before the first job."""
+"""`flareclust site`: what an operator does at a site."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,6 +76,23 @@ def _site_budget(
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         terminal.print_budget(found)
+
+
+@site_app.command("log")
+def _site_log(
+    kit: _Kit, as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each job.")] = False
+) -> None:
+    """List the jobs that came to a site: who submitted them, how many bytes left in how many answers, or why it refused. Nothing is sent."""
+    from flareclust.experiment.reports import terminal
+    from flareclust.sites.check import local_of
+    from flareclust.sites.job_log import read_log
+
+    jobs = read_log(local_of(kit).parent)
+    if as_json:
+        for job in jobs:
+            typer.echo(json.dumps(asdict(job)))
+    else:
+        terminal.print_site_log(jobs)
 
 
 def _epsilons(words: list[str]) -> list[float] | None:

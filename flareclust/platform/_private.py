@@ -41,6 +41,7 @@ _MODULES: Mapping[str, Sequence[str]] = MappingProxyType(
         # the parent processes of server and sites, and what is asked of them
         "nvflare.private.defs": ("CellMessageHeaderKeys", "RequestHeader", "SysCommandTopic", "TrainingTopic"),
         "nvflare.private.fed.utils.app_deployer": ("AppDeployer",),
+        "nvflare.private.fed.client.client_app_runner": ("ClientAppRunner",),
         "nvflare.private.fed.client.client_engine": ("ClientEngine",),
         "nvflare.private.fed.client.client_status": ("ClientStatus",),
         "nvflare.private.fed.client.client_req_processors": ("ClientRequestProcessors",),
@@ -49,6 +50,7 @@ _MODULES: Mapping[str, Sequence[str]] = MappingProxyType(
         "nvflare.private.privacy_manager": ("Scope",),
         "nvflare.private.stream_runner": ("TOPIC_STREAM_ABORT", "TOPIC_STREAM_REQUEST"),
         "nvflare.private.admin_defs": ("error_reply",),
+        "nvflare.fuel.sec.authz": ("AuthorizationService", "AuthzContext", "Person"),
         # downloads in a session, and the simulator
         "nvflare.fuel.hci.client.file_transfer": ("FileTransferModule",),
         "nvflare.fuel.f3.mpm": ("MainProcessMonitor",),

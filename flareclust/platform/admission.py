@@ -10,8 +10,8 @@ import logging
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,7 +20,7 @@ from nvflare.apis.app_deployer_spec import AppDeployerSpec
 from nvflare.apis.app_validation import AppValidator
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import AdminCommandNames, FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
@@ -30,11 +30,14 @@ from flareclust._foundation.certificates import certificate_problem, ends_soon
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
 from flareclust.platform import file_guard, peers
-from flareclust.platform._private import optional, unprotected
-from flareclust.platform.filters import policy_of_site
+from flareclust.platform._private import AuthorizationService, AuthzContext, Person, optional, unprotected
+from flareclust.platform.filters import contents_of, policy_of_site
+from flareclust.privacy.job_folder import run_dir
 from flareclust.privacy.job_sums import SECURE_SUMS
+from flareclust.protocol.registry import BUILT_IN
 from flareclust.sites.config import read_config
-from flareclust.sites.job_settings import FILES, folder_problem, settings_problem
+from flareclust.sites.job_log import note_came, note_end, note_reply
+from flareclust.sites.job_settings import FILES, executor_of, folder_problem, settings_problem
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.permissions import Watch, rights_problem
 from flareclust.sites.running import note_protection
@@ -141,6 +144,10 @@ class _Gate(FLComponent):
 class SiteDeployer(_Gate, _AppDeployer):
     """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._unfollowed = peers.follow_jobs(self)
+
     def deploy(
         self,
         workspace: Workspace,
@@ -150,8 +157,27 @@ class SiteDeployer(_Gate, _AppDeployer):
         app_data: bytes,
         fl_ctx: FLContext,
     ) -> str:
-        """Unpack a job's files into its folder, unless it may not run; return why."""
-        local = Path(workspace.get_site_config_dir())
+        """Unpack a job's files into its folder, unless it may not run; return why. The site's log of jobs has a line of it."""
+        local, refused = Path(workspace.get_site_config_dir()), "could not unpack the job's files"
+        try:
+            refused = self._deploy(local, workspace, job_id, job_meta, app_name, app_data, fl_ctx)
+        finally:
+            name, user = (str(job_meta.get(key, "")) for key in (JobMetaKey.JOB_NAME, JobMetaKey.SUBMITTER_NAME))
+            algorithm = "" if refused else _algorithm_in(Path(workspace.get_app_dir(job_id)))
+            with _noted():
+                note_came(local.parent, job_id, name, user, algorithm, refused)
+        return refused
+
+    def _deploy(
+        self,
+        local: Path,
+        workspace: Workspace,
+        job_id: str,
+        job_meta: dict[str, object],
+        app_name: str,
+        app_data: bytes,
+        fl_ctx: FLContext,
+    ) -> str:
         try:
             with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
                 names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
@@ -173,7 +199,7 @@ class SiteDeployer(_Gate, _AppDeployer):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
-            self._unguarded = peers.guard_site(fl_ctx)
+            self._unguarded = peers.guard_site(fl_ctx) or self._unfollowed
             kit = Path(fl_ctx.get_prop(FLContextKey.ARGS).workspace)
             note_protection(kit, file_guard.problem() or self._unguarded)
         elif event_type == EventType.ABOUT_TO_START_RUN:  # in the process of a job
@@ -188,7 +214,49 @@ class SiteDeployer(_Gate, _AppDeployer):
                 meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
                 self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), local)
             else:
-                self._note_end(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID), local)
+                job = str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID))
+                self._note_end(job, local)
+                with _noted():
+                    note_end(local.parent, job, Path(Workspace(str(local.parent)).get_run_dir(job)))
+        elif event_type == EventType.AUTHORIZE_COMMAND_CHECK:
+            with _noted():
+                _note_rejected(fl_ctx)
+        elif event_type == EventType.AFTER_TASK_RESULT_FILTER:  # in the process of a job: what is about to leave
+            with _noted():
+                note_reply(run_dir(fl_ctx), *contents_of(fl_ctx.get_prop(FLContextKey.TASK_RESULT)))
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    """Let a job go on where the site's log of jobs cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("the log of jobs (flareclust site log) cannot be written: %s", error.strerror)
+
+
+def _note_rejected(fl_ctx: FLContext) -> None:
+    """Write down a job that NVFlare is about to reject, since its user may submit none to this site."""
+    asked, right = fl_ctx.get_prop(FLContextKey.SECURITY_ITEMS, {}), fl_ctx.get_prop(FLContextKey.COMMAND_NAME)
+    if right != AdminCommandNames.SUBMIT_JOB:
+        return
+    user, submitter = (
+        Person(*(asked.get(getattr(FLContextKey, f"{who}_{what}"), "") for what in ("NAME", "ORG", "ROLE")))
+        for who in ("USER", "SUBMITTER")
+    )
+    permitted, fault = AuthorizationService.authorize(AuthzContext(user=user, submitter=submitter, right=right))
+    if fault or not permitted:
+        meta, kit = asked.get(FLContextKey.JOB_META) or {}, Path(fl_ctx.get_engine().args.workspace)
+        job, name = (str(meta.get(key, "")) for key in (JobMetaKey.JOB_ID, JobMetaKey.JOB_NAME))
+        note_came(
+            kit, job, name, submitter.name, "", f"{fault or 'not permitted'} (its rights, local/authorization.json)"
+        )
+
+
+def _algorithm_in(app: Path) -> str:
+    """Return the name of a job's algorithm, or where its executor is not ours, the path of that."""
+    path = executor_of(app)
+    return next((algorithm.name for algorithm in BUILT_IN if algorithm.executor == path), path)
 
 
 class ServerValidator(_Gate, AppValidator):

@@ -149,6 +149,16 @@ def policy_of_site(local: Path) -> str | None:
     return "its policy"
 
 
+def contents_of(reply: object) -> tuple[int, str]:
+    """Return the bytes of all arrays in a reply, and why it has none where it says so."""
+    dxo = _weights(reply) if isinstance(reply, Shareable) else None
+    if dxo is None:
+        code = reply.get_return_code() if isinstance(reply, Shareable) else "no reply"
+        return 0, f"NVFlare's {code}" if code != ReturnCode.OK else ""
+    size = sum(getattr(array, "nbytes", 0) for array in dxo.data.values())
+    return size, reason(dxo.meta[REFUSED]) if REFUSED in dxo.meta else ""
+
+
 def _refusal(text: str) -> DXO:
     return DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: reason(text)})
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames, WorkspaceConstants
 from nvflare.apis.fl_context import FLContext
 
@@ -30,6 +31,7 @@ from flareclust.platform._private import (
     CellChannel,
     CellChannelTopic,
     CellIdentityResolver,
+    ClientAppRunner,
     ClientEngine,
     ClientRequestProcessors,
     CoreCell,
@@ -101,6 +103,7 @@ _CHANGED = (
     (CoreCell, "add_incoming_filter"),
     (CellIdentityResolver, "require_match"),
     (ClientRequestProcessors, "request_processors"),
+    (ClientAppRunner, "create_run_manager"),
 )
 
 
@@ -224,6 +227,26 @@ def guard_site(fl_ctx: FLContext) -> None:
         return
     _answer_server_only(engine.get_cell(), engine.get_cell().get_fqcn(), auxiliary=_STREAMS)
     processors[:] = [_SafeProcessor(processor) for processor in processors]
+
+
+def follow_jobs(follower: FLComponent) -> str | None:
+    """Have a component of a site receive the events of a job in its process, where NVFlare tells the site's components of none.
+
+    Returns why that cannot be, in words that follow the name of the process; None where it can.
+    """
+    found = getattr(ClientAppRunner, "create_run_manager", None)
+    if found is None:
+        return problem()
+    create = getattr(found, "__wrapped__", found)
+
+    @wraps(create)
+    def with_follower(*asked: Any, **named: Any) -> Any:
+        manager = create(*asked, **named)
+        manager.add_handler(follower)
+        return manager
+
+    ClientAppRunner.create_run_manager = with_follower
+    return None
 
 
 @_saying_why_not

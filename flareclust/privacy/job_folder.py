@@ -1,10 +1,11 @@
 """What a site keeps in the folder of one job: what it was asked so far, and the tracebacks, which stay there."""
 
-import os
 import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from flareclust._foundation.own_files import append
 
 #: Where a real site keeps it, in the job's folder; every line has a step and a round.
 REQUEST_LOG_FILE = "flareclust_asked.txt"
@@ -38,7 +39,7 @@ class RequestLog:
         if self._file is None:
             self._seen.append((step, round_))
             return
-        _append(self._file, f"{step} {round_}\n")
+        append(self._file, f"{step} {round_}\n")
 
 
 def run_dir(fl_ctx: Any) -> Path:
@@ -49,12 +50,4 @@ def run_dir(fl_ctx: Any) -> Path:
 def keep_traceback(fl_ctx: Any, error: Exception) -> None:
     """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
     with suppress(OSError):
-        _append(run_dir(fl_ctx) / TRACEBACK_FILE, "".join(traceback.format_exception(error)))
-
-
-def _append(path: Path, text: str) -> None:
-    """Add a text to a file that only this account can read; it is on the disk when this returns."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        append(run_dir(fl_ctx) / TRACEBACK_FILE, "".join(traceback.format_exception(error)))

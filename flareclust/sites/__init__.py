@@ -6,6 +6,7 @@ __all__ = [
     "class_list",
     "cluster",
     "config",
+    "job_log",
     "job_settings",
     "kit",
     "part_rows",

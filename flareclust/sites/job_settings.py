@@ -63,6 +63,15 @@ def folder_problem(app: Path) -> str | None:
     return None
 
 
+def executor_of(app: Path) -> str:
+    """Return the class of the first executor that the job in this folder names, as a path; empty where there is none."""
+    try:
+        found = parse_json((app / _CLIENT).read_text(encoding="utf-8"))
+        return str(found["executors"][0]["executor"]["path"])
+    except (OSError, NotPlain, LookupError, TypeError):
+        return ""
+
+
 def _texts(settings: Any) -> Iterator[tuple[str, str]]:
     """Yield all texts, values and keys, each with its place: that of the object which has it for a key."""
     left: list[tuple[str, int, Any]] = [("", 0, settings)]

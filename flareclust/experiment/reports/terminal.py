@@ -34,6 +34,7 @@ from flareclust.sites.check import Checked
 
 if TYPE_CHECKING:
     from flareclust.platform.status import FederationStatus
+    from flareclust.sites.job_log import JobLine
 
 #: Of a bar, the text about what is under way.
 _ABOUT = "{task.description}"
@@ -327,6 +328,28 @@ def print_budget(found: Budget) -> None:
         lines.append(f"no job may spend from it: {found.trouble}")
     for words in lines:
         say(words, console=console)
+
+
+def print_site_log(jobs: "Sequence[JobLine]") -> None:
+    """Print a line for each job that came to a site."""
+    if not jobs:
+        say("no job has come to this site since it has a log of them")
+    for job in jobs:
+        took = "" if job.ended is None else f" in {job.ended - job.came:.0f} s"
+        what = f"{job.exchanges} answers, {job.bytes_out:,} bytes out{took}" if job.ended is not None else "no end"
+        refused = (
+            f"{'refused' if not job.accepted else 'answered without numbers'}: {job.refused}" if job.refused else ""
+        )
+        words = [
+            _said_time(job.came),
+            job.job,
+            job.name,
+            job.algorithm,
+            job.user,
+            what if job.accepted else "",
+            refused,
+        ]
+        say("  ".join(word for word in words if word))
 
 
 def _said_time(when: float | None) -> str:

@@ -13,6 +13,7 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.workspace import Workspace
+from nvflare.fuel.sec.authz import AuthorizationService
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
@@ -24,6 +25,7 @@ from flareclust.platform.filters import SiteTaskPolicy
 from flareclust.platform.job import build_job, export_job
 from flareclust.platform.kit import allow_classes
 from flareclust.protocol.registry import get
+from flareclust.sites.job_log import JOBS_FILE, read_log
 from flareclust.sites.permissions import Watch, rights_problem
 from tests.kit_certificates import write_certificates
 
@@ -120,6 +122,74 @@ def test_a_site_unpacks_no_job_with_other_files(kit, unpacked, caplog):
     assert unpacked == [JOB]
 
 
+def test_jobs_are_in_the_sites_log_whether_they_are_let_in_or_not(kit, monkeypatch):
+    """Also those that NVFlare's deployer refuses for the rights of who submitted them, or cannot unpack."""
+    content = settings(path="flareclust.executors.kfed.KFedExecutor")[CONFIG[0]]
+
+    def unpack(self, workspace, job_id, *others):
+        app = Path(workspace.get_app_dir(job_id)) / "config"
+        app.mkdir(parents=True)
+        (app / "config_fed_client.json").write_text(content)
+        if job_id == "broken":
+            raise RuntimeError
+        return "" if job_id == "good" else "not authorized"
+
+    monkeypatch.setattr(AppDeployer, "deploy", unpack)
+    meta = {"name": "night", "submitter_name": "lead@hub.org"}
+    for job, files in (("good", JOB), ("rejected", JOB), ("damaged", b"no zip"), ("good", JOB)):
+        SiteDeployer().deploy(Workspace(str(kit), "north"), job, meta, "app", files, context(kit))
+    with pytest.raises(RuntimeError):
+        SiteDeployer().deploy(Workspace(str(kit), "north"), "broken", meta, "app", JOB, context(kit))
+    lines = [json.loads(line) for line in (kit / JOBS_FILE).read_text().splitlines() if line]
+    assert {(line["name"], line["user"]) for line in lines} == {("night", "lead@hub.org")}
+    assert [(line["job"], line["algorithm"]) for line in lines] == [
+        ("good", "kfed"),
+        ("rejected", ""),
+        ("damaged", ""),
+        ("good", ""),
+        ("broken", ""),
+    ]
+    assert [line["refused"].partition(" of ")[0] for line in lines] == [
+        "",
+        "not authorized",
+        "the job's files cannot be unpacked",
+        "keeps the folder good",
+        "could not unpack the job's files",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "found", "words"),
+    [
+        ("submit_job", (False, ""), "not permitted (its rights, local/authorization.json)"),
+        ("submit_job", (False, "no rule"), "no rule (its rights, local/authorization.json)"),
+        ("submit_job", (True, ""), None),
+        ("abort_job", (False, ""), None),
+    ],
+)
+def test_a_job_that_nvflare_rejects_before_it_is_sent_is_in_the_sites_log(kit, monkeypatch, command, found, words):
+    asked = []
+    monkeypatch.setattr(AuthorizationService, "authorize", lambda about: asked.append(about) or found)
+    items = {FLContextKey.JOB_META: {"job_id": "job-1", "name": "night"}}
+    items |= {FLContextKey.SUBMITTER_NAME: "lead@hub.org", FLContextKey.SUBMITTER_ROLE: "lead"}
+    SiteDeployer().handle_event(
+        EventType.AUTHORIZE_COMMAND_CHECK, context(kit, SECURITY_ITEMS=items, COMMAND_NAME=command)
+    )
+    assert [job.refused for job in read_log(kit)] == ([words] if words else [])
+    assert [(about.right, about.submitter.role) for about in asked] == [("submit_job", "lead")] * (
+        command == "submit_job"
+    )
+    assert [(job.job, job.name, job.user, job.accepted) for job in read_log(kit)] == [
+        ("job-1", "night", "lead@hub.org", False)
+    ] * bool(words)
+
+
+def test_a_log_of_jobs_that_cannot_be_written_stops_no_job(kit, unpacked, caplog):
+    (kit / JOBS_FILE).mkdir()
+    assert deploy(SiteDeployer(), kit) == ""
+    assert "the log of jobs (flareclust site log) cannot be written: Is a directory" in caplog.text
+
+
 @pytest.mark.parametrize(("minutes", "said"), [(-60, "ended"), (2, "ends")])
 def test_no_job_is_let_in_where_its_process_could_not_connect(kit, unpacked, monkeypatch, minutes, said):
     """Else its failure would be that of everybody's job."""
@@ -172,9 +242,9 @@ def test_a_site_with_an_old_list_unpacks_no_job(kit, unpacked):
     assert unpacked == []
 
 
-def settings(side="client", **args) -> dict[str, str]:
+def settings(side="client", path="a.B", **args) -> dict[str, str]:
     """The files of a job, with these arguments of the component at one side."""
-    component = {"executors": [{"tasks": ["cluster"], "executor": {"path": "a.B", "args": args}}]}
+    component = {"executors": [{"tasks": ["cluster"], "executor": {"path": path, "args": args}}]}
     return {name: json.dumps(component if side in name else {"format_version": 2}) for name in CONFIG}
 
 

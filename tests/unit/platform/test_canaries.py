@@ -109,6 +109,22 @@ PRIVATE: dict[str, tuple[str, Check]] = {
     ),
     "CellMessageHeaderKeys": ("receiver", has("TOKEN")),
     "CellReturnCode": ("peers", has("UNAUTHENTICATED")),
+    "AuthorizationService": (
+        "admission",
+        lambda value: (
+            takes("ctx")(value.authorize)
+            and in_source("nvflare.private.fed.client.admin", "AuthorizationService.authorize(authz_ctx)")
+        ),
+    ),
+    "AuthzContext": ("admission", takes("right", "user", "submitter")),
+    "Person": ("admission", takes("name", "org", "role")),
+    "ClientAppRunner": (
+        "peers",
+        lambda value: (
+            takes("args", "conf", "federated_client", "workspace")(value.create_run_manager)
+            and "self.create_run_manager(" in inspect.getsource(value.create_client_runner)
+        ),
+    ),
     "ClientEngine": ("peers", lambda value: has("get_cell")(value) and "self.args = args" in inspect.getsource(value)),
     "ClientStatus": ("launcher", lambda value: value.STARTING not in (value.NOT_STARTED, value.STARTED, value.STOPPED)),
     "ClientRequestProcessors": (

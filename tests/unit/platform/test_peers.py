@@ -18,6 +18,7 @@ from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
 from nvflare.private.admin_defs import Message as AdminMessage
 from nvflare.private.defs import RequestHeader
 from nvflare.private.fed.client.admin import RequestProcessor
+from nvflare.private.fed.client.client_app_runner import ClientAppRunner
 from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
@@ -308,6 +309,25 @@ def test_a_server_forgets_the_oldest_sessions_of_a_user_and_none_of_another(monk
     for session in (mine, first, *others[-3:]):
         with pytest.raises(ValueError, match="is another user's"):
             cell.resolver.require_match(session, "north", "connection 3")
+
+
+def test_a_sites_deployer_receives_what_happens_in_the_process_of_a_job(monkeypatch):
+    """NVFlare tells the components of a site in that process of nothing but what is built; the guard of jobs was not set up there."""
+    handlers = []
+    made = SimpleNamespace(add_handler=handlers.append)
+    monkeypatch.setattr(ClientAppRunner, "create_run_manager", lambda self, *asked: made)
+    SiteDeployer()
+    latest = SiteDeployer()
+    assert ClientAppRunner().create_run_manager(None, None, None, None) is made
+    assert handlers == [latest], "once, however often a kit is read"
+
+
+def test_without_the_events_of_jobs_a_site_is_not_guarded(monkeypatch, tmp_path, processors):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr(ClientAppRunner, "create_run_manager")
+    deployer = SiteDeployer()
+    started(deployer, cell=Cell("north"))
+    assert "no ClientAppRunner.create_run_manager" in deployer._unguarded
 
 
 def test_a_job_at_a_site_answers_the_server_and_its_own_site(processors):
