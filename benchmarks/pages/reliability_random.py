@@ -1,6 +1,6 @@
 """The section of docs/reliability.md on random schedules of faults, from what `benchmarks.chaos` has recorded.
 
-python -m benchmarks.pages.reliability_random chaos.jsonl    # keeps the counts in benchmarks/records/chaos.json
+python -m benchmarks.pages.reliability_random chaos.jsonl    # adds its counts to those in benchmarks/records/chaos.json
 python -m benchmarks.pages.reliability
 """
 
@@ -57,6 +57,12 @@ def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def added(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of both."""
+    faults = {kind: before["faults"][kind] + more["faults"][kind] for kind in WORDS}
+    return {key: before[key] + more[key] for key in more if key != "faults"} | {"faults": faults}
+
+
 def random_schedules(chaos: Mapping[str, Any]) -> str:
     """Return the section of the page."""
     done, results = chaos["schedules"], chaos["results"]
@@ -79,7 +85,7 @@ With this version {done} schedules ran, with {chaos["jobs"]} jobs: {broken}. {re
 | seed | fault | what happened | now |
 |---|---|---|---|
 {found}
-`python -m benchmarks.chaos.soak --jobs N` runs jobs one after the other, with one site behind a relay and a fault in every twentieth. The 29 jobs that ran so far kept all promises. The server's process grew from 115 to about 155 MB meanwhile, for a reason that is not known yet: start it anew now and then. The processes of sites and relay did not grow, nor did open files anywhere. A job leaves 0.35 MB at the server and 0.15 MB at a site, until it is [pruned](backup.md#retention).
+`python -m benchmarks.chaos.soak --jobs N` runs jobs one after the other, with one site behind a relay and a fault in every twentieth. The 29 jobs that ran so far kept all promises. The server's process grew from 115 to about 155 MB meanwhile, since the C library kept what jobs had needed. The server gives it back after each job now (`flareclust site allow`): it held 121 MB after the first and after the fifth of five further jobs. The processes of sites and relay did not grow, nor did open files anywhere. A job leaves 0.35 MB at the server and 0.15 MB at a site, until it is [pruned](backup.md#retention).
 """
 
 
@@ -88,5 +94,5 @@ if __name__ == "__main__":
         sys.exit("usage: python -m benchmarks.pages.reliability_random RECORDS")
     assert set(WORDS) == set(FAULTS)
     lines = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
-    CHAOS.write_text(json.dumps(counted(lines), indent=1) + "\n")
+    CHAOS.write_text(json.dumps(added(json.loads(CHAOS.read_text()), counted(lines)), indent=1) + "\n")
     print(CHAOS)
