@@ -19,6 +19,9 @@ _SOON = timedelta(days=30)
 #: What is needed beyond now is at most this share of a certificate's life, for some are made for hours or minutes.
 _MOST_OF_LIFE = 0.1
 
+#: What is done about a certificate that ends.
+_REMEDY = "provision anew and hand out the new kits"
+
 #: OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED.
 _ENDED = 10
 
@@ -34,7 +37,7 @@ def certificate_problem(kit: Path, now: datetime | None = None, needed: timedelt
             )
         if now + min(needed, _MOST_OF_LIFE * (ends - begins)) > ends:
             when = f"ended {_said(ends)}" if now > ends else f"ends {_said(ends)}, too soon for a job"
-            return f"has a certificate ({name}) that {when}; provision anew and hand out the new kits"
+            return f"has a certificate ({name}) that {when}; {_REMEDY}"
     return None
 
 
@@ -43,7 +46,7 @@ def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timed
     if now < certificate.not_valid_before_utc - tolerance:
         return f"begins {_said(certificate.not_valid_before_utc)}, and the clock here says {_said(now)}: set the clocks (NTP)"
     if now > certificate.not_valid_after_utc + tolerance:
-        return f"ended {_said(certificate.not_valid_after_utc)}: provision anew and hand out the new kits"
+        return f"ended {_said(certificate.not_valid_after_utc)}: {_REMEDY}"
     return None
 
 
@@ -52,7 +55,7 @@ def first_end(kit: Path) -> tuple[datetime, str] | None:
     return min(((ends, name) for name, _, ends in _certificates(kit)), default=None)
 
 
-def near_end(what: str, ends: datetime | None, remedy: str, now: datetime | None = None) -> str | None:
+def near_end(what: str, ends: datetime | None, remedy: str = _REMEDY, now: datetime | None = None) -> str | None:
     """Return a hint with the remedy where `what` ends within `_SOON`."""
     if ends is None or ends - (now or datetime.now(timezone.utc)) > _SOON:
         return None
@@ -67,11 +70,11 @@ def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
 
 def server_ends_soon(kit: Path, host: str, port: int) -> str | None:
     """Return the same of the certificate that a server shows to this kit, also where it has ended; None where it shows none that fits."""
-    server, remedy = f"the certificate of the server {host}", "provision anew and hand out the new kits"
+    server = f"the certificate of the server {host}"
     try:
-        return near_end(server, _shown_by(kit, host, port), remedy)
+        return near_end(server, _shown_by(kit, host, port))
     except ssl.SSLCertVerificationError as error:
-        return f"{server} has ended; {remedy}" if error.verify_code == _ENDED else None
+        return f"{server} has ended; {_REMEDY}" if error.verify_code == _ENDED else None
     except OSError:  # as in `server_end`
         return None
 

@@ -17,9 +17,6 @@ from flareclust.platform.job_monitor import Server, deployed, lost_jobs, lost_wo
 from flareclust.platform.peers import CERTIFICATE_END, FLARECLUST
 from flareclust.platform.session import admin_of, server_status
 
-#: What is done about a certificate that ends soon.
-_REMEDY = "provision anew and hand out the new kits"
-
 #: Letters of a version that a site reports, and the first second after all years that a date has.
 _LONGEST_VERSION, _AFTER_ALL = 40, datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
@@ -113,7 +110,7 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
         listed = server.last_jobs()
         expected = server.find_expected("", expect, listed)
         server_ends = server_end(kit, about["host"], int(about["port"]))
-        hints = [ends_soon(kit), near_end(f"the certificate of the server {about['host']}", server_ends, _REMEDY)]
+        hints = [ends_soon(kit), near_end(f"the certificate of the server {about['host']}", server_ends)]
         hints += [lost_words(job) for job in lost_jobs(server.session, listed)]
         versions = dict[str, Any]()
         with suppress(Exception):  # not every user may ask, and the rest is there
@@ -152,10 +149,10 @@ def _versions_of(reported: object) -> dict[str, Any]:
 def _hints_about(sites: Sequence[SiteStatus]) -> Iterator[str | None]:
     for site in sites:
         if site.flareclust and not fits(__version__, site.flareclust):
-            yield f"{site.name} has flareclust {site.flareclust} and refuses jobs of {__version__}, which is installed here"
+            yield f"{site.name} has flareclust {site.flareclust}, and {__version__} is installed here: it refuses jobs whose messages differ"
         if site.certificate_end is not None:
             ends = datetime.fromtimestamp(site.certificate_end, timezone.utc)
-            yield near_end(f"the certificate of {site.name}", ends, _REMEDY)
+            yield near_end(f"the certificate of {site.name}", ends)
 
 
 def _job(meta: Mapping[str, Any]) -> JobStatus:

@@ -112,7 +112,10 @@ def test_versions_and_certificates_that_need_something_done_are_hints(kit, serve
     assert found.nvflare == "2.9.0"
     assert set(found.certificate_ends) == {LEAD, "server"}
     assert found.certificate_ends[LEAD] == now.replace(microsecond=0).timestamp()
-    assert f"south has flareclust 0.1.0 and refuses jobs of {__version__}, which is installed here" in found.hints
+    assert (
+        f"south has flareclust 0.1.0, and {__version__} is installed here: it refuses jobs whose messages differ"
+        in found.hints
+    )
     assert [hint for hint in found.hints if hint.startswith("the certificate of south ends ")]
     assert not [hint for hint in found.hints if "north" in hint]
 
