@@ -89,7 +89,10 @@ class Mixed(Federation):  # type: ignore[misc]
     def install(self, versions: Mapping[str, str]) -> None:
         """Give hosts their versions as their operators would, and start them; those that have theirs go on."""
         new = [host for host in HOSTS if versions[host] != self.version[host]]
-        self.stop(*new)
+        if SERVER in new:
+            self.stop(*new)
+        else:
+            self.leave(*new)  # else the server would count a site as connected before it has registered again
         for host in new:
             local = self.kit(host) / "local"
             shutil.rmtree(local)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.chaos import oracle, soak
 from benchmarks.chaos.oracle import options_of, silent_twin, wrong_in_failure, wrong_in_result, wrong_in_time
 from benchmarks.chaos.schedule import FAULTS, JOBS, LATEST, SERVER, SITES, Fault, Schedule
-from benchmarks.pages.reliability_random import WORDS, counted
+from benchmarks.pages.reliability_random import WORDS, added, counted
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.protocol.registry import get
@@ -127,3 +127,10 @@ def test_growth_is_that_within_each_call():
     records = [record(call, i) for call in (1, 2) for i in range(40)]
     assert soak.growth(records) == {"server": {"MB": 2.0, "files": 0.0}}
     assert soak.growth(records[:15]) == {}, "too few to say"
+
+
+def test_counts_of_two_runs_are_those_of_all_their_records():
+    job = {"failed": "", "refused": {}, "attempts": 2}
+    first = [{"seed": 3, "faults": ["kill west at 1 s"], "jobs": [job], "wrong": ["hangs"]}]
+    second = [{"seed": 4, "faults": ["cut east at 2 s", "kill east at 3 s"], "jobs": [job, job], "wrong": []}]
+    assert added(counted(first), counted(second)) == counted(first + second)

@@ -1,8 +1,11 @@
 """A job in the background, as a user follows it: the rounds as they come, and how it ended."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,3 +103,49 @@ def runs_of(federation: Federation) -> set[Path]:
 def rounds_of(federation: Federation, before: set[Path]) -> int:
     """Return how many rounds a job has had whose folder is none of `before`."""
     return max((len(read_rounds(folder)) for folder in runs_of(federation) - before), default=0)
+
+
+#: A program that runs a night of fkm by the nightly flow: kit, folder of the result, rounds.
+NIGHT = """
+import sys
+
+from flareclust.experiment.config import Experiment
+from flareclust.flows.nightly import nightly_flow
+
+kit, out, rounds = sys.argv[1:]
+asked = {"algorithm": "fkm", "k": 5, "seed": 3, "engine": "production", "min_sites": 3, "register_as": "clinics"}
+nightly_flow(Experiment(kit=kit, params={"rounds": int(rounds), "tol": 0.0}, **asked), out=out)
+"""
+
+
+def disturbed(
+    federation: Federation, words: Sequence[str], folder: Path, tracking: str, disturb: Callable[[], object]
+) -> float:
+    """Run Python with these words, which submit a job, and disturb the federation in its third round; return the seconds from then to the end.
+
+    The run must succeed, with the job submitted exactly once more.
+    """
+    own = {"PREFECT_HOME": str(folder / "prefect"), "MLFLOW_TRACKING_URI": tracking, "TMPDIR": str(folder)}
+    before, stored = runs_of(federation), jobs_in_store(federation)
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=folder,
+        env=os.environ | own,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: process.poll() is not None or rounds_of(federation, before) >= 3, "the job is under way")
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        at = time.monotonic()
+        disturb()
+        printed, _ = process.communicate(timeout=PATIENCE)
+        seconds = time.monotonic() - at
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, printed
+    assert len(jobs_in_store(federation) - stored) == 2, "the job was not submitted exactly once more"
+    return seconds

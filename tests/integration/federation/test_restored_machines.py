@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import LEAD, SERVER, Federation
-from jobs import jobs_in_store
+from jobs import NIGHT, jobs_in_store
 
 from flareclust.platform.session import delete_job, ended_jobs, open_session
 from flareclust.protocol.outcome import Outcome, read
@@ -24,17 +24,6 @@ pytestmark = pytest.mark.slow
 NORTH = "north"
 #: Seconds that three empty machines may take until all sites are connected, on a machine that is not busy.
 FIVE_MINUTES = 300
-
-NIGHT = """
-import sys
-
-from flareclust.experiment.config import Experiment
-from flareclust.flows.nightly import nightly_flow
-
-kit, out = sys.argv[1:]
-asked = {"algorithm": "fkm", "k": 5, "seed": 3, "engine": "production", "min_sites": 3, "register_as": "clinics"}
-nightly_flow(Experiment(kit=kit, params={"rounds": 5, "tol": 0.0}, **asked), out=out)
-"""
 
 CHAMPION = """
 import sys
@@ -57,7 +46,7 @@ class Lead:
 
     def night(self, name: str) -> Outcome:
         """Run the nightly flow; return its result."""
-        self._run(["-c", NIGHT, str(self.federation.kit(LEAD)), name], self.folder)
+        self._run(["-c", NIGHT, str(self.federation.kit(LEAD)), name, "5"], self.folder)
         return read(self.folder / name)[0]
 
     def command(self, *words: object, machine: str = LEAD) -> str:

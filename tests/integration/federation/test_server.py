@@ -1,9 +1,6 @@
 """The server crashes: the user gets a message within seconds, the flow submits once more, and no half result is taken for one."""
 
 import io
-import os
-import subprocess
-import sys
 import time
 import zipfile
 from pathlib import Path
@@ -13,7 +10,7 @@ import processes
 import pytest
 from conftest import SITES
 from harness import LEAD, SERVER, Federation, wait_until
-from jobs import Job, jobs_in_store, rounds_of, runs_of
+from jobs import Job, disturbed, jobs_in_store, rounds_of, runs_of
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
@@ -22,7 +19,6 @@ from flareclust.protocol.outcome import ARRAYS, SUMMARY, read
 from flareclust.protocol.outcome import ROUNDS as ROUNDS_FILE
 from flareclust.protocol.registry import get
 from flareclust.tracking.store import connect
-from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -67,29 +63,9 @@ def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federatio
         "tol=0",
     ]
     arguments += ["--engine", "production", "--kit", str(federation.kit(LEAD)), "--out", str(tmp_path / "result")]
-    own = {"PREFECT_HOME": str(tmp_path / "prefect"), "MLFLOW_TRACKING_URI": tracking, "TMPDIR": str(tmp_path)}
-    before, stored = runs_of(federation), jobs_in_store(federation)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flareclust", *arguments],
-        cwd=tmp_path,
-        env=os.environ | own,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+    seconds = disturbed(
+        federation, ["-m", "flareclust", *arguments], tmp_path, tracking, disturb=federation.crash_server
     )
-    try:
-        wait_until(lambda: process.poll() is not None or rounds_of(federation, before) >= 3, "the job is under way")
-        assert process.poll() is None, process.stdout.read()
-        at = time.monotonic()
-        federation.crash_server()
-        printed, _ = process.communicate(timeout=PATIENCE)
-        seconds = time.monotonic() - at
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, printed
-    assert len(jobs_in_store(federation) - stored) == 2, "the job was not submitted exactly once more"
 
     client = connect(tracking)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]

@@ -1,34 +1,17 @@
 """Hosts with two versions of flareclust whose messages are the same: jobs go on between them, also while one host is upgraded."""
 
-import os
-import subprocess
-import sys
-import time
-
 import numpy as np
 import pytest
-from harness import LEAD, SERVER, wait_until
-from jobs import Job, jobs_in_store, rounds_of, runs_of
+from harness import LEAD, SERVER
+from jobs import NIGHT, Job, disturbed
 from versions import renumbered
 
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
-from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.nightly
-
-NIGHT = """
-import sys
-
-from flareclust.experiment.config import Experiment
-from flareclust.flows.nightly import nightly_flow
-
-kit, out = sys.argv[1:]
-asked = {"algorithm": "fkm", "k": 5, "seed": 3, "engine": "production", "min_sites": 3, "register_as": "clinics"}
-nightly_flow(Experiment(kit=kit, params={"rounds": 25, "tol": 0.0}, **asked), out=out)
-"""
 
 
 @pytest.fixture
@@ -64,29 +47,14 @@ def test_versions_with_the_same_messages_find_the_same_bits(federation, files, n
 
 def test_a_server_is_upgraded_in_the_middle_of_a_night(federation, files, next_version, tmp_path, record):
     """The flow submits the job that the server lost once more, and the night's result is that of any other."""
-    own = {"PREFECT_HOME": str(tmp_path / "prefect"), "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
-    before, stored = runs_of(federation), jobs_in_store(federation)
-    process = subprocess.Popen(
-        [sys.executable, "-c", NIGHT, str(federation.kit(LEAD)), str(tmp_path / "night")],
-        cwd=tmp_path,
-        env=os.environ | own | {"TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+    words = ["-c", NIGHT, str(federation.kit(LEAD)), str(tmp_path / "night"), "25"]
+    seconds = disturbed(
+        federation,
+        words,
+        tmp_path,
+        f"sqlite:///{tmp_path}/mlflow.db",
+        disturb=lambda: federation.restart(SERVER, env=next_version),
     )
-    try:
-        wait_until(lambda: process.poll() is not None or rounds_of(federation, before) >= 3, "the job is under way")
-        assert process.poll() is None, process.stdout.read()
-        at = time.monotonic()
-        federation.restart(SERVER, env=next_version)
-        printed, _ = process.communicate(timeout=PATIENCE)
-        seconds = time.monotonic() - at
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, printed
-    assert len(jobs_in_store(federation) - stored) == 2, "the job was not submitted exactly once more"
     here = run_inprocess(get("fkm"), {"rounds": 25, "tol": 0.0}, files, JobOptions(k=5, seed=3, min_sites=3))
     np.testing.assert_array_equal(read(tmp_path / "night")[0].centroids, here.centroids)
     record(
