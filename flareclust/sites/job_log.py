@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,8 @@ class JobLine:
 
 def note_came(kit: Path, job: str, name: str, user: str, algorithm: str, refused: str) -> None:
     """Write down a job that was taken, or why it was refused; OSError where that is not possible."""
-    about = {"job": plain(job), "name": plain(name), "user": plain(user), "algorithm": algorithm, "came": time.time()}
-    _add(kit / JOBS_FILE, {**about, "refused": plain(refused), "accepted": not refused})
+    about = {"job": plain(job), "name": plain(name), "user": plain(user), "came": time.time()}
+    _add(kit / JOBS_FILE, {**about, "algorithm": plain(algorithm), "refused": plain(refused), "accepted": not refused})
 
 
 def note_end(kit: Path, job: str, run_dir: Path) -> None:
@@ -70,8 +70,9 @@ def note_reply(run_dir: Path, size: int, refused: str) -> None:
 
 def read_log(kit: Path) -> list[JobLine]:
     """Return the jobs that came to the site of a kit, in the order in which they came."""
-    found: list[JobLine] = []
-    for line in _lines(kit / JOBS_FILE):
+    found, known = list[JobLine](), {field.name for field in fields(JobLine)}
+    for said in _lines(kit / JOBS_FILE):
+        line = {name: value for name, value in said.items() if name in known}  # a later version may say more
         if "came" in line:
             found.append(JobLine(**line))
             continue

@@ -68,7 +68,7 @@ def executor_of(app: Path) -> str:
     try:
         found = parse_json((app / _CLIENT).read_text(encoding="utf-8"))
         return str(found["executors"][0]["executor"]["path"])
-    except (OSError, NotPlain, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError):
         return ""
 
 

@@ -335,20 +335,13 @@ def print_site_log(jobs: "Sequence[JobLine]") -> None:
     if not jobs:
         say("no job has come to this site since it has a log of them")
     for job in jobs:
-        took = "" if job.ended is None else f" in {job.ended - job.came:.0f} s"
-        what = f"{job.exchanges} answers, {job.bytes_out:,} bytes out{took}" if job.ended is not None else "no end"
-        refused = (
-            f"{'refused' if not job.accepted else 'answered without numbers'}: {job.refused}" if job.refused else ""
-        )
-        words = [
-            _said_time(job.came),
-            job.job,
-            job.name,
-            job.algorithm,
-            job.user,
-            what if job.accepted else "",
-            refused,
-        ]
+        words = [_said_time(job.came), job.job, job.name, job.algorithm, job.user]
+        if job.ended is not None:
+            words.append(f"{job.exchanges} answers, {job.bytes_out:,} bytes out in {job.ended - job.came:.0f} s")
+        elif job.accepted:
+            words.append("no end")
+        if job.refused:
+            words.append(f"{'answered without numbers' if job.accepted else 'refused'}: {job.refused}")
         say("  ".join(word for word in words if word))
 
 

@@ -8,10 +8,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from nvflare.apis.dxo import DXO, DataKind
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import make_reply
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.sec.authz import AuthorizationService
 from nvflare.fuel.utils.config import ConfigFormat
@@ -25,7 +28,8 @@ from flareclust.platform.filters import SiteTaskPolicy
 from flareclust.platform.job import build_job, export_job
 from flareclust.platform.kit import allow_classes
 from flareclust.protocol.registry import get
-from flareclust.sites.job_log import JOBS_FILE, read_log
+from flareclust.protocol.task import REFUSED
+from flareclust.sites.job_log import JOBS_FILE, note_came, read_log
 from flareclust.sites.permissions import Watch, rights_problem
 from tests.kit_certificates import write_certificates
 
@@ -182,6 +186,25 @@ def test_a_job_that_nvflare_rejects_before_it_is_sent_is_in_the_sites_log(kit, m
     assert [(job.job, job.name, job.user, job.accepted) for job in read_log(kit)] == [
         ("job-1", "night", "lead@hub.org", False)
     ] * bool(words)
+
+
+def test_what_leaves_in_a_job_is_counted_in_its_process_and_added_up_at_its_end(kit):
+    note_came(kit, "job-1", "night", "lead@hub.org", "kfed", "")
+    (kit / "job-1").mkdir()
+    deployer, inside = SiteDeployer(), context(kit)
+    inside.get_engine().get_workspace = lambda: Workspace(str(kit), "north")
+    inside.set_prop(ReservedKey.RUN_NUM, "job-1")
+    refused = DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: "has too few rows"}).to_shareable()
+    arrays = DXO(DataKind.WEIGHTS, data={"centroids": np.zeros((3, 2)), "counts": np.zeros(3)}).to_shareable()
+    failed = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+    for reply in (arrays, refused, arrays, failed):
+        inside.set_prop(FLContextKey.TASK_RESULT, reply, private=True, sticky=False)
+        deployer.handle_event(EventType.AFTER_TASK_RESULT_FILTER, inside)
+    deployer.handle_event(EventType.JOB_COMPLETED, context(kit, CURRENT_JOB_ID="job-1"))
+    (job,) = read_log(kit)
+    assert (job.exchanges, job.bytes_out) == (2, 2 * (3 * 2 + 3) * 8)
+    assert "EXECUTION_EXCEPTION" in job.refused
+    assert job.ended is not None
 
 
 def test_a_log_of_jobs_that_cannot_be_written_stops_no_job(kit, unpacked, caplog):

@@ -77,6 +77,13 @@ def test_lines_that_were_cut_cost_no_other(kit):
     assert [job.job for job in read_log(kit)] == ["job-1", "job-3"]
 
 
+def test_a_line_of_a_later_version_is_read(kit):
+    run(kit, "job-1")
+    text = (kit / JOBS_FILE).read_text()
+    (kit / JOBS_FILE).write_text(text.replace('{"job"', '{"energy": 3, "job"'))
+    assert [job.job for job in read_log(kit)] == ["job-1"]
+
+
 def test_what_others_wrote_is_shown_as_it_is_and_obeyed_by_nobody(kit, capsys):
     run(kit, "job-1", name="[bold]a\x1b[2J\nb", user="<script>")
     (line,) = printed(kit, capsys).splitlines()
