@@ -24,6 +24,7 @@ __all__ = [
     "logistic",
     "microaggregation",
     "missing",
+    "outcomes",
     "overlap",
     "part_kmeans",
     "part_sums",

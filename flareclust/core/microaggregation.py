@@ -54,14 +54,30 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
 
     `floor` is the least number of rows of a group; at least `SMALLEST_GROUP` are taken.
     """
+    return (rows for rows, _, _ in microaggregate_with_sources(X, floor))
+
+
+def microaggregate_with_sources(X: FloatArray, floor: int) -> Iterator[tuple[FloatArray, IntArray, IntArray]]:
+    """Yield what `microaggregate` does, and for each synthetic row the place in X (m,) of a row that it stands for, each once, and
+    the number of their group (m,) in the chunk.
+    """
     n, d = X.shape
     for part in pieces(n, d, CHUNK):
-        yield _synthetic_rows(*grouped(in_order(np.array(X[part])), floor))
+        rows = np.array(X[part])
+        order = _order_of(rows)
+        shown, labels = grouped(rows[order], floor)
+        by_group = np.argsort(labels, kind="stable")
+        by_group = by_group[labels[by_group] >= 0]
+        yield _synthetic_rows(shown, labels), part.start + order[by_group], labels[by_group]
 
 
 def in_order(X: FloatArray) -> FloatArray:
     """Return the rows X (n, d) ordered by their values, so that nothing follows from the order they had."""
-    return X[np.lexsort(X.T[::-1])]
+    return X[_order_of(X)]
+
+
+def _order_of(X: FloatArray) -> IntArray:
+    return np.lexsort(X.T[::-1])
 
 
 def grouped(X: FloatArray, floor: int) -> tuple[FloatArray, IntArray]:
@@ -99,7 +115,7 @@ def released(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
 
     NaN stands for cells that are not shown; they become what the groups show.
     """
-    moved, labels = _without_dominant(X, labels)
+    moved, labels = without_dominant(X, labels)
     filled = _filled(moved, labels)
     kept = filled[labels >= 0]
     if not len(kept):
@@ -199,7 +215,7 @@ _SHARE = 0.1
 _BASE = 3
 
 
-def _without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
+def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
     """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose; NaN is
     in no mean.
 

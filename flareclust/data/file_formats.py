@@ -20,8 +20,8 @@ from flareclust.data.memory import RowStore
 
 Names = tuple[str, ...]
 
-#: The array of an npz file that says how often the same row may be there, where a row counts as several.
-REPEATS = "row_repeats"
+#: The arrays of an npz file that say how often the same row may be there, where a row counts as several, and the rows' outcomes.
+REPEATS, OUTCOMES = "row_repeats", "row_outcomes"
 
 #: What decoders raise for bytes that are no such file, beside OSError.
 DAMAGED = (
@@ -99,6 +99,7 @@ class Source:
         n: number of rows, where the file's header states it.
         width: number of columns that may be features, likewise.
         repeats: how often the same row may be there, since it counts as several.
+        outcomes: of the rows (n, w), where the file has some.
         shape: height, width and channels of the images in the rows; None for tables.
     """
 
@@ -111,6 +112,7 @@ class Source:
     width: int | None = None
     shape: tuple[int, int, int] | None = None
     repeats: int = 1
+    outcomes: FloatArray | None = None
 
     def cells(self, names: Sequence[str]) -> Iterator[list[Any]]:
         """Give the cells of columns, of which some may be the same, as `columns` does."""

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
-from flareclust._foundation.typing import Array
+from flareclust._foundation.typing import Array, FloatArray
 from flareclust.core.chunks import pieces
 from flareclust.data import file_formats as formats
 from flareclust.data.memory import RowStore, check_fits, on_disk
@@ -211,7 +211,20 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> for
 
     n, width = rows.shape if len(rows.shape) == 2 else (None, None)
     chosen = None if names is None else tuple(names[j] for j in others or [])
-    return formats.Source(chosen, read, n=n, width=width, repeats=_repeats(stored, keys, place))
+    repeats, outcomes = _repeats(stored, keys, place), _outcomes(stored, keys, n, place)
+    return formats.Source(chosen, read, n=n, width=width, repeats=repeats, outcomes=outcomes)
+
+
+def _outcomes(stored: zipfile.ZipFile, keys: list[str], n: int | None, place: str) -> FloatArray | None:
+    """Return the outcomes of the rows (n, w) in an npz file; None where it has none."""
+    if formats.OUTCOMES not in keys:
+        return None
+    found = _Member(stored, formats.OUTCOMES)
+    if len(found.shape) != 2 or found.shape[0] != n or found.shape[1] not in (1, 2) or not found.plain:
+        raise UserError(
+            f"{place}: `{formats.OUTCOMES}` must be one or two 64-bit floats for each row of X, got {found.shape}"
+        )
+    return found.whole()
 
 
 def _repeats(stored: zipfile.ZipFile, keys: list[str], place: str) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import TableFaults, UserError
-from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
 from flareclust.data.arrow_files import open_arrow, open_parquet
@@ -107,6 +107,9 @@ class Table:
         missing: by a schema, how many cells are missing, of the columns that have some.
         unread: the files' columns that the schema does not have.
         truth: the known class of each row (n,), where a column of them was asked for.
+        outcomes: of the rows (n, w), NaN where unknown, where a schema names some: time and event, or a value
+            (`flareclust.core.outcomes`).
+        groups: of the rows (n,), where they have outcomes and stand for groups of a policy.
     """
 
     X: FloatArray = field(repr=False)
@@ -122,6 +125,12 @@ class Table:
     missing: Mapping[str, int] = field(default_factory=dict)
     unread: Names = ()
     truth: tuple[str, ...] | None = field(default=None, repr=False)
+    outcomes: FloatArray | None = field(default=None, repr=False)
+    groups: IntArray | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Keep outcomes from being taken for those of other rows."""
+        assert self.outcomes is None or len(self.outcomes) == len(self.X), "as many outcomes as rows"
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -135,7 +144,7 @@ class Table:
     @property
     def says_more(self) -> bool:
         """Return whether it holds more about its rows than their numbers and the names of their columns."""
-        return self.ids is not None or self.repeats > 1 or bool(self.schema)
+        return self.ids is not None or self.repeats > 1 or bool(self.schema) or self.outcomes is not None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -206,11 +215,12 @@ class Reader(ABC):
             UserError: a file is not there, is damaged, is in no known format, or has other columns than the first one or other
                 cells than expected; there are no rows, or too many.
         """
-        store, ids, repeats = store or RowStore(), Ids(), 1
+        store, ids, repeats, outcomes = store or RowStore(), Ids(), 1, None
         try:
             for file in files:
                 with self._opened(file) as source:
                     repeats, positions = max(repeats, source.repeats), self._positions_in(source, file.place)
+                    outcomes = source.outcomes if len(files) == 1 else None
                     mapped = source.mapped if len(files) == 1 else None
                     if mapped is not None and store.room is not None and mapped.nbytes > store.room:
                         check = FiniteCheck(None, file.place, gaps=self.gaps)
@@ -228,7 +238,8 @@ class Reader(ABC):
                 ids.extend(compress(read, kept))
             own_ids = ids if len(ids) else None
             return self._finished(
-                Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats), files
+                Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats, outcomes=outcomes),
+                files,
             )
         finally:
             store.close()

@@ -57,6 +57,11 @@ class JobOptions(RunSettings):
     profile: bool = Field(
         default=False, description="Whether the clusters are described after the assessment, where the algorithm can."
     )
+    outcomes: tuple[float, ...] | None = Field(
+        default=None,
+        strict=False,
+        description="The form of the outcomes that sites are asked for at the end (`OutcomeForm.numbers`); None for none.",
+    )
     deadline: int = Field(default=3600, ge=1, description="Seconds after which an engine gives up on the whole job.")
     secure_min_sites: int | None = Field(
         default=None, ge=1, description="Masked sums are of at least so many sites; None for min_sites."
@@ -101,7 +106,7 @@ class JobOptions(RunSettings):
     def of_controller(self) -> dict[str, Any]:
         """Return the arguments of the job's controller that follow from these settings."""
         sums = self.sums()
-        own = self.model_dump(include={"min_sites", "task_timeout", "assess", "profile", "secure_sums"})
+        own = self.model_dump(include={"min_sites", "task_timeout", "assess", "profile", "outcomes", "secure_sums"})
         return {**own, "secure_min_sites": None if sums is None else sums.min_sites}
 
     def sums(self) -> SecureSums | None:

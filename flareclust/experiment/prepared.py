@@ -33,6 +33,8 @@ class Prepared:
         ids: of each site's rows, where they have any and were read here.
         schema: fingerprint of the schema by which all rows were read, "" for none or several.
         words: by that schema, the columns whose cells are words, see `TableSchema.words`.
+        outcomes: the form of the outcomes of all rows, by that schema (`OutcomeForm.numbers`); None for none.
+        outcome_names: what these outcomes are called, see `TableSchema.outcome_names`.
         parted: whether the sites are parts of one table that were made here, so that none has units of its own.
         devices: the rows of the sites of the engine devices, which are in none of `sites` and `index`; None for others.
     """
@@ -48,6 +50,8 @@ class Prepared:
     units: tuple[str, ...] = ()
     schema: str = ""
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    outcomes: tuple[float, ...] | None = None
+    outcome_names: tuple[str, ...] = ()
     parted: bool = False
     devices: Devices | None = field(default=None, repr=False)
 

@@ -155,7 +155,8 @@ class _Submission:
         shared = {name: getattr(asked, name) for name in RunSettings.model_fields}
         deadline = max(JobOptions.model_fields["deadline"].default, 3 * asked.task_timeout)
         profile = not first and is_profiled(asked, prepared)
-        options = JobOptions(k=k, assess=not first, profile=profile, deadline=deadline, **shared)
+        outcomes = None if first else prepared.outcomes
+        options = JobOptions(k=k, assess=not first, profile=profile, outcomes=outcomes, deadline=deadline, **shared)
         file = None if first else self._checkpoint()
         if not algorithm.federated:
             if file is not None and file.resume:

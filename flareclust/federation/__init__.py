@@ -16,6 +16,7 @@ __all__ = [
     "exchanges",
     "executor",
     "nvflare_executor",
+    "outcomes",
     "profile_exchanges",
     "profiles",
     "quorum",

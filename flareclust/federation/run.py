@@ -12,7 +12,7 @@ Rules:
   get nothing, and stay in the job.
 - Where sites disagree about the number of columns, the number that most of them have counts.
 - A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
-- The assessment asks every site that could still answer, and never makes a job fail. Nor do profiles of the clusters.
+- The assessment asks every site that could still answer, and never makes a job fail. Nor do profiles of the clusters, and their outcomes.
 
 With secure sums (docs/secure-sums.md) all sites are asked for a key first. Where a step's replies are sums, sites mask them,
 and their total takes the place of their replies. From the first of these sums on the sites are the same until the end. If one
@@ -25,11 +25,15 @@ from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
+from flareclust.core.outcomes import OutcomeForm
 from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, Sampling, SecureExchanges
+from flareclust.federation.outcome_exchanges import outcomes_of_clusters
 from flareclust.federation.profile_exchanges import describe_clusters
 from flareclust.federation.server import ServerJob
 from flareclust.preparation.settings import TrimParams
@@ -55,6 +59,7 @@ class FederationOptions:
         min_sites: quorum of a round; None for more than half of the sites.
         assess: whether to ask for the label-free metrics and let the sites write their labels.
         profile: whether to ask for what describes the clusters after that, where the algorithm has it.
+        outcomes: the form of the outcomes to ask for at the end (`OutcomeForm.numbers`); None for none.
         secure_sums: whether sites send sums masked, so that only their total is known here.
         secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
     """
@@ -62,6 +67,7 @@ class FederationOptions:
     min_sites: int | None = None
     assess: bool = True
     profile: bool = False
+    outcomes: tuple[float, ...] | None = None
     secure_sums: bool = False
     secure_min_sites: int | None = None
 
@@ -121,9 +127,10 @@ def run_federation(
     metrics = exchanges.assess(round_, job) if options.assess else {}
     described = options.assess and options.profile
     profiles, unprofiled = describe_clusters(exchanges, round_, job) if described else ({}, [])
+    outcomes, unknown = _outcomes(exchanges, round_, job, options)
     counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
     return Outcome(
-        arrays={**job.result(round_), **profiles},
+        arrays={**job.result(round_), **profiles, **outcomes},
         metrics=metrics,
         rounds=exchanges.records,
         sites=exchanges.sites,
@@ -139,8 +146,18 @@ def run_federation(
             *tiny_clusters(counts),
             *_outlying(job, round_, exchanges.totals),
             *unprofiled,
+            *unknown,
         ],
     )
+
+
+def _outcomes(
+    exchanges: Exchanges, round_: Round[Any], job: ServerJob, options: FederationOptions
+) -> tuple[Message, list[str]]:
+    """Return arrays about the outcomes of the clusters, and warnings; none where the job does not ask for them."""
+    if options.outcomes is None or not options.assess:
+        return {}, []
+    return outcomes_of_clusters(exchanges, round_, job, OutcomeForm.of(np.array(options.outcomes)))
 
 
 def _outlying(job: ServerJob, round_: Round[Any], totals: Message) -> list[str]:

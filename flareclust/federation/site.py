@@ -18,6 +18,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.federation.assessment import Assessment, Placing
+from flareclust.federation.outcomes import ClusterOutcomes
 from flareclust.federation.profiles import ClusterProfiles
 from flareclust.federation.stages import CentroidStage, RowStage, SchemaStage
 from flareclust.preparation import settings
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 #: The phases of a job before and after the rounds of its algorithm.
 PHASES: tuple[tuple[type[Phase], ...], tuple[type[Phase], ...]] = (
     (Keys, ColumnNames, ColumnSpreads, Description),
-    (Assessment, NoisyAssessment, Placing, ClusterProfiles),
+    (Assessment, NoisyAssessment, Placing, ClusterProfiles, ClusterOutcomes),
 )
 
 
@@ -79,7 +80,7 @@ def job_lines(executor: "type[ClusteringExecutor]") -> Mapping[str, _Line]:
 
 
 def steps_to_end(executor: "type[ClusteringExecutor]") -> dict[str, Step]:
-    """Return the steps up to the end of the rounds, without those of every job: keys, assessment, profiles, late rows."""
+    """Return the steps up to the end of the rounds, without those of every job: keys, assessment, profiles, outcomes, late rows."""
     of_others = (Keys, *PHASES[1])
     return {name: line.step for name, line in job_lines(executor).items() if line.phase not in of_others}
 

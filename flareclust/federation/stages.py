@@ -79,7 +79,8 @@ class RowStage(Stage):
             raise Refusal(
                 "has no row without a missing cell (missing=drop-rows); leave out the columns that are mostly empty, or set missing=mean"
             )
-        complete_rows = replace(table, X=table.X[complete], ids=None, stamp=None)
+        outcomes = None if table.outcomes is None else table.outcomes[complete]
+        complete_rows = replace(table, X=table.X[complete], ids=None, stamp=None, outcomes=outcomes)
         return replace(exchange, rows=replace(exchange.rows, table=complete_rows))
 
 

@@ -70,6 +70,7 @@ class ClusteringController(Controller):
         task_timeout: seconds a site has for one task.
         assess: whether the final centroids go out for metrics and labels.
         profile: whether the clusters are described after that, where the algorithm can.
+        outcomes: the form of the outcomes to ask for at the end (`OutcomeForm.numbers`); None for none.
         task_check_period: seconds between two looks at the state of a task.
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         secure_min_sites: these sums are of at least so many sites; None for three. The sites check it for themselves.
@@ -95,6 +96,7 @@ class ClusteringController(Controller):
         about: dict[str, Any] | None = None,
         resume: str | None = None,
         profile: bool = False,
+        outcomes: Sequence[float] | None = None,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.algorithm = algorithm
@@ -110,6 +112,7 @@ class ClusteringController(Controller):
         self.about = about
         self.resume = resume
         self.profile = profile
+        self.outcomes = None if outcomes is None else tuple(outcomes)
         self._records: list[Mapping[str, object]] = []
         self._waiting: list[str] = []
         self._lost: set[str] = set()

@@ -139,12 +139,14 @@ def _place(
     for site, rows in sites.items():
         if isinstance(rows, Path):
             paths[site] = str(rows.absolute())
-        elif isinstance(rows, Table) and (rows.columns is not None or with_ids):
+        elif isinstance(rows, Table) and (rows.columns is not None or with_ids or rows.outcomes is not None):
             paths[site] = str(data / f"{site}.npz")
             about = {} if rows.columns is None else {"columns": np.array(rows.columns)}
             if with_ids and rows.ids is not None:
                 about[_IDS] = np.array(list(rows.ids))
             about[file_formats.REPEATS] = np.array(rows.repeats)
+            if rows.outcomes is not None:
+                about[file_formats.OUTCOMES] = rows.outcomes
             np.savez(paths[site], allow_pickle=False, X=rows.X, **about)
         else:
             paths[site] = str(data / f"{site}.npy")

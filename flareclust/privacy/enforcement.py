@@ -40,11 +40,13 @@ _OF_ALL = (
     StepName.PROFILE_BINS,
     StepName.PROFILE_KNOWN,
     StepName.PROFILE_KNOWN_BINS,
+    StepName.OUTCOME_COUNTS,
+    StepName.OUTCOME_SUMS,
 )
 
-#: The steps after which a job has nothing more to ask, but for profiles after the assessment, and so many of these.
+#: The steps after which a job has nothing more to ask, but for profiles and outcomes after the assessment, and so many of these.
 _LAST = (StepName.ASSESS, StepName.PLACE, *StepName.PROFILING)
-_MOST_PROFILING = 5
+_MOST_PROFILING = 7
 
 
 @dataclass(frozen=True)

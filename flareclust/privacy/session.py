@@ -1,16 +1,16 @@
 """One job at a site with a policy: the policy, the rows that the job sees, and the site's account of privacy."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
-from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.chunks import is_mapped, pieces
-from flareclust.core.microaggregation import CHUNK, microaggregate
+from flareclust.core.microaggregation import CHUNK, microaggregate, microaggregate_with_sources
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import Table
 from flareclust.privacy.policy import Policy
@@ -48,13 +48,13 @@ class SiteSession:
         Made once for each table; on disk where the rows are. Refusal where no group can be made.
         """
         if self._aggregated is None or self._aggregated[0].X is not table.X:
-            X = _stored(table, microaggregate(table.X, self.policy.min_count))
-            if not len(X):
+            shown = _microaggregated(table, self.policy.min_count)
+            if not len(shown.X):
                 raise Refusal(
                     f"has no group of at least {self.policy.min_count} rows that are alike and yet differ, so nothing it may "
                     "send (its policy: min_count)"
                 )
-            self._aggregated = table, replace(table, X=X, ids=None, stamp=None)
+            self._aggregated = table, shown
         return self._aggregated[1]
 
     def bounded(self, table: Table, most: int) -> Table:
@@ -66,7 +66,9 @@ class SiteSession:
         if made is None or made[0].X is not table.X or made[1] != most:
             used = np.ones(len(table), dtype=np.bool_) if table.ids is None else table.ids.first(most)
             chosen = (np.ascontiguousarray(table.X[part][used[part]]) for part in pieces(*table.X.shape))
-            found = table if used.all() else replace(table, X=_stored(table, chosen), ids=None, stamp=None)
+            found = (
+                table if used.all() else replace(table, X=_stored(table, chosen), ids=None, stamp=None, outcomes=None)
+            )
             made = self._bounded = table, most, found
         return made[2]
 
@@ -79,6 +81,23 @@ class SiteSession:
         """
         stated = {"policy": self.policy.stated, "private": private and self.policy.dp is not None}
         return json.dumps({"algorithm": algorithm, **stated})
+
+
+def _microaggregated(table: Table, floor: int) -> Table:
+    """Return a table with rows that stand for groups of the table's; with outcomes, each has that of a row of its group."""
+    if table.outcomes is None:
+        return replace(table, X=_stored(table, microaggregate(table.X, floor)), ids=None, stamp=None)
+    sources, groups = list[IntArray](), list[IntArray]()
+
+    def shown() -> Iterator[FloatArray]:
+        for rows, places, own in microaggregate_with_sources(table.X, floor):
+            groups.append(own + 1 + (groups[-1].max(initial=-1) if groups else -1))
+            sources.append(places)
+            yield rows
+
+    X = _stored(table, shown())
+    outcomes = table.outcomes[np.concatenate(sources)]
+    return replace(table, X=X, ids=None, stamp=None, outcomes=outcomes, groups=np.concatenate(groups))
 
 
 def _stored(table: Table, parts: Iterable[FloatArray]) -> FloatArray:

@@ -5,7 +5,13 @@ from math import prod
 
 from flareclust._foundation.typing import Array
 from flareclust.core.histograms import BINS
+from flareclust.core.outcomes import OutcomeForm
 from flareclust.protocol.task import ODD_KINDS, StepName
+
+#: Name of the array of a task that says which form outcomes have (4,), see `OutcomeForm`.
+ASKED_OUTCOME = "outcome_form"
+
+_OUTCOMES = (StepName.OUTCOME_COUNTS, StepName.OUTCOME_SUMS)
 
 
 def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
@@ -26,14 +32,20 @@ def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
 def policy_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     """Return the sizes that a site's policy holds a reply to, whatever arrays a server sent: K, k, and c candidate solutions with t centroids in all."""
     sizes = _centroid_sizes(arrays)
-    if sizes and step in (StepName.ASSESS, StepName.OWN_CLUSTERS, StepName.PROFILE_BINS, StepName.PROFILE_KNOWN_BINS):
+    if sizes and step in (
+        StepName.ASSESS,
+        StepName.OWN_CLUSTERS,
+        StepName.PROFILE_BINS,
+        StepName.PROFILE_KNOWN_BINS,
+        *_OUTCOMES,
+    ):
         sizes["k"] = sizes["K"]
     return sizes | _candidate_sizes(arrays)
 
 
 def total_sizes(arrays: Mapping[str, Array], columns: int) -> dict[str, int]:
     """Return the sizes of totals over sites: K or k groups of d columns, t pairs of columns, g cells, c solutions that are
-    compared, u oddities of columns, p weights, l leaves and h bins of a profile.
+    compared, u oddities of columns, p weights, l leaves and h bins of a profile, o kinds and t times of outcomes.
 
     Args:
         arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
@@ -45,6 +57,9 @@ def total_sizes(arrays: Mapping[str, Array], columns: int) -> dict[str, int]:
         return {**sizes, "d": columns}
     if "pooled_counts" in arrays:  # what is odd about columns
         return {"d": len(arrays["pooled_counts"]), "u": ODD_KINDS}
+    if ASKED_OUTCOME in arrays:
+        kinds, times = OutcomeForm.of(arrays[ASKED_OUTCOME]).shape
+        return {"k": len(arrays["centroids"]), "o": kinds, "t": times}
     if "leaves" in arrays:  # counts in the bins of a profile
         d, edges = arrays["edges"].shape
         return {"l": len(arrays["leaves"]), "k": len(arrays["centroids"]), "d": d, "h": edges + 1}

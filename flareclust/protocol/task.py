@@ -70,6 +70,9 @@ class StepName:
     #: What jobs with secure sums ask after the assessment, once: which clusters are nearly all one site's own.
     OWN_CLUSTERS = "own_clusters"
 
+    #: What is asked last where the sites' tables have outcomes: numbers of rows by cluster and outcome, or sums of a number.
+    OUTCOME_COUNTS, OUTCOME_SUMS = "outcome_counts", "outcome_sums"
+
     #: What may follow the assessment.
     PROFILING = (
         OWN_CLUSTERS,
@@ -79,6 +82,8 @@ class StepName:
         PROFILE_KNOWN_BINS,
         PROFILE_TOTALS_COUNTS,
         PROFILE_TOTALS,
+        OUTCOME_COUNTS,
+        OUTCOME_SUMS,
     )
 
     #: What federated averaging asks (`flareclust.personal`): columns and classes of the rows, training, and a last test. Where

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
+from flareclust.evaluation.outcomes import outcomes_of
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
@@ -43,6 +44,9 @@ _log = logging.getLogger(__name__)
 
 #: The table of the clusters' profiles among the artifacts.
 _PROFILES_FILE = "profiles.json"
+
+#: The table of the clusters' outcomes among the artifacts.
+_OUTCOMES_FILE = "outcomes.json"
 
 #: The tag with the job's id at its NVFlare server.
 _JOB_TAG = "nvflare.job_id"
@@ -151,11 +155,15 @@ def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Expe
     counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(result.n_sites - len(refused))}
     if experiment.k_range is not None:
         counts["chosen_k"] = float(result.k)
+    if (outcomes := outcomes_of(result.arrays)) is not None and (tests := outcomes.tests()):
+        counts["outcome_p"] = tests[-1].p
     cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
     cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
     tracker.log(run_id, numbers_of({**in_units(result.metrics, result.arrays), **counts}, cost))
     tracker.log_files(run_id, sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE))
     tracker.log_centroids(run_id, result.centroids, result.columns)
+    if (outcomes := outcomes_of(result.arrays)) is not None:
+        tracker.log_table(run_id, _OUTCOMES_FILE, outcomes.table())
     profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
     if profiles is not None:
         tracker.log_table(run_id, _PROFILES_FILE, profiles.table())

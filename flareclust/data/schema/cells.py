@@ -4,7 +4,7 @@ The cells are private: what is said of a fault holds the column's name, a number
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from flareclust.data.schema.columns import (
     ColumnSchema,
     Missing,
     TableMapping,
+    TableSchema,
     days_of,
     features_of,
 )
@@ -283,6 +284,38 @@ class WeightReader(ColumnReader):
         numbers = found[:, 0]
         self._count("whole", ~missing & (numbers != np.floor(numbers)), before)
         return np.clip(numbers, 1, MOST_WEIGHT).astype(np.int64)
+
+
+class OutcomeReader:
+    """Reads the columns of the schema's outcome. A missing cell leaves the outcome of its row unknown.
+
+    Attributes:
+        readers: of its columns, in the order of `OutcomeSchema.columns`.
+    """
+
+    def __init__(self, schema: TableSchema, own: TableMapping, spellings: frozenset[str]) -> None:
+        assert schema.outcome is not None, "a schema with an outcome"
+        self._outcome = schema.outcome
+        self.readers = [
+            ColumnReader(name, schema.columns[name], own.of(name), "mean", own.decimal, spellings)
+            for name in schema.outcome.columns
+        ]
+
+    def read(self, cells: Sequence[Any], before: int) -> FloatArray:
+        """Return the outcomes (n, w) of Arrow arrays of cells, of which `before` have come already; NaN where unknown."""
+        parts = zip(self.readers, cells, strict=False)
+        found = [reader.read(column, before)[0] for reader, column in parts]
+        if self._outcome.event is None:
+            return found[0] if found[0].shape[1] == 1 else found[0] @ np.arange(found[0].shape[1])[:, None]
+        time, event = self.readers
+        time._count("negative", found[0][:, 0] < 0, before)
+        if event.column.type == "category":
+            value = self._outcome.event.partition("=")[2]
+            happened = found[1][:, (event.column.values or ()).index(value)]
+        else:
+            happened = found[1][:, 0]
+            event._count("neither 0 nor 1", ~np.isnan(happened) & (happened != 0) & (happened != 1), before)
+        return np.column_stack([found[0][:, 0], happened])
 
 
 def texts_of(cells: Any, spellings: frozenset[str]) -> Any:

@@ -12,7 +12,10 @@ A schema is a YAML file:
       stage:   {type: ordered, values: [I, II, III, IV], missing: drop-rows}
       seen_on: {type: date, range: [2020-01-01, 2026-12-31]}
       born:    {type: date, as: age, reference: 2026-12-31, range: [0, 120]}
+      days:    {type: number, unit: d, range: [0, 4000]}
+      died:    {type: category, values: ["no", "yes"]}
       remark:  {type: ignore}
+    outcome: {time: days, event: died=yes, every: 30, until: 1800}   # no feature; or {value: COLUMN}
 
 How one site's own file maps to it, the site states, and nothing of it leaves. In `local/flareclust.yaml` under `mapping`, or in
 a file of its own:
@@ -43,6 +46,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import did_you_mean
+from flareclust.core.outcomes import Kind, OutcomeForm
 from flareclust.data.cells import DAYS, YEARS, aged, logged
 from flareclust.data.ids import Duplicates
 
@@ -192,6 +196,41 @@ class ColumnSchema(Settings):
         return logged(self.unit or "") if self.transform == "log" else self.unit or ""
 
 
+class OutcomeSchema(Settings):
+    """What happened to the rows: a time to an event, or a value. It is no feature, so that no clustering depends on it."""
+
+    time: str | None = Field(
+        default=None, description="The column of numbers with the time to the event, or to the last look."
+    )
+    event: str | None = Field(
+        default=None,
+        description="Which rows had the event: a value of a category, as died=yes, or a column of the numbers 0 and 1.",
+    )
+    value: str | None = Field(
+        default=None, description="In the place of time and event, a column of type category, ordered or number."
+    )
+    every: float = Field(default=1.0, gt=0, description="Width of the intervals of times, in their unit.")
+    until: float | None = Field(default=None, gt=0, description="The last time; later events do not count.")
+
+    _as_number = field_validator("every", "until", mode="before")(_number)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "OutcomeSchema":
+        timed = (self.time, self.event, self.until)
+        if (self.value is None) != all(timed) or (self.value is not None and any(timed)):
+            raise ValueError(
+                "outcome: expected time, event and until, such as {time: days, event: died=yes, until: 1800}, or value alone"
+            )
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of its columns."""
+        if self.time is None or self.event is None:
+            return (str(self.value),)
+        return self.time, self.event.partition("=")[0]
+
+
 class TableSchema(Settings):
     """All columns; the order of the features is that of the columns here, whatever a site's file has."""
 
@@ -201,6 +240,9 @@ class TableSchema(Settings):
         description="What becomes of several rows with one id: refuse, first or last (that one is kept), or keep, for all of them.",
     )
     columns: Mapping[str, ColumnSchema] = Field(description="The columns by name.")
+    outcome: OutcomeSchema | None = Field(
+        default=None, description="What happened to the rows, which is compared over clusters and enters none of them."
+    )
 
     @field_validator("columns", mode="before")
     @classmethod
@@ -223,6 +265,8 @@ class TableSchema(Settings):
             raise ValueError(f"duplicates: {self.duplicates} is of rows with one id; give the column with ids type: id")
         if len(set(self.left_to_jobs.values())) > 1:
             raise ValueError(f"missing: a job takes one of {' and '.join(LEFT_TO_JOBS)} for all columns; choose one")
+        if self.outcome is not None:
+            self._check_outcome(self.outcome)
         features = self.features
         if not features:
             raise ValueError("columns: none of them is a feature (number, category, ordered or date)")
@@ -231,6 +275,49 @@ class TableSchema(Settings):
                 "columns: two features have the same name, such as a column 'sex=f' beside a category 'sex'"
             )
         return self
+
+    def _check_outcome(self, outcome: OutcomeSchema) -> None:
+        """Raise ValueError where the outcome's columns do not fit."""
+        if self.weight is not None:
+            raise ValueError("outcome: not with a column of type weight, whose rows stand for several")
+        for name in outcome.columns:
+            if name not in self.columns:
+                raise ValueError(f"outcome: no column {name!r}{did_you_mean(name, list(self.columns))}")
+            if self.columns[name].transform is not None:
+                raise ValueError(f"outcome: column {name!r} has a transform, which is for features")
+        kinds = [self.columns[name].type for name in outcome.columns]
+        if outcome.value is not None and kinds[0] not in ("category", "ordered", "number"):
+            raise ValueError(f"outcome: value needs a column of type category, ordered or number, not {kinds[0]}")
+        if outcome.time is not None and kinds[0] != "number":
+            raise ValueError(f"outcome: time needs a column of type number, not {kinds[0]}")
+        if outcome.event is not None:
+            name, _, value = outcome.event.partition("=")
+            values = self.columns[name].values or ()
+            if kinds[1] not in ("category", "number") or (value in values) != (kinds[1] == "category"):
+                raise ValueError(
+                    f"outcome: event needs a value of a category, such as {name}={values[-1] if values else 'yes'}, or a column of "
+                    "type number with 0 and 1"
+                )
+        self.outcome_form  # noqa: B018 (raises where the grid is too fine)
+
+    @property
+    def outcome_form(self) -> OutcomeForm | None:
+        """Return how rows are counted by their outcome; None where the schema names none."""
+        if self.outcome is None:
+            return None
+        if self.outcome.value is None:
+            return OutcomeForm("time", every=self.outcome.every, until=self.outcome.until or 1.0)
+        column = self.columns[self.outcome.value]
+        kind: Kind = "category" if column.type == "category" else "ordered" if column.type == "ordered" else "number"
+        return OutcomeForm(kind, values=len(column.values or ()))
+
+    @property
+    def outcome_names(self) -> tuple[str, ...]:
+        """Return what the outcome is called, the unit of its times or numbers, and the values of a category; empty without one."""
+        if self.outcome is None:
+            return ()
+        column = self.columns[self.outcome.columns[0]]
+        return (self.outcome.event or str(self.outcome.value), column.unit or "", *(column.values or ()))
 
     @property
     def id(self) -> str | None:
@@ -248,7 +335,9 @@ class TableSchema(Settings):
     @property
     def used(self) -> dict[str, ColumnSchema]:
         """Return the columns that are features."""
-        return {name: column for name, column in self.columns.items() if column.type not in ("id", "weight", "ignore")}
+        others = () if self.outcome is None else self.outcome.columns
+        no_feature = ("id", "weight", "ignore")
+        return {name: one for name, one in self.columns.items() if one.type not in no_feature and name not in others}
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -314,6 +403,9 @@ class TableSchema(Settings):
         columns = [[name, one.model_dump(mode="json", exclude=plain[name])] for name, one in self.used.items()]
         described: dict[str, Any] = {"missing": self.missing, "columns": columns}
         described |= {} if self.weight is None else {"weight": self.weight}
+        if self.outcome is not None:
+            own = [[name, self.columns[name].model_dump(mode="json")] for name in self.outcome.columns]
+            described["outcome"] = [self.outcome.model_dump(mode="json"), own]
         described |= {} if self.duplicates == "keep" else {"duplicates": [self.id, self.duplicates]}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -438,9 +530,10 @@ class TableMapping(Settings):
 
     def check(self, schema: TableSchema) -> None:
         """Raise UserError where this does not go with the schema."""
+        outcome = () if schema.outcome is None else schema.outcome.columns
         for name in self.lacks:
             _check_known(name, schema)
-            if name not in schema.used or name in self.columns:
+            if name not in (*schema.used, *outcome) or name in self.columns:
                 raise UserError(
                     f"mapping: lacks names column {name!r}, which is no feature or is mapped; leave it out there"
                 )

@@ -18,7 +18,7 @@ from flareclust.data.cells import takes_numbers, without_age, without_log
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.ids import hashes_of, repeats
 from flareclust.data.memory import RowStore
-from flareclust.data.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
+from flareclust.data.schema.cells import MISSING, ColumnReader, OutcomeReader, TextReader, WeightReader
 from flareclust.data.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
 from flareclust.data.tables import File, Reader, RowsRead, Table, open_columns
 
@@ -57,9 +57,13 @@ class Typed(Reader):
         self._id = None if schema.id is None else TextReader(schema.id, spellings)
         self._truth = None if truth is None else TextReader(truth, spellings)
         self._texts: list[TextReader] = [reader for reader in (self._id, self._truth) if reader is not None]
+        has_outcome = schema.outcome is not None and not set(schema.outcome.columns) & set(own.lacks)
+        self._outcome = OutcomeReader(schema, own, spellings) if has_outcome else None
+        self._outcomes = list[FloatArray]()
         self._weight = None if schema.weight is None else WeightReader(schema.weight, own, spellings)
         self._most = 1
         self._all: list[ColumnReader | TextReader] = [*self._columns, *self._texts]
+        self._all += [] if self._outcome is None else self._outcome.readers
         self._all += [] if self._weight is None else [self._weight]
         self._sources = [own.source(reader.name) for reader in self._all]
         self._classes = list[str]()
@@ -105,6 +109,7 @@ class Typed(Reader):
             return None
         stays = ~np.repeat(again, times[left])
         self._classes = list(compress(self._classes, stays))
+        self._outcomes = [np.concatenate(self._outcomes)[stays]] if self._outcomes else []
         return stays
 
     def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
@@ -124,6 +129,7 @@ class Typed(Reader):
             missing={name: number for name, number in self._missing.items() if number},
             unread=tuple(self._unread),
             truth=None if self._truth is None else tuple(self._classes),
+            outcomes=np.concatenate(self._outcomes) if self._outcomes else None,
         )
 
     def _misnamed(self, names: file_formats.Names) -> list[str]:
@@ -162,6 +168,9 @@ class Typed(Reader):
                 self._times.append(times)
             else:
                 self._classes += [texts[j] for j in kept]
+        if self._outcome is not None:
+            own = cells[len(self._columns) + len(self._texts) :]
+            self._outcomes.append(self._outcome.read(own, self._rows)[kept])
         self._rows += n
         if not len(kept) or any(reader.faulty for reader in self._columns):
             return None
@@ -260,7 +269,7 @@ def without(schema: TableSchema, column: str | None) -> TableSchema:
     if column is None or column not in (*schema.used, schema.weight):
         return schema
     columns = {name: one for name, one in schema.columns.items() if name != column}
-    return TableSchema(missing=schema.missing, duplicates=schema.duplicates, columns=columns)
+    return schema.model_copy(update={"columns": columns})
 
 
 def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:

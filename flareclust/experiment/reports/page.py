@@ -24,6 +24,7 @@ from flareclust.experiment.reports.charts import RowMap
 from flareclust.experiment.reports.columns import columns_left_out, heat_tables
 from flareclust.experiment.reports.command import command_of, study_command
 from flareclust.experiment.reports.html import cluster_cell, render, stacked
+from flareclust.experiment.reports.outcomes import view_of_outcomes
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
 from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.picture import image_of, picture_of
@@ -102,6 +103,8 @@ WORDS: Mapping[str, str] = {
     "profile_totals": "the profiles: means and deviations of clusters, of all sites together",
     "profile_known": "the profiles: means and deviations of known cells",
     "profile_known_bins": "the profiles: known cells in bins",
+    "outcome_counts": "outcomes: rows of clusters by outcome",
+    "outcome_sums": "outcomes: sums of clusters",
     "linear_moments": "the linear evaluation: sums of products of the features",
     "linear_gradient": "the linear evaluation: gradients, and numbers of rows that are in the right class",
 }
@@ -136,6 +139,7 @@ def report_page(result: "Result") -> str:
         cramers_v=", ".join(f"{name} {v:.2f}" for name, v in cramers_v.items() if np.isfinite(v)),
         bars=_site_bars(found),
         colours=[cluster_colour(c, k) for c in range(k)],
+        became=view_of_outcomes(result.arrays),
         row_map=(row_map := _row_map(result)),
         mapped=[] if row_map is None else sorted(row_map.sites)[:_MOST_SITES],
         level=null_reference.LEVEL,

@@ -19,8 +19,10 @@ from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.reports.outcomes import outcome_lines
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
+from flareclust.experiment.reports.table import Table as PageTable
 from flareclust.experiment.results.result import Result
 from flareclust.federation import OnRound
 from flareclust.federation.site import phases_of, stages_of, steps_to_end
@@ -59,6 +61,12 @@ def table_of(*heads: str | Column | Cell, rows: Iterable[Iterable[object]], titl
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
     return table
+
+
+def _plain(table: PageTable) -> Table:
+    """Return a table of a page with the texts of its cells."""
+    rows = ([cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows)
+    return table_of(*table.heads, rows=rows)
 
 
 def numbers(*heads: str, **how: Any) -> list[Column]:
@@ -120,6 +128,8 @@ def print_result(result: Result) -> None:
     console.print(table_of("measure", *numbers("value"), rows=rows))
     for line in _profile_lines(result):
         console.print(line) if isinstance(line, Table) else say(line)
+    for shown in outcome_lines(result.arrays):
+        say(shown) if isinstance(shown, str) else console.print(_plain(shown))
     if found.continuity:
         say(found.continuity)
     if (chosen := found.choice) is not None:

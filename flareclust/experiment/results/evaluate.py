@@ -45,6 +45,9 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
     noisy = noisy_profiles_of(outcome.arrays, outcome.centroids, None) is not None
     if (noisy or cluster_arrays.MEANS in outcome.arrays) and len(prepared.units) == outcome.centroids.shape[1]:
         outcome = replace(outcome, arrays={**outcome.arrays, cluster_arrays.UNITS: np.array(prepared.units)})
+    if cluster_arrays.OUTCOME_FORM in outcome.arrays:
+        names = np.array(prepared.outcome_names, dtype=np.str_)
+        outcome = replace(outcome, arrays={**outcome.arrays, cluster_arrays.OUTCOME_NAMES: names})
     ended, chosen = Ended(experiment, prepared, outcome), dict[str, Any]()
     if experiment.k_range is not None and experiment.algorithm == choice.CHOOSER:
         chosen = choice.settings(experiment.k_range, experiment.criterion, experiment.params)

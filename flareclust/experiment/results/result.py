@@ -19,6 +19,7 @@ from flareclust.evaluation import selection as choice
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
+from flareclust.evaluation.outcomes import OutcomeTest, outcomes_of
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.results import export, matching
 from flareclust.experiment.results.picture import picture_of
@@ -308,6 +309,34 @@ class Result:
         if of == "tree":
             return frame_of(profile_words.tree_table(found))
         raise UserError(f"expected profiles of columns, sites or tree; got {of!r}")
+
+    def outcomes_by_cluster(self, of: Literal["clusters", "curves", "tests"] = "clusters") -> Any:
+        """Return the outcomes of each cluster, which the schema names, as a data frame; see docs/outcomes.md.
+
+        Args:
+            of: "clusters", a line per cluster (and value of a category): rows, and events, median and survival at the last time,
+                or share, or mean and sd, with the ends of a 95 % interval, lower and upper;
+                "curves", of times, a line per cluster and time: at_risk, events, censored, survival, lower, upper;
+                "tests", a line per test over all clusters: statistic, degrees, p.
+
+        Raises:
+            UserError: the result has no outcomes, or none of this kind.
+        """
+        found = outcomes_of(self.arrays)
+        if found is None:
+            raise UserError(
+                "the result has no outcomes of its clusters; name one in the schema, as outcome: {time: days, event: died=yes, until: 1800}"
+            )
+        if of == "clusters":
+            return frame_of(found.table())
+        if of == "tests":
+            tests = found.tests()
+            return frame_of({name: [getattr(one, name) for one in tests] for name in OutcomeTest.__annotations__})
+        if of != "curves":
+            raise UserError(f"expected outcomes of clusters, curves or tests; got {of!r}")
+        if found.form.kind != "time":
+            raise UserError("curves are of a time to an event; the outcome here is a value")
+        return frame_of(found.curves())
 
     def match_to(self, earlier: "Result", name: str = "the earlier run") -> "Result":
         """Return the result with the clusters under their numbers in an earlier one; see docs/schedules.md.

@@ -129,13 +129,15 @@ def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
 
 
 def schema_facts(experiment: Experiment) -> dict[str, Any]:
-    """Return the fields of `Prepared` that follow from the experiment's schema: units, fingerprint, words; none without one."""
+    """Return the fields of `Prepared` that follow from the experiment's schema: units, fingerprint, words, outcomes; none without one."""
     if experiment.table_schema is None:
         return {}
     whole = read_schema(experiment.table_schema)
     schema = without(whole, experiment.truth)
     units = schema.feature_units
-    return {"units": units if any(units) else (), "schema": whole.fingerprint, "words": schema.words}
+    form = None if whole.outcome_form is None else tuple(whole.outcome_form.numbers.tolist())
+    outcomes = {"outcomes": form, "outcome_names": whole.outcome_names}
+    return {"units": units if any(units) else (), "schema": whole.fingerprint, "words": schema.words, **outcomes}
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:

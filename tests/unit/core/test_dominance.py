@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flareclust.core.microaggregation import _SHARE, _without_dominant, groups_of, microaggregate, released
+from flareclust.core.microaggregation import _SHARE, groups_of, microaggregate, released, without_dominant
 
 FLOOR = 10
 
 
 def one_group(*values):
     X = np.array(values, dtype=float)[:, None]
-    moved, labels = _without_dominant(X, np.zeros(len(X), dtype=int))
+    moved, labels = without_dominant(X, np.zeros(len(X), dtype=int))
     return moved[:, 0].tolist() if (labels == 0).all() else []
 
 
@@ -44,13 +44,13 @@ def test_by_hand(values, expected):
 def test_rows_of_no_group_stay_and_groups_do_not_mix():
     X = np.array([[0.0], [9.0], [0.0], [0.0], [0.0], [0.0], [0.0], [4.0], [4.0], [4.0], [5.0], [4.0], [4.0], [8.0]])
     labels = np.array([0, -1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1])
-    np.testing.assert_array_equal(_without_dominant(X, labels)[0][:, 0], [0, 9, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4])
-    none, groups = _without_dominant(X, np.full(len(X), -1))
+    np.testing.assert_array_equal(without_dominant(X, labels)[0][:, 0], [0, 9, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4])
+    none, groups = without_dominant(X, np.full(len(X), -1))
     np.testing.assert_array_equal(none, X)
     assert (groups == -1).all()
 
 
-def plain_without_dominant(X, labels, share=_SHARE):
+def plainwithout_dominant(X, labels, share=_SHARE):
     """Plain NumPy: deviations from the median are cut to the largest one that those below it hide, else the group is none."""
     moved, kept = X.copy(), labels.copy()
     for g in np.unique(labels[labels >= 0]):
@@ -82,7 +82,7 @@ def test_as_plain_numpy_bit_for_bit(seed):
     X = rng.normal(size=(60, 3)) * 10.0 ** rng.integers(0, 5, (60, 3))
     X[rng.random(X.shape) < 0.5] = 0
     labels = rng.integers(-1, 8, 60)
-    found, expected = _without_dominant(X, labels), plain_without_dominant(X, labels)
+    found, expected = without_dominant(X, labels), plainwithout_dominant(X, labels)
     np.testing.assert_array_equal(found[1], expected[1])
     released = found[1] >= 0  # values of other groups may have moved before the column that decides
     np.testing.assert_array_equal(found[0][released], expected[0][released])
@@ -100,10 +100,10 @@ groups = arrays(
 @given(groups)
 def test_what_is_left_would_not_be_moved_again(X):
     """An attacker who knows the median and the sum is off by a tenth of the largest deviation, or as large ones are of several."""
-    moved, labels = _without_dominant(X, np.zeros(len(X), dtype=int))
+    moved, labels = without_dominant(X, np.zeros(len(X), dtype=int))
     if (labels < 0).any():
         return
-    again, labels = _without_dominant(moved, labels)
+    again, labels = without_dominant(moved, labels)
     np.testing.assert_allclose(again, moved, rtol=1e-9, atol=1e-9 * np.abs(X).max())
     assert (labels == 0).all()
     for before, after in zip(X.T, moved.T, strict=True):

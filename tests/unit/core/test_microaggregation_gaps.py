@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust.core import microaggregation
-from flareclust.core.microaggregation import _without_dominant, microaggregate, released
+from flareclust.core.microaggregation import microaggregate, released, without_dominant
 
 FLOOR, GAP = 10, np.nan
 
@@ -101,11 +101,11 @@ def test_chunks_are_filled_by_themselves(rng, monkeypatch):
     "values", [[0, 0, 0, 0, 0, 3.7], [0, 0.1, -0.1, 0, 100, -50], [0, 0, 0, 1, 1, 1, 50, 600], [1, 2, 3, 4, 5, 6]]
 )
 def test_the_p_rule_is_about_the_known_values_alone(values, rng):
-    alone = _without_dominant(np.array(values, dtype=float)[:, None], np.zeros(len(values), dtype=int))[0]
+    alone = without_dominant(np.array(values, dtype=float)[:, None], np.zeros(len(values), dtype=int))[0]
     places = np.sort(rng.permutation(len(values) + 7)[: len(values)])
     column = np.full((len(values) + 7, 1), GAP)
     column[places, 0] = values
-    moved, labels = _without_dominant(column, np.zeros(len(column), dtype=int))
+    moved, labels = without_dominant(column, np.zeros(len(column), dtype=int))
     np.testing.assert_array_equal(moved[places], alone)
     assert np.isnan(np.delete(moved, places)).all()
     assert (labels == 0).all()
@@ -114,8 +114,8 @@ def test_the_p_rule_is_about_the_known_values_alone(values, rng):
 def test_where_the_p_rule_leaves_too_few_known_values_the_group_shows_none(rng):
     column = [0, 1e-4, -1e-2, 1, -100, 1e4, -1e6]  # as many rows and no gaps: the group is left out
     X = np.column_stack([rng.normal(size=8), [*column, GAP]])
-    moved, labels = _without_dominant(X, np.zeros(8, dtype=int))
+    moved, labels = without_dominant(X, np.zeros(8, dtype=int))
     assert np.isnan(moved[:, 1]).all()
     np.testing.assert_array_equal(moved[:, 0], X[:, 0])
     assert (labels == 0).all()
-    assert (_without_dominant(X[:7], np.zeros(7, dtype=int))[1] == -1).all()
+    assert (without_dominant(X[:7], np.zeros(7, dtype=int))[1] == -1).all()

@@ -1,0 +1,259 @@
+"""What the outcomes of a result say of its clusters: survival curves, shares or means with 95 % intervals, and a test over clusters.
+
+All of it is computed from numbers of rows by cluster and outcome, so it is what the rows of all sites together give, up to the
+intervals that times are counted in (`flareclust.core.outcomes`).
+
+- Times: Kaplan, Meier (1958), with Greenwood's variance and the log(-log) interval; the log-rank test over all clusters, also
+  stratified by site (Mantel 1966; Peto et al. 1977).
+- Categories: shares with Wilson's interval (1927) and Pearson's chi-square test; with an order the test of Kruskal, Wallis (1952),
+  corrected for ties.
+- Numbers: means with Student's interval and Welch's test (1951), for clusters whose variances differ.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.outcomes import OutcomeForm
+from flareclust.protocol import cluster_arrays as keys
+
+#: The quantile of the normal distribution that 95 % intervals reach to.
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class OutcomeTest:
+    """A test of whether outcomes are alike in all clusters.
+
+    Attributes:
+        name: of the test.
+        statistic, degrees: its value, and the degrees of freedom (of Welch's test, those of the numerator).
+        p: chance of such a value, or a larger one, where outcomes are alike.
+    """
+
+    name: str
+    statistic: float
+    degrees: int
+    p: float
+
+
+@dataclass(frozen=True)
+class ClusterOutcomes:
+    """The outcomes of a result's clusters; `arrays` are those of the result (`flareclust.protocol.cluster_arrays`)."""
+
+    arrays: Mapping[str, Array]
+
+    @cached_property
+    def form(self) -> OutcomeForm:
+        """Return what was asked."""
+        return OutcomeForm.of(self.arrays[keys.OUTCOME_FORM])
+
+    @property
+    def counts(self) -> IntArray:
+        """Return rows (o, k, t) by kind, cluster, and time or value; not of numbers."""
+        return np.asarray(self.arrays[keys.OUTCOME_COUNTS])
+
+    @property
+    def rows(self) -> IntArray:
+        """Return the rows (k,) of each cluster whose outcome counts."""
+        if self.form.kind == "number":
+            return np.asarray(self.arrays[keys.OUTCOME_MOMENTS][0], dtype=np.int64)
+        return np.asarray(self.counts.sum(axis=(0, 2)))
+
+    @property
+    def name(self) -> str:
+        """Return what the outcome is called."""
+        return self._names[0]
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of times or numbers, "" for none."""
+        return self._names[1]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Return the values of a category."""
+        return self._names[2:] or tuple(map(str, range(self.form.values)))
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.arrays.get(keys.OUTCOME_NAMES, ()))) or ("outcome", "")
+
+    # ---- times ----
+
+    @property
+    def at_risk(self) -> IntArray:
+        """Return how many rows (k, t) of each cluster are still there just before the end of each interval."""
+        return np.asarray(self.counts.sum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1])
+
+    @property
+    def survival(self) -> FloatArray:
+        """Return the share (k, t) of each cluster without the event after each interval; NaN without rows."""
+        left = 1.0 - self.counts[1] / np.maximum(self.at_risk, 1)
+        return np.where(self.rows[:, None] > 0, np.cumprod(left, axis=1), np.nan)
+
+    @property
+    def bands(self) -> tuple[FloatArray, FloatArray]:
+        """Return the lower and upper ends (k, t) of the 95 % intervals; 1 before the first event, NaN once nobody is left."""
+        n, d, share = self.at_risk, self.counts[1], self.survival
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread = np.sqrt(np.cumsum(np.where(d > 0, d / (n * (n - d)), 0.0), axis=1))
+            log = np.log(share)
+            ends = [np.exp(-np.exp(np.log(-log) + sign * _Z * spread / log)) for sign in (-1, 1)]
+        low, high = (np.where(share == 1.0, 1.0, np.where(share > 0, end, np.nan)) for end in ends)
+        return low, high
+
+    @property
+    def medians(self) -> FloatArray:
+        """Return the first time (k,) at which half of a cluster or less is without the event; inf where there is none."""
+        below = self.survival <= 0.5
+        return np.where(below.any(axis=1), self.form.times[below.argmax(axis=1)], np.inf)
+
+    def curves(self) -> dict[str, list[Any]]:
+        """Return a line per cluster and time at which rows leave: numbers of rows, survival and its interval."""
+        low, high = self.bands
+        at = self.counts.sum(axis=0) > 0
+        cluster, place = np.nonzero(at)
+        return {
+            "cluster": cluster.tolist(),
+            "time": self.form.times[place].tolist(),
+            "at_risk": self.at_risk[at].tolist(),
+            "events": self.counts[1][at].tolist(),
+            "censored": self.counts[0][at].tolist(),
+            "survival": self.survival[at].tolist(),
+            "lower": low[at].tolist(),
+            "upper": high[at].tolist(),
+        }
+
+    # ---- all kinds ----
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return a line per cluster, or per cluster and value of a category: rows, and what they have, with its 95 % interval."""
+        if self.form.kind == "time":
+            low, high = (end[:, -1].tolist() for end in self.bands)
+            return {
+                "cluster": list(range(len(self.rows))),
+                "rows": self.rows.tolist(),
+                "events": self.counts[1].sum(axis=1).tolist(),
+                "median": self.medians.tolist(),
+                "survival": self.survival[:, -1].tolist(),
+                "lower": low,
+                "upper": high,
+            }
+        if self.form.kind == "number":
+            return self._means()
+        return self._shares()
+
+    def _shares(self) -> dict[str, list[Any]]:
+        count, n = self.counts[0], self.rows[:, None]
+        with np.errstate(invalid="ignore"):
+            share = count / n
+            middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+            reach = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+        k, t = count.shape
+        return {
+            "cluster": np.repeat(np.arange(k), t).tolist(),
+            "value": list(self.values) * k,
+            "rows": count.ravel().tolist(),
+            "share": share.ravel().tolist(),
+            "lower": np.maximum(middle - reach, 0.0).ravel().tolist(),
+            "upper": np.minimum(middle + reach, 1.0).ravel().tolist(),
+        }
+
+    def _means(self) -> dict[str, list[Any]]:
+        from scipy.special import stdtrit
+
+        n, mean, squares = self.arrays[keys.OUTCOME_MOMENTS]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            deviation = np.sqrt(squares / (n - 1))
+            reach = stdtrit(np.maximum(n - 1, 1), 0.975) * deviation / np.sqrt(n)
+        mean, deviation, reach = (np.where(n > 1, one, np.nan) for one in (mean, deviation, reach))
+        columns = {"mean": mean, "sd": deviation, "lower": mean - reach, "upper": mean + reach}
+        numbers = {name: value.tolist() for name, value in columns.items()}
+        return {"cluster": list(range(len(n))), "rows": self.rows.tolist(), **numbers}
+
+    def tests(self) -> list[OutcomeTest]:
+        """Return the test over all clusters; of times also that stratified by site, where the sites' numbers are known."""
+        if int((self.rows > 0).sum()) < 2:
+            return []
+        if self.form.kind == "number":
+            return [_welch(*self.arrays[keys.OUTCOME_MOMENTS][:, self.rows > 1])]
+        if self.form.kind == "category":
+            return [_chi_square(self.counts[0])]
+        if self.form.kind == "ordered":
+            return [_kruskal_wallis(self.counts[0])]
+        found = [_log_rank("log-rank test", self.counts[None])]
+        if len(self.arrays.get(keys.OUTCOME_SITES, ())) > 1:
+            found.append(_log_rank("log-rank test, stratified by site", self.arrays[keys.OUTCOME_SITE_COUNTS]))
+        return [test for test in found if test.degrees]
+
+
+def outcomes_of(arrays: Mapping[str, Array]) -> ClusterOutcomes | None:
+    """Return the outcomes of a result's clusters; None where it has none."""
+    return ClusterOutcomes(arrays) if keys.OUTCOME_FORM in arrays else None
+
+
+def _log_rank(name: str, counts: IntArray) -> OutcomeTest:
+    """Return the log-rank test over clusters from rows (m, 2, k, t) by stratum, kind, cluster and time."""
+    k = counts.shape[2]
+    away, variance = np.zeros(k), np.zeros((k, k))
+    for own in counts:
+        n_of, d_of = own.sum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1], own[1]
+        n, d = n_of.sum(axis=0), d_of.sum(axis=0)
+        at = (d > 0) & (n > 1)
+        share = n_of[:, at] / n[at]
+        weight = d[at] * (n[at] - d[at]) / (n[at] - 1)
+        away += (d_of[:, at] - d[at] * share).sum(axis=1)
+        variance += np.diag((weight * share).sum(axis=1)) - (weight * share) @ share.T
+    kept = np.diag(variance) > 0
+    degrees = max(int(kept.sum()) - 1, 0)
+    if not degrees:
+        return OutcomeTest(name, 0.0, 0, 1.0)
+    first = np.flatnonzero(kept)[:-1]
+    statistic = float(away[first] @ np.linalg.solve(variance[np.ix_(first, first)], away[first]))
+    return OutcomeTest(name, statistic, degrees, _upper_tail(statistic, degrees))
+
+
+def _chi_square(counts: IntArray) -> OutcomeTest:
+    """Return Pearson's test of a table (k, t) of rows by cluster and value."""
+    table = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+    statistic = float(((table - expected) ** 2 / expected).sum())
+    degrees = (table.shape[0] - 1) * (table.shape[1] - 1)
+    return OutcomeTest("chi-square test", statistic, degrees, _upper_tail(statistic, degrees))
+
+
+def _kruskal_wallis(counts: IntArray) -> OutcomeTest:
+    """Return the test of Kruskal and Wallis of a table (k, t) of rows by cluster and value, which are in order."""
+    table = counts[counts.sum(axis=1) > 0]
+    ties, sizes, total = table.sum(axis=0), table.sum(axis=1), int(table.sum())
+    ranks = np.cumsum(ties) - (ties - 1) / 2
+    sums = table @ ranks
+    raw = 12 / (total * (total + 1)) * (sums**2 / sizes).sum() - 3 * (total + 1)
+    of_ties = 1 - (ties.astype(np.float64) ** 3 - ties).sum() / (float(total) ** 3 - total)
+    degrees = len(table) - 1 if of_ties > 0 else 0
+    statistic = float(raw / of_ties) if degrees else 0.0
+    return OutcomeTest("Kruskal-Wallis test", statistic, degrees, _upper_tail(statistic, degrees))
+
+
+def _welch(n: FloatArray, mean: FloatArray, squares: FloatArray) -> OutcomeTest:
+    """Return Welch's test over clusters from rows, means and sums of squared deviations (k,)."""
+    from scipy.special import fdtrc
+
+    weight = n * (n - 1) / squares
+    k, total = len(n), weight.sum()
+    center = (weight * mean).sum() / total
+    spread = ((1 - weight / total) ** 2 / (n - 1)).sum()
+    between = (weight * (mean - center) ** 2).sum() / (k - 1)
+    statistic = float(between / (1 + 2 * (k - 2) / (k**2 - 1) * spread))
+    return OutcomeTest("Welch's test", statistic, k - 1, float(fdtrc(k - 1, (k**2 - 1) / (3 * spread), statistic)))
+
+
+def _upper_tail(statistic: float, degrees: int) -> float:
+    from scipy.special import chdtrc
+
+    return float(chdtrc(degrees, statistic)) if degrees else 1.0

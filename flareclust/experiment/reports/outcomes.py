@@ -1,0 +1,193 @@
+"""Outcomes of clusters in words, tables and curves, for the report and the terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import Array, FloatArray
+from flareclust.evaluation import profile_words
+from flareclust.evaluation.outcomes import ClusterOutcomes, OutcomeTest, outcomes_of
+from flareclust.experiment.plotting.style import cluster_colour
+from flareclust.experiment.reports.html import cluster_cell
+from flareclust.experiment.reports.table import Cell, Table, numbers
+
+#: Size of the curves, and where their frame begins and ends, in the picture's own units.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 590, 10, 330
+
+#: Times at which numbers at risk are shown.
+_TICKS = 6
+
+
+@dataclass(frozen=True)
+class OutcomeView:
+    """What a view shows of outcomes.
+
+    Attributes:
+        title: what the outcome is.
+        table: a line per cluster.
+        tests: a sentence per test.
+        notes: what to know before the numbers are used.
+        curves: of times, what the template draws; None for other outcomes.
+        at_risk: of times, rows at risk by cluster and time; None for other outcomes.
+    """
+
+    title: str
+    table: Table
+    tests: Sequence[str]
+    notes: Sequence[str]
+    curves: dict[str, Any] | None = None
+    at_risk: Table | None = None
+
+
+def view_of_outcomes(arrays: Mapping[str, Array]) -> OutcomeView | None:
+    """Return what is shown of the outcomes in a result's arrays; None where it has none."""
+    found = outcomes_of(arrays)
+    if found is None:
+        return None
+    unit = f" ({found.unit})" if found.unit else ""
+    tests = [_test_words(test) for test in found.tests()] or ["no test: fewer than two clusters have known outcomes"]
+    notes = list(_notes(found))
+    if found.form.kind == "time":
+        title = f"Time to {found.name}{unit}"
+        return OutcomeView(title, _survival_table(found), tests, notes, _curves(found), _at_risk(found))
+    return OutcomeView(
+        f"{found.name}{unit}", _mean_table(found) if found.form.kind == "number" else _share_table(found), tests, notes
+    )
+
+
+def outcome_lines(arrays: Mapping[str, Array]) -> Iterator[str | Table]:
+    """Give the table and the sentences for a terminal; nothing for a result without outcomes."""
+    view = view_of_outcomes(arrays)
+    if view is not None:
+        yield view.title
+        yield view.table
+        yield from view.tests
+        yield from view.notes
+
+
+def _test_words(test: OutcomeTest) -> str:
+    p = "p < 0.0001" if test.p < 0.0001 else f"p = {test.p:.4f}"
+    freedom = f"{test.degrees} degree{'s' if test.degrees > 1 else ''} of freedom"
+    return f"{test.name}: {test.statistic:.4g} with {freedom}, {p}"
+
+
+def _notes(found: ClusterOutcomes) -> Iterator[str]:
+    """Give what to know of the numbers, a sentence each."""
+    if empty := np.flatnonzero(found.rows == 0).tolist():
+        what = "cluster" if len(empty) == 1 else "clusters"
+        yield f"{what} {', '.join(map(str, empty))}: too few rows with a known outcome at each site to be counted"
+    if found.form.kind in ("category", "ordered") and (found.rows[:, None] * _shares(found) < 5).any():
+        yield "some expected numbers are below 5, where the test is not reliable"
+    yield (
+        "a small p says that outcomes differ between clusters, not why: clusters cause nothing, and what else differs between them, such "
+        "as age, is not adjusted for"
+    )
+
+
+def _shares(found: ClusterOutcomes) -> FloatArray:
+    """Return the share of each value over all clusters (t,)."""
+    counts = found.counts[0].sum(axis=0)
+    return np.asarray(counts / max(1, counts.sum()))
+
+
+def _between(low: float, high: float, percent: bool = False) -> str:
+    if not np.isfinite([low, high]).all():
+        return "–"  # noqa: RUF001
+    show = profile_words.percent if percent else "{:.4g}".format
+    return f"{show(low)} to {show(high)}"
+
+
+def _survival_table(found: ClusterOutcomes) -> Table:
+    own, k = found.table(), len(found.rows)
+    last = f"{found.form.times[-1]:g}"
+    heads = [Cell("cluster"), *numbers("rows", "events", "median", f"without it at {last}", "95 % interval")]
+    rows = []
+    for c in range(k):
+        median = "not reached" if np.isinf(own["median"][c]) else f"{own['median'][c]:g}"
+        known = own["rows"][c] > 0
+        share = profile_words.percent(own["survival"][c]) if known else "–"  # noqa: RUF001
+        interval = _between(own["lower"][c], own["upper"][c], percent=True)
+        counts = f"{own['rows'][c]:,}", f"{own['events'][c]:,}"
+        rows.append([cluster_cell(c, k), *counts, median if known else "–", share, interval])  # noqa: RUF001
+    return Table(heads, rows)
+
+
+def _share_table(found: ClusterOutcomes) -> Table:
+    own, k = found.table(), len(found.rows)
+    shown = found.values[1:] if len(found.values) == 2 else found.values
+    heads = [Cell("cluster"), *numbers("rows", *shown)]
+    rows: list[list[object]] = [[cluster_cell(c, k), f"{found.rows[c]:,}"] for c in range(k)]
+    lines = zip(*(own[name] for name in ("cluster", "value", "share", "lower", "upper")), strict=True)
+    for c, value, share, low, high in lines:
+        if value in shown:
+            known = np.isfinite(share)
+            text = f"{profile_words.percent(share)} ({_between(low, high, percent=True)})" if known else "–"  # noqa: RUF001
+            rows[c].append(text)
+    return Table(heads, rows)
+
+
+def _mean_table(found: ClusterOutcomes) -> Table:
+    own, k = found.table(), len(found.rows)
+    heads = [Cell("cluster"), *numbers("rows", "mean", "standard deviation", "95 % interval of the mean")]
+    rows = [
+        [
+            cluster_cell(c, k),
+            f"{own['rows'][c]:,}",
+            *(f"{own[name][c]:.4g}" if np.isfinite(own[name][c]) else "–" for name in ("mean", "sd")),  # noqa: RUF001
+            _between(own["lower"][c], own["upper"][c]),
+        ]
+        for c in range(k)
+    ]
+    return Table(heads, rows)
+
+
+def _ticks(found: ClusterOutcomes) -> list[int]:
+    """Return the places of the times that are written below the curves."""
+    return sorted({round(at) for at in np.linspace(0, len(found.form.times) - 1, _TICKS)})
+
+
+def _at_risk(found: ClusterOutcomes) -> Table:
+    places, k = _ticks(found), len(found.rows)
+    heads = [Cell("at risk"), *numbers(*(f"{found.form.times[at]:g}" for at in places))]
+    rows = [[cluster_cell(c, k), *(f"{found.at_risk[c, at]:,}" for at in places)] for c in range(k)]
+    return Table(heads, rows)
+
+
+def _curves(found: ClusterOutcomes) -> dict[str, Any]:
+    """Return the steps of each cluster's curve and its band, as paths of an SVG, and the marks of both axes."""
+    times, k, (low, high) = found.form.times, len(found.rows), found.bands
+    x = _LEFT + (_RIGHT - _LEFT) * times / times[-1]
+    lines = []
+    for c in range(k):
+        there = found.at_risk[c] > 0
+        if not there.any():
+            continue
+        end = int(there.sum())
+        upper, lower = (_steps(x[:end], side[c, :end]) for side in (high, low))
+        band = f"M{'L'.join(upper)}L{'L'.join(reversed(lower))}Z" if upper and lower else ""
+        path = f"M{'L'.join(_steps(x[:end], found.survival[c, :end]))}"
+        lines.append({"path": path, "band": band, "colour": cluster_colour(c, k)})
+    marks = [{"x": f"{x[at]:.1f}", "text": f"{times[at]:g}"} for at in _ticks(found)]
+    shares = [{"y": f"{_BOTTOM - (_BOTTOM - _TOP) * s / 4:.1f}", "text": f"{25 * s} %"} for s in range(5)]
+    return {"lines": lines, "marks": marks, "shares": shares}
+
+
+def _steps(x: FloatArray, share: FloatArray) -> list[str]:
+    """Return the corners of a curve that stays until its next time; from 1 at the time 0, while it is known."""
+    corners, before = [(float(_LEFT), float(_TOP))], float(_TOP)
+    for at, value in zip(x.tolist(), share.tolist(), strict=True):
+        if not np.isfinite(value):
+            corners.append((at, before))
+            break
+        height = _BOTTOM - (_BOTTOM - _TOP) * value
+        corners += [(at, before)] if height == before else [(at, before), (at, height)]
+        before = height
+    kept = [one for i, one in enumerate(corners) if i in (0, len(corners) - 1) or not _level(corners, i)]
+    return [f"{at:.1f} {height:.1f}" for at, height in kept]
+
+
+def _level(corners: Sequence[tuple[float, float]], i: int) -> bool:
+    """Return whether a corner lies on a straight level line between its neighbours."""
+    return corners[i - 1][1] == corners[i][1] == corners[i + 1][1]
