@@ -355,9 +355,11 @@ def _checked_pins(pins: object, sites: Sequence[str] | None) -> dict[str, tuple[
     """Return the fingerprints by site as a policy states them; UserError where they are none, or of a site outside of `sites`."""
     if pins is None:
         return None
-    found = {site: tuple(_names(own)) for site, own in pins.items()} if isinstance(pins, Mapping) else {}
+    stated = pins if isinstance(pins, Mapping) else {}
+    named = _names(list(stated))
+    found = {site: tuple(_names(own)) for site, own in zip(named, stated.values(), strict=False)}
     every = [pin for own in found.values() for pin in own]
-    if not found or not _names(list(found)) or not all(found.values()) or not all(map(FINGERPRINT.fullmatch, every)):
+    if len(found) < max(len(named), 1) or not all(found.values()) or not all(map(FINGERPRINT.fullmatch, every)):
         raise UserError(
             "secure_identities must have a list of fingerprints for each site, as `flareclust site identity KIT` prints them there "
             f"(SHA256: and 43 letters, digits, + or /), got {shown(pins)}"
@@ -373,9 +375,9 @@ def _checked_pins(pins: object, sites: Sequence[str] | None) -> dict[str, tuple[
 
 
 def _names(value: object) -> list[str]:
-    """Return the names in a list; none where it is no list of texts that are not empty."""
+    """Return the names in a list, without spaces around them; none where it is no list of texts that are not empty."""
     names = list(value) if isinstance(value, list | tuple) else []
-    return names if all(isinstance(name, str) and name for name in names) else []
+    return [name.strip() for name in names] if all(isinstance(name, str) and name.strip() for name in names) else []
 
 
 def _private(settings: Any) -> DifferentialPrivacy:

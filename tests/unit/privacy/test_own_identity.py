@@ -313,6 +313,12 @@ def test_a_policy_keeps_its_pins_as_they_are_written() -> None:
     assert Policy.of(policy.stated) == policy
 
 
+def test_spaces_around_names_and_pins_that_were_copied_by_hand_do_not_count() -> None:
+    policy = Policy.of({"secure_sites": [" north", "south", "west "], "secure_identities": {"north ": [f" {A}\n", B]}})
+    assert policy.secure_sites == SITES
+    assert policy.secure_identities == {"north": (A, B)}
+
+
 @pytest.mark.parametrize(
     ("pins", "words"),
     [
@@ -323,6 +329,9 @@ def test_a_policy_keeps_its_pins_as_they_are_written() -> None:
         ({"north": [A[:-1]]}, "must have a list of fingerprints for each site"),
         ({"north": [f"{A}="]}, "must have a list of fingerprints for each site"),
         ({"": [A]}, "must have a list of fingerprints for each site"),
+        ({" ": [A]}, "must have a list of fingerprints for each site"),
+        ({"north": [f"{A[:30]} {A[30:]}"]}, "must have a list of fingerprints for each site"),
+        ({"north": [A], "north ": [B]}, "must have a list of fingerprints for each site"),
         ({"north": [A], "south": [A]}, "has a fingerprint twice; each site has its own"),
         ({"east": [A]}, "has east, which secure_sites does not name: north, south, west"),
     ],
