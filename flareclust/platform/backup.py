@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from gzip import BadGzipFile
 from io import BufferedReader, BytesIO
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -210,6 +211,8 @@ def _copied(path: Path, copy: Path) -> BufferedReader:
                     closing(sqlite3.connect(copy)) as taken,
                 ):
                     store.backup(taken)
+                if is_ledger(copy):  # in the archive already, since other programs unpack it, too
+                    _mark(own := Ledger(copy, must_exist=True), own)
                 return copy.open("rb")
             source.seek(0)
             shutil.copyfileobj(source, out)
@@ -286,7 +289,7 @@ def _restore(archive: BufferedReader, into: Path | None, overwrite: bool, dry_ru
         staged = {number: _staged(target, undo) for number, target in targets.items()}
         ledgers = _unpack(archive, manifest, staged, targets)
         for number, target in targets.items():
-            put_aside = f"{target.name}.before-{datetime.now():%Y%m%d-%H%M%S}"
+            put_aside = _name_aside(target)
             for path in _in_the_way(target):
                 aside = target.with_name(f"{put_aside}{path.name.removeprefix(target.name)}")
                 os.rename(path, aside)
@@ -318,6 +321,13 @@ def _in_the_way(target: Path) -> list[Path]:
     empty = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
     beside = [path for end in _BESIDE if (path := target.with_name(f"{target.name}{end}")).is_file()]
     return [target, *beside] if os.path.lexists(target) and not empty else beside
+
+
+def _name_aside(target: Path) -> str:
+    """Return the name that what is in a place gets, which nothing has yet, also where another restore ran in this second."""
+    now = f"{target.name}.before-{datetime.now():%Y%m%d-%H%M%S}"
+    names = chain([now], (f"{now}-{number}" for number in count(2)))
+    return next(one for one in names if not any(os.path.lexists(target.with_name(one + end)) for end in ("", *_BESIDE)))
 
 
 def _staged(target: Path, undo: ExitStack) -> Path:
@@ -387,7 +397,7 @@ def _is_inside(name: str, manifest: _Manifest) -> bool:
 
 
 def _mark(ledger: Ledger, before: Ledger) -> None:
-    """Have no job spend from a ledger that was restored, which says no less than the same one does in its place before.
+    """Have no job spend from the copy of a ledger, which says no less than the same one does in its place before.
 
     Raises UserError where that cannot be written, on a full disk for instance.
     """

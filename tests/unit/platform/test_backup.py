@@ -9,12 +9,14 @@ import sqlite3
 import stat
 import tarfile
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.own_files import state_folder
 from flareclust.platform import backup as module
 from flareclust.platform.backup import back_up, restore
 from flareclust.sites.account import accounts, session_of
@@ -183,6 +185,24 @@ def test_places_in_use_are_refused_and_put_aside_when_asked(kit, archive, capsys
     assert not (kit / "new.txt").exists()
     [aside] = kit.parent.glob("north.before-*")
     assert tree(aside) == before
+
+
+@pytest.mark.parametrize("what", ["kit", "store"])
+def test_restores_in_the_same_second_put_aside_all_that_was_there(kit, tmp_path, archive, what, monkeypatch):
+    now = datetime(2026, 11, 29, 12, 0, 0)
+    monkeypatch.setattr(module, "datetime", SimpleNamespace(now=lambda zone=None: now))
+    place = kit if what == "kit" else tmp_path / "mlflow.db"
+    changing = kit / "new.txt" if what == "kit" else place
+    changing.write_text("backed up")
+    made(archive, place)
+    for number in range(3):
+        changing.write_text(f"later {number}")
+        restore(archive, overwrite=True)
+    assert changing.read_text() == "backed up"
+    asides = [place.with_name(f"{place.name}.before-20261129-120000{end}") for end in ("", "-2", "-3")]
+    assert [(one / "new.txt" if what == "kit" else one).read_text() for one in asides] == [
+        f"later {n}" for n in range(3)
+    ]
 
 
 @pytest.mark.parametrize("below", ["", "local"])
@@ -380,6 +400,27 @@ def test_a_site_spends_nothing_after_a_restore_until_its_operator_has_spoken(tmp
     assert call("site", "budget", local.parent, "--spent-since", "all") == 0
     assert session_of(local, "north", "c", private=True) is not None
     assert stat.S_IMODE((accounts() if account is None else tmp_path / "named").stat().st_mode) == 0o700
+
+
+def test_a_site_spends_nothing_after_another_program_has_unpacked_a_backup_either(tmp_path, archive):
+    rows = tmp_path / "rows.npy"
+    rows.touch()
+    local = kit_of(tmp_path, "north", rows)
+    (local.parent / "startup" / "fed_client.json").touch()
+    spend(local, "a", 0.25)
+    made(archive, local.parent)
+    assert session_of(local, "north", "b", private=True) is not None, "the ledger itself is as it was"
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "by hand", filter="data")
+        places = json.load(packed.extractfile("manifest.json"))["places"]
+    for number, place in places.items():
+        target = state_folder() if place is None else Path(place)
+        shutil.rmtree(target)
+        shutil.move(tmp_path / "by hand" / number, target)
+    with pytest.raises(Refusal, match="from a backup"):
+        session_of(local, "north", "c", private=True)
+    assert call("site", "budget", local.parent, "--spent-since", "0.5") == 0
+    assert session_of(local, "north", "c", private=True) is not None
 
 
 @pytest.mark.parametrize(("same", "spent"), [(True, 0.75), (False, 0.25)], ids=["same", "another"])
