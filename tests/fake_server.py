@@ -43,6 +43,7 @@ class FakeServer:
         self.stats_refuse: Exception | None = None
         self.fetch_errors: list[Exception] = []
         self.listed: list[dict[str, object]] = []
+        self.said: dict[str, object] = {}
 
     def restart_at(self, look: int, takes_up: Collection[str] = ()) -> None:
         """Start again at a look at the job's status, and then run these jobs."""
@@ -117,5 +118,5 @@ class FakeServer:
         folder.mkdir(parents=True)
         (folder / "error_log.txt").write_text(self.error_log)
         if self.outcome is not None:
-            outcome_files.write(self.outcome, folder, {})
+            outcome_files.write(self.outcome, folder, self.said)
         return str(folder.parent)

@@ -56,10 +56,17 @@ SECTIONS = {
         "replayed round",
         "escapes",
     ),
-    "The server fails": ("server crash", "server crash under a flow", "killed while writing", "lost machines"),
+    "The server fails": (
+        "server crash",
+        "server crash under a flow",
+        "killed while writing",
+        "jump of the server's clock",
+        "lost machines",
+    ),
     "Sites, certificates and versions change": (
         "new site",
         "site put out",
+        "silent site put out",
         "site put out, all started again",
         "site put out, let in by the server",
         "renewed certificates",
@@ -112,7 +119,8 @@ How long the server waits for a lost site:
 
 | setting | default | what it bounds |
 |---|---|---|
-| `--task-timeout` | 600 s | the time of a site for one task, and the longest wait for a silent site |
+| `--task-timeout` | 600 s | the time of a site for one task, and the longest wait for a silent site, whatever happens to the clock of the server |
+| none | at once | the wait for a site that is [disabled](operations-lead.md#a-site-leaves) at the server |
 | `heart_beat_timeout` of `SiteDefaults` | 60 s | the wait for a host that is gone, or its network |
 | none | until the site connects again, about 20 s | the wait for a site that was started again |
 | none | about 20 s, up to 30 s in a job's first seconds | the wait for a job's process that was killed while its host goes on |

@@ -4,7 +4,9 @@ It extends NVFlare's `Controller` and not `ModelController`, because the latter 
 anyone can say which site failed and why (docs/adr/0002-controller.md).
 """
 
+import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,8 +47,8 @@ LIVE, EXCHANGES, RECORDS, WAITING = "flareclust", "exchanges", "records", "waiti
 #: Why a site is missing that NVFlare has lost.
 _LOST = "was lost: its process, its machine or its network is gone"
 
-#: Why a site is not asked any more that was connected when the job began.
-_DISABLED = "is disabled at the server (nvflare system disable-client)"
+#: Why a site is neither asked nor waited for, and where the summary of a result names such sites.
+DISABLED, DISABLED_SITES = "is disabled at the server (nvflare system disable-client)", "disabled_sites"
 
 #: The id of every job in NVFlare's simulator, and what those of a server are made of.
 SIMULATED, _JOB_ID = "simulate_job", re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -165,9 +167,7 @@ class ClusteringController(Controller):
         sites = [client.name for client in fl_ctx.get_engine().get_clients()]
 
         def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> Mapping[str, SiteReply]:
-            out = {site: SiteReply(problem=_DISABLED, lost=True) for site in {*asked} & {*disabled_sites(root)}}
-            staying = [site for site in asked if site not in out]
-            return out | (self._ask(step, round_, arrays, staying, fl_ctx, abort_signal) if staying else {})
+            return self._ask(step, round_, arrays, asked, fl_ctx, abort_signal)
 
         def on_round(record: Mapping[str, object]) -> None:
             append_round(record, folder)
@@ -195,7 +195,7 @@ class ClusteringController(Controller):
             self.log_exception(fl_ctx, "the server's side raised")
             self.system_panic(f"the server's side raised {type(error).__name__}: {_inside(root, error)}", fl_ctx)
         else:
-            write(outcome, folder, self._summary(outcome))
+            write(outcome, folder, self._summary(outcome, disabled_sites(root)))
             for file in (kept.path, interrupted):
                 if file is not None:
                     file.unlink(missing_ok=True)
@@ -213,14 +213,14 @@ class ClusteringController(Controller):
         local = Path(workspace.get_site_config_dir())
         return classes_problem(local) or classes_problem(local, self._aggregator.imports)
 
-    def _summary(self, outcome: Outcome) -> dict[str, object]:
+    def _summary(self, outcome: Outcome, disabled: Sequence[str]) -> dict[str, object]:
         """Return what result.json says of the job beside the outcome."""
         p = self._aggregator.params
         about: dict[str, object] = {"algorithm": self.algorithm, "k": p.k, "seed": p.seed}
         about |= {"params": self.params or {}, "flareclust": __version__}
         if (features := partial.summary(outcome.arrays)) is not None:
             about |= {"features": features, "columns": features["names"]}
-        return about
+        return about | ({DISABLED_SITES: list(disabled)} if disabled else {})
 
     def _about(self) -> dict[str, object]:
         """Return what this job and the one that it goes on from must agree in."""
@@ -263,15 +263,34 @@ class ClusteringController(Controller):
             self._waiting = [site for site in self._waiting if site != client_task.client.name]
             client_task.result = None  # NVFlare keeps the task until the round ends; the arrays need not stay as long
 
-        self._waiting = list(sites)
+        root = Path(fl_ctx.get_workspace().get_root_dir())
+        out = {*disabled_sites(root)}
+        self._waiting = asked = [site for site in sites if site not in out]
         meta = {ROUND: round_, NEEDS: self.needs, **({UNBOUNDED: True} if self._unbounded else {})}
         data = DXO(DataKind.WEIGHTS, data=dict(arrays), meta=meta).to_shareable()
-        self._task = task = NVFlareTask(step, data, timeout=self.task_timeout, result_received_cb=receive)
-        self.broadcast_and_wait(task, fl_ctx, targets=list(sites), min_responses=len(sites), abort_signal=abort_signal)
+        self._task = task = NVFlareTask(step, data, result_received_cb=receive)
+        if asked:
+            self.broadcast(task, fl_ctx, targets=asked, min_responses=len(asked))
+            self._await(task, root, abort_signal)
         if abort_signal.triggered:
             raise _Stopped
-        lost = {site: SiteReply(problem=_LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
-        return replies | lost
+        why = dict.fromkeys(self._lost, _LOST) | dict.fromkeys(out | {*disabled_sites(root)}, DISABLED)
+        missing = {site: SiteReply(problem=why[site], lost=True) for site in set(sites) - set(replies) if site in why}
+        return replies | missing
+
+    def _await(self, task: NVFlareTask, root: Path, abort_signal: Signal) -> None:
+        """Wait for the end of a task, or until only sites are waited for that are disabled: NVFlare does not take these for lost.
+
+        Its timeout goes by the clock of the machine, which can jump.
+        """
+        end = time.monotonic() + (self.task_timeout or math.inf)
+        while task.completion_status is None:
+            waiting = {*self._waiting}
+            late = time.monotonic() > end
+            if late or abort_signal.triggered or (waiting and waiting <= {*disabled_sites(root)}):
+                self.cancel_task(task)
+                return
+            time.sleep(self.task_check_period)
 
 
 def _inside(root: Path, error: Exception) -> str:

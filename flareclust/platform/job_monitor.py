@@ -29,7 +29,7 @@ from flareclust._foundation.certificates import ends_soon, server_ends_soon
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
-from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS
+from flareclust.platform.controller import DISABLED, DISABLED_SITES, EXCHANGES, LIVE, RECORDS
 from flareclust.platform.session import admin_of, connected_sites, open_session, server_status
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.outcome import Outcome
@@ -342,7 +342,7 @@ class JobMonitor:
         folder = self.server.call_with_retry(download)
         if self.status.endswith(_ABORTED) or not (folder / outcome_files.SUMMARY).exists():
             raise _reason_of(self.server.session, self.id, self.status, folder)
-        outcome = outcome_files.read(folder)[0]
+        outcome, said = outcome_files.read(folder)
         for record in outcome.rounds[self._seen :]:
             self.on_round(record)
         missing = {}
@@ -351,7 +351,9 @@ class JobMonitor:
             reasons = {name: why for name, _, why in refusals}
             missing = {site: f"did not take the job: {reasons[site]}" for site in self._sites if site in reasons}
         there = {*outcome.sites, *missing}
-        missing |= {site: _ABSENT.format(why=why) for site, why in self.expected.items() if site not in there}
+        absent = {site: why for site, why in self.expected.items() if site not in there}
+        out = absent.keys() & {*said.get(DISABLED_SITES, ())}
+        missing |= {site: DISABLED if site in out else _ABSENT.format(why=why) for site, why in absent.items()}
         sites = sorted({*outcome.sites, *missing})
         return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
 

@@ -26,7 +26,7 @@ _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, Recursi
 _KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
     {
         **dict.fromkeys(("metrics", "refused", "bytes", "seconds", "params"), dict),
-        **dict.fromkeys(("sites", "warnings"), list),
+        **dict.fromkeys(("sites", "warnings", "disabled_sites"), list),
         **dict.fromkeys(("k", "seed"), int),
         "algorithm": str,
         "columns": (list, type(None)),
@@ -191,7 +191,8 @@ def _check_kinds(summary: Any, rounds: list[Any], arrays: Mapping[str, Any]) -> 
     for name, kind in _KINDS.items():
         if name in summary and not isinstance(summary[name], kind):
             raise ValueError(f"{name} in {SUMMARY}")
-    texts = [*summary["sites"], *summary["refused"].values(), *(summary.get("columns") or ())]
+    texts = [*summary["sites"], *summary["refused"].values()]
+    texts += [*(summary.get("columns") or ()), *summary.get("disabled_sites", ())]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"sites, refused or columns in {SUMMARY}")
     if not all(isinstance(record, dict) and isinstance(record.get("step"), str) for record in rounds):

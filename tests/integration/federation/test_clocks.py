@@ -1,4 +1,4 @@
-"""Sites whose clock is wrong by a day."""
+"""Clocks that are wrong by a day, or that jump."""
 
 import time
 
@@ -7,7 +7,7 @@ import numpy as np
 import processes
 import pytest
 from conftest import LATE, LATER, SITES, rows_of
-from harness import wait_until
+from harness import SERVER, wait_until
 from jobs import Job
 
 from flareclust._foundation.errors import JobFailed
@@ -17,7 +17,7 @@ from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
-DAY = 24 * 3600
+DAY, HOURS = 24 * 3600, 2 * 3600
 
 #: Others connect within about five seconds of their parent's start.
 LONG_ENOUGH = 15
@@ -61,4 +61,34 @@ def test_a_clock_ahead_changes_nothing_and_one_behind_its_certificate_keeps_its_
         "the site's own certificate is not valid yet to it, so it does not connect; the job is not submitted",
         str(caught.value).replace(federation.network.server_address, "SERVER"),
         job.ended - job.started,
+    )
+
+
+def test_a_jump_of_the_servers_clock_costs_no_site(federation, files, record):
+    """The next exchange would have timed out; and NVFlare takes all sites for gone, until their next sign of life."""
+    jumping = federation.folder / "server.clock"
+    clock.jump(jumping, 0)
+    env = clock.shifted(federation.folder, jumping)
+    if env is None:
+        pytest.skip("no C compiler (cc) for the library that shifts a process's clock")
+    federation.restart(SERVER, env=env)
+    federation.wait_connected()
+    options, params = JobOptions(k=5, seed=3, min_sites=3, task_timeout=600, deadline=600), {"rounds": 40, "tol": 0.0}
+    job = Job(federation, get("fkm"), options, params)
+    job.wait_round(2)
+    at = time.monotonic()
+    clock.jump(jumping, HOURS)
+    try:
+        outcome = job.outcome()
+    finally:
+        federation.restart(SERVER)
+    here = run_inprocess(get("fkm"), params, files, options)
+    np.testing.assert_array_equal(outcome.centroids, here.centroids)
+    assert outcome.refused == {}
+    record(
+        "jump of the server's clock",
+        "the clock of the server jumps two hours ahead in the middle of a job; quorum 3 of three sites",
+        "nothing: the job goes on with all sites, and its result is the same, bit for bit; the seconds run until its end",
+        "nothing",
+        job.ended - at,
     )

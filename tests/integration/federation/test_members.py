@@ -115,9 +115,7 @@ def test_a_site_that_is_put_out_leaves_the_running_job_and_stays_out_whatever_is
     wait_until(lambda: REJECTED in (growing.kit(NEW) / "log.txt").read_text(), "the site is told why it is not let in")
     outcome = Job(growing, get("fkm"), options(3), PARAMS, expected=ExpectedSites()).outcome()
     check_undisturbed(outcome, growing, SITES, PARAMS, 3)
-    assert outcome.refused[NEW].startswith(
-        "was not connected when the job began, and had part in one of your last 10 jobs"
-    )
+    assert outcome.refused == {NEW: DISABLED}
     assert growing.connected() == sorted(SITES)
     record_on(growing)(
         "site put out, all started again",
@@ -125,6 +123,26 @@ def test_a_site_that_is_put_out_leaves_the_running_job_and_stays_out_whatever_is
         "the server does not let the site in, and the next job runs without it; the site's log says why",
         f"{NEW} {outcome.refused[NEW]}",
         time.monotonic() - at,
+    )
+
+
+def test_a_site_that_is_put_out_while_it_is_silent_is_not_waited_for(growing, record_on):
+    job = Job(growing, get("fkm"), options(3), PARAMS)
+    job.wait_round(1)
+    growing.kill_host(NEW)
+    at = time.monotonic()
+    with growing.session() as admin:
+        admin.disable_client(NEW)
+    outcome = job.outcome()
+    check_undisturbed(outcome, growing, (*SITES, NEW), PARAMS, 3)
+    assert outcome.refused == {NEW: DISABLED}
+    assert job.notice(NEW).at - at < 30, "before the server could have missed it"
+    record_on(growing)(
+        "silent site put out",
+        "daemon, parent and job killed at once at one of four sites, and `nvflare system disable-client` for it; quorum 3",
+        "the round does not wait for the site any more, and the others go on",
+        job.notice(NEW).text,
+        job.notice(NEW).at - at,
     )
 
 

@@ -50,6 +50,14 @@ def test_an_absent_site_that_is_named_is_left_out_with_what_to_do(serve, server)
     )
 
 
+def test_an_expected_site_that_is_disabled_at_the_server_is_called_disabled_and_no_other(serve, server):
+    server.said = {"disabled_sites": [ABSENT, "site-long-gone"]}
+    found = serve(server, expected=ExpectedSites(expect_sites=(*HERE, ABSENT, "site-5")))
+    assert found.refused[ABSENT] == "is disabled at the server (nvflare system disable-client)"
+    assert found.refused["site-5"].startswith("was not connected when the job began")
+    assert list(found.refused) == [ABSENT, "site-5"]
+
+
 def test_without_names_those_of_earlier_jobs_of_this_kind_by_this_user_are_expected(serve, server):
     server.listed = [job(sites=HERE[:2]), job(), job("feca-2", sites=["x"]), job(user="admin@hub.org", sites=["y"])]
     found = serve(server, expected=ExpectedSites())

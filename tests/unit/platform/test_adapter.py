@@ -12,8 +12,10 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from nvflare.apis.controller_spec import TaskCompletionStatus
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.utils import fobs
@@ -74,9 +76,13 @@ def run_adapter(
     monkeypatch: Any,
     job: str = JOB,
     stop: int | None = None,
+    disable: str = "",
     **settings: Any,
 ) -> tuple[dict[str, Site], list[str]]:
-    """Run a job through NVFlare's objects, until so many tasks; return its sites, and why its controller panicked."""
+    """Run a job through NVFlare's objects, until so many tasks; return its sites, and why its controller panicked.
+
+    A site that is to be disabled is so when it has been asked, and does not answer.
+    """
     sites = {
         name: Site(name, algorithm.build(OPTIONS.k, OPTIONS.seed, params)[0], table, server / job / "sites" / name)
         for name, table in rows.items()
@@ -96,11 +102,16 @@ def run_adapter(
         if len(asked) == stop:
             raise RuntimeError("killed")
         asked.append(task.name)
-        for name in targets:
+        for name in sorted({*targets} - {disable}):
             one = SimpleNamespace(result=sites[name].answer(task), client=SimpleNamespace(name=name))
             task.result_received_cb(one, fl_ctx)
+        if disable in targets:
+            (server / DISABLED).write_text(json.dumps({"disabled_clients": [disable]}))
+        else:
+            task.completion_status = TaskCompletionStatus.OK
 
-    monkeypatch.setattr(controller, "broadcast_and_wait", broadcast)
+    monkeypatch.setattr(controller, "broadcast", broadcast)
+    controller.communicator = WFCommServer()
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     monkeypatch.setattr("flareclust.platform.receiver.install", lambda fl_ctx, open_task: None)
     controller.start_controller(context)
@@ -118,17 +129,31 @@ def test_nvflares_objects_give_the_bits_of_the_in_process_engine(algorithm, tmp_
     check_same(algorithm, outcome)
 
 
-def test_a_site_that_is_disabled_at_the_server_is_not_asked_and_is_named(tmp_path, monkeypatch):
+OUT = "is disabled at the server (nvflare system disable-client)"
+
+
+@pytest.mark.parametrize("when", ["before the job", "while it is silent"])
+def test_a_site_that_is_disabled_at_the_server_is_not_waited_for_and_is_named(when, tmp_path, monkeypatch):
     rows = case_of(get("feca"))[0]
     out, *others = sorted(rows)
-    (tmp_path / DISABLED).write_text(json.dumps({"disabled_clients": [out, "another"]}))
-    sites, reasons = run_adapter(get("feca"), {}, dict(rows), tmp_path, monkeypatch)
+    silent = {"disable": out} if when == "while it is silent" else {}
+    if not silent:
+        (tmp_path / DISABLED).write_text(json.dumps({"disabled_clients": [out, "another"]}))
+    sites, reasons = run_adapter(get("feca"), {}, dict(rows), tmp_path, monkeypatch, **silent)
     assert reasons == []
-    outcome, _ = outcome_files.read(Path(Workspace(str(tmp_path), site_name="server").get_result_root(JOB)))
-    assert outcome.refused == {out: "is disabled at the server (nvflare system disable-client)"}
+    folder = Path(Workspace(str(tmp_path), site_name="server").get_result_root(JOB))
+    outcome, said = outcome_files.read(folder)
+    assert outcome.refused == {out: OUT}
+    assert said["disabled_sites"] == sorted([out] if silent else [out, "another"])
     here = run_inprocess(get("feca"), {}, {site: rows[site] for site in others}, OPTIONS)
     np.testing.assert_array_equal(outcome.centroids, here.centroids)
     assert not (sites[out].folder / JOB / LABELS_FILE).exists()
+
+
+def test_a_result_names_no_disabled_sites_where_there_are_none(tmp_path, monkeypatch):
+    run_adapter(get("feca"), {}, dict(case_of(get("feca"))[0]), tmp_path, monkeypatch)
+    folder = Path(Workspace(str(tmp_path), site_name="server").get_result_root(JOB))
+    assert "disabled_sites" not in outcome_files.read(folder)[1]
 
 
 @pytest.mark.parametrize("text", ["[", '{"disabled_clients": "east"}', "{}"])

@@ -6,6 +6,7 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
+from nvflare.apis.controller_spec import TaskCompletionStatus
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey
@@ -218,7 +219,12 @@ def test_another_job_runs_with_a_warning_and_says_so_to_sites(context, monkeypat
     assert (controller._problem(context), reasons) == (None, [])
     assert "cannot keep the replies of sites within bounds" in caplog.text
     sent = []
-    monkeypatch.setattr(controller, "broadcast_and_wait", lambda task, *_, **__: sent.append(from_shareable(task.data)))
+
+    def broadcast(task, *_, **__):
+        sent.append(from_shareable(task.data))
+        task.completion_status = TaskCompletionStatus.TIMEOUT
+
+    monkeypatch.setattr(controller, "broadcast", broadcast)
     controller._ask(StepName.CLUSTER, 0, {}, ["north"], context, Signal())
     assert sent[0].meta[UNBOUNDED] is True
 

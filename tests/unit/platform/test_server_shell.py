@@ -1,9 +1,11 @@
 """The aggregator and the controller as NVFlare calls them."""
 
+from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from nvflare.apis.controller_spec import TaskCompletionStatus
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
@@ -20,7 +22,7 @@ from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.aggregator import unpack
-from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
+from flareclust.platform.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController, _Stopped
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName, Task
 from tests.unit.platform.shell_cases import OLD_LIST, TOO_WIDE
@@ -87,9 +89,34 @@ def test_the_controller_tells_how_far_a_job_is():
     assert reported[WAITING] == ["site-1", "site-2"]
 
 
-def test_sites_that_nvflare_has_lost_are_distinguished_from_slow_ones(monkeypatch):
+def time_out(task, *_, **__):
+    task.completion_status = TaskCompletionStatus.TIMEOUT
+
+
+def test_an_aborted_job_waits_for_no_site(context, monkeypatch):
+    controller, signal, sent = ClusteringController("feca"), Signal(), []
+    monkeypatch.setattr(controller, "broadcast", lambda task, *_, **__: sent.append(task) or signal.trigger("stop"))
+    controller.communicator = WFCommServer()
+    with pytest.raises(_Stopped):
+        controller._ask(StepName.CLUSTER, 0, {}, ["site-1"], context, signal)
+    assert sent[0].completion_status == TaskCompletionStatus.CANCELLED, "NVFlare sends it to nobody any more"
+
+
+def test_a_task_ends_after_its_time_whatever_the_clock_of_the_machine_says(context, monkeypatch):
+    controller, sent = ClusteringController("feca", task_timeout=60), []
+    seconds = count(0, 10)
+    clocks = {"monotonic": lambda: next(seconds), "time": lambda: 1e9 * next(seconds), "sleep": lambda pause: None}
+    monkeypatch.setattr("flareclust.platform.controller.time", SimpleNamespace(**clocks))
+    monkeypatch.setattr(controller, "broadcast", lambda task, *_, **__: sent.append(task))
+    controller.communicator = WFCommServer()
+    assert controller._ask(StepName.CLUSTER, 0, {}, ["site-1"], context, Signal()) == {}
+    assert next(seconds) == 80, "it looked seven times after the start"
+    assert sent[0].timeout == 0, "NVFlare's own would go by the clock"
+
+
+def test_sites_that_nvflare_has_lost_are_distinguished_from_slow_ones(context, monkeypatch):
     controller = ClusteringController("feca")
-    monkeypatch.setattr(controller, "broadcast_and_wait", lambda *_, **__: None)
+    monkeypatch.setattr(controller, "broadcast", time_out)
 
     def say(event, prop, site):
         fl_ctx = FLContext()
@@ -99,7 +126,7 @@ def test_sites_that_nvflare_has_lost_are_distinguished_from_slow_ones(monkeypatc
     say(EventType.CLIENT_DISCONNECTED, FLContextKey.DISCONNECTED_CLIENT_NAME, "site-1")
     say(EventType.CLIENT_DISCONNECTED, FLContextKey.DISCONNECTED_CLIENT_NAME, "site-2")
     say(EventType.CLIENT_RECONNECTED, FLContextKey.RECONNECTED_CLIENT_NAME, "site-2")
-    replies = controller._ask(StepName.CLUSTER, 0, {}, ["site-1", "site-2", "site-3"], FLContext(), Signal())
+    replies = controller._ask(StepName.CLUSTER, 0, {}, ["site-1", "site-2", "site-3"], context, Signal())
     assert set(replies) == {"site-1"}
     assert replies["site-1"].lost
     assert "was lost" in str(replies["site-1"].problem)
