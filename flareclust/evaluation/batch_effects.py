@@ -12,7 +12,7 @@ from flareclust.core.assessment import distances_between
 #: other sites' rows this share is elsewhere.
 _ALONE, _HELD, _ELSEWHERE = 0.9, 0.5, 0.95
 
-#: From this share of a column's variance within clusters on, sites lie apart. Without drift it was .09 at most.
+#: From this share of a column's variance within clusters on, sites lie apart (benchmarks/drift.py).
 _SHIFTED = 0.15
 
 #: So many sites are named in a sentence.
