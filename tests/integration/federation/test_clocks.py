@@ -9,10 +9,13 @@ import pytest
 from conftest import LATE, LATER, SITES, rows_of
 from harness import SERVER, wait_until
 from jobs import Job
+from nvflare.fuel.flare_api.api_spec import TargetType
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.platform.controller import LIVE, WAITING
+from flareclust.platform.session import server_status
 from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
@@ -64,8 +67,15 @@ def test_a_clock_ahead_changes_nothing_and_one_behind_its_certificate_keeps_its_
     )
 
 
+def waited_for(federation):
+    """Return the sites that the only job waits for."""
+    with federation.session() as admin:
+        (running,) = server_status(admin)["jobs"]
+        return admin.show_stats(running["job_id"], TargetType.SERVER)["server"][LIVE][WAITING]
+
+
 def test_a_jump_of_the_servers_clock_costs_no_site(federation, files, record):
-    """The next exchange would have timed out; and NVFlare takes all sites for gone, until their next sign of life."""
+    """By the clock the exchange under way is beyond its time; and NVFlare takes all sites for gone, until their next sign of life."""
     jumping = federation.folder / "server.clock"
     clock.jump(jumping, 0)
     env = clock.shifted(federation.folder, jumping)
@@ -77,17 +87,23 @@ def test_a_jump_of_the_servers_clock_costs_no_site(federation, files, record):
     job = Job(federation, get("fkm"), options, params)
     job.wait_round(2)
     at = time.monotonic()
-    clock.jump(jumping, HOURS)
     try:
+        federation.pause("west")  # so that an exchange is under way
+        wait_until(lambda: waited_for(federation) == ["west"], "the exchange waits for the site")
+        clock.jump(jumping, HOURS)
+        log = federation.kit(SERVER) / "log.txt"
+        wait_until(lambda: "Remove the dead Client" in log.read_text(errors="replace"), "the server sees its new time")
+        federation.resume("west")
         outcome = job.outcome()
     finally:
+        federation.resume("west")
         federation.restart(SERVER)
     here = run_inprocess(get("fkm"), params, files, options)
     np.testing.assert_array_equal(outcome.centroids, here.centroids)
     assert outcome.refused == {}
     record(
         "jump of the server's clock",
-        "the clock of the server jumps two hours ahead in the middle of a job; quorum 3 of three sites",
+        "the clock of the server jumps two hours ahead while an exchange of a job waits for one of three sites; quorum 3",
         "nothing: the job goes on with all sites, and its result is the same, bit for bit; the seconds run until its end",
         "nothing",
         job.ended - at,
