@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
@@ -93,6 +92,8 @@ def separability(points: FloatArray, labels: IntArray) -> float:
     Raises:
         UserError: unless there is a point (n, d) or more, and `labels` (n,) are all numbers from 0 to the largest.
     """
+    from scipy.spatial.distance import pdist
+
     points = as_matrix(points, "points")
     if len(points) == 0:
         raise UserError("points must have at least one row, got none")

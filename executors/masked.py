@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import site_clusters as own_clusters
@@ -124,6 +123,8 @@ def _compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str)
 
 def _aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
     """Return the global centroid (k, d) that each local one (c, d) is matched with, (c,), -1 for none: lines 16-19."""
+    from scipy.optimize import linear_sum_assignment  # the server, which reads the settings here, does without
+
     distances = centroid_distances(found, centroids, phi)
     cost = distances + _TIE * distances**2
     comparable = ~np.isnan(cost)

@@ -15,8 +15,6 @@ Readings, and what is added:
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, polygamma, psi
-from sklearn.covariance import ledoit_wolf
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
@@ -77,6 +75,8 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
         return np.asarray(np.diag(deviations)[deviations > 0])
     with one_thread():
         if covariance == "ledoit-wolf":
+            from sklearn.covariance import ledoit_wolf  # most of 165 MB and of the time of an import, at each site
+
             values, vectors = np.linalg.eigh(ledoit_wolf(centred, assume_centered=True)[0])
             return _signed(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
         return _signed(_singular(centred, n) * varies)
@@ -255,6 +255,8 @@ def _newton(mean_log: FloatArray, start: FloatArray) -> FloatArray:
 
     The function is concave; a step that leaves alpha > 0 or goes down is halved.
     """
+    from scipy.special import polygamma, psi
+
     alpha, height = start, _likelihood(start, mean_log)
     for _ in range(_MOST_STEPS):
         gradient = psi(alpha.sum()) - psi(alpha) + mean_log
@@ -276,6 +278,8 @@ def _newton(mean_log: FloatArray, start: FloatArray) -> FloatArray:
 
 
 def _likelihood(alpha: FloatArray, mean_log: FloatArray) -> float:
+    from scipy.special import gammaln
+
     return float(gammaln(alpha.sum()) - gammaln(alpha).sum() + (alpha - 1) @ mean_log)
 
 
