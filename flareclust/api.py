@@ -89,7 +89,8 @@ def run(
             `flareclust-runs/...`).
         columns: names of the columns to use, of data in files; None for all. Files of sites are read by name, whatever
             the order of their columns.
-        schema: file with the schema by which tables in files are read, or were read by `read_table`; None for tables of numbers.
+        schema: file with the schema by which files and data frames are read, or were read by `read_table`; None for tables of
+            numbers.
         id_column: name of the column with ids, where no schema says it; no feature.
         truth: name of the column with known classes, to compare the clusters with; no feature.
         min_sites: quorum of a round; None for more than half of the sites.

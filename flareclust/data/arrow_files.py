@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Piece, Selection, Source, called, id_place
+from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Names, Piece, Selection, Source, called, id_place
 from flareclust.data.memory import RowStore
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
@@ -22,6 +23,9 @@ _ROWS = 65_536
 
 #: Gives the record batches of some columns, so many rows at a time at the most.
 _Batches = Callable[[Sequence[str], int], Iterator[Any]]
+
+#: Gives an Arrow array for each of some columns, so many rows at a time at the most.
+Cells = Callable[[Sequence[str], int], Iterator[list[Any]]]
 
 
 @contextmanager
@@ -75,30 +79,43 @@ def _sliced(batches: Iterable[Any], names: Sequence[str], rows: int) -> Iterator
 
 
 def _source(schema: Any, batches: _Batches, n: int | None, place: str, selection: Selection) -> Source:
-    every, id_name = tuple(schema.names), selection.id_name
-    own = id_place(every, id_name, place)
     index: list[str] = []
     if selection.columns is None and selection.encoding is None:
         # pandas stores an index that is no plain range as one more column: row names, not a feature.
         index = _index_columns((schema.metadata or {}).get(b"pandas", b"{}"))
-    names = tuple(name for j, name in enumerate(every) if j != own and name not in index)
 
-    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
-        chosen = names if positions is None else tuple(names[j] for j in positions)
-        step = max(1, store.piece // (8 * max(1, len(chosen))))
-        loaded = list(chosen) if id_name is None else [*chosen, id_name]
-        if text := next((name for name in chosen if not _is_numeric(schema.field(name).type)), None):
-            raise _not_numeric(text, schema.field(text).type, batches([text], step), place)
-        for batch in batches(loaded, step):
+    def cells(names: Sequence[str], rows: int) -> Iterator[list[Any]]:
+        for batch in batches(names, rows):
             # Asking for "a" also brings a nested "a.b", so the columns are chosen once more.
-            cells = [batch.column(name) for name in loaded]
-            yield Piece(stack(cells[: len(chosen)]), None if id_name is None else id_values(cells[-1]))
-
-    def columns(names: Sequence[str]) -> Iterator[list[Any]]:
-        for batch in batches(names, _ROWS):
             yield [batch.column(name) for name in names]
 
-    return Source(names, read, columns, n=n, width=len(names))
+    return replace(column_source(tuple(schema.names), cells, place, selection, index), n=n)
+
+
+def column_source(every: Names, cells: Cells, place: str, selection: Selection, left_out: Sequence[str] = ()) -> Source:
+    """Return an open table of columns of any type.
+
+    Args:
+        every: the names of its columns, of which those in `left_out` are no features.
+        cells: gives Arrow arrays of some columns, so many rows at a time at the most.
+
+    Raises:
+        UserError: the id column is not there; from reading also, where a feature is not numeric.
+    """
+    id_name = selection.id_name
+    own = id_place(every, id_name, place)
+    names = tuple(name for j, name in enumerate(every) if j != own and name not in left_out)
+
+    def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
+        chosen, before = names if positions is None else tuple(names[j] for j in positions), 0
+        step = max(1, store.piece // (8 * max(1, len(chosen))))
+        for found in cells(list(chosen) if id_name is None else [*chosen, id_name], step):
+            for name, column in zip(chosen, found, strict=False):
+                _check_numeric(name, column, before, place)
+            yield Piece(stack(found[: len(chosen)]), None if id_name is None else id_values(found[-1]))
+            before += len(found[0])
+
+    return Source(names, read, lambda wanted: cells(wanted, _ROWS), width=len(names))
 
 
 def _index_columns(pandas: bytes) -> list[str]:
@@ -118,16 +135,12 @@ def _is_numeric(kind: Any) -> bool:
     return any(is_of(kind) for is_of in (of.is_floating, of.is_integer, of.is_boolean, of.is_decimal, of.is_null))
 
 
-def _not_numeric(name: str, kind: Any, batches: Iterator[Any], place: str) -> UserError:
-    row, before = 1, 0
-    for batch in batches:
-        valid = batch.column(name).is_valid().to_numpy(zero_copy_only=False)
-        if valid.any():
-            row = before + int(valid.argmax()) + 1
-            break
-        before += len(valid)
-    return UserError(
-        f"{place}: {called((name,), 0)} is not numeric ({kind}), first in row {row}; {CHOOSE_ADVICE}, or {TEXT_ADVICE}"
+def _check_numeric(name: str, column: Any, before: int, place: str) -> None:
+    if _is_numeric(column.type) or not len(column):
+        return
+    row = before + int(column.is_valid().to_numpy(zero_copy_only=False).argmax()) + 1
+    raise UserError(
+        f"{place}: {called((name,), 0)} is not numeric ({column.type}), first in row {row}; {CHOOSE_ADVICE}, or {TEXT_ADVICE}"
     )
 
 
@@ -161,10 +174,10 @@ def id_values(column: Any) -> Array:
     """Return an Arrow array of ids (c,) as numbers, or as text and None."""
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    kind, of = column.type, pa.types
+    if of.is_integer(kind) or of.is_floating(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if any(is_of(kind) for is_of in (of.is_dictionary, of.is_string, of.is_large_string, of.is_null)):
         found = np.empty(len(column), dtype=object)
         found[:] = column.cast(pa.string()).to_pylist()
         return found

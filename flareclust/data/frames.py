@@ -2,11 +2,13 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from importlib.util import find_spec
 from numbers import Real
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +16,10 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.tables import Table
+from flareclust.data.arrow_cells import arrow_of, decoded
+from flareclust.data.arrow_files import column_source
+from flareclust.data.file_formats import Selection, Source
+from flareclust.data.tables import File, Table
 
 _Package = Literal["pandas", "polars", "pyarrow"]
 
@@ -79,6 +84,33 @@ def cells_of(frame: Any, name: str) -> tuple[list[Any], list[bool]]:
     nulls: list[bool] = series.is_null().to_list()
     floats = [isinstance(cell, float) and math.isnan(cell) for cell in cells]
     return cells, [null or nan or cell == "" for cell, null, nan in zip(cells, nulls, floats, strict=True)]
+
+
+def file_of(name: str, frame: Any) -> File:
+    """Return a data frame in the place of a file of columns of any type; messages call it by this name."""
+
+    def cells(names: Sequence[str], rows: int) -> Iterator[list[Any]]:
+        labels, own = _labels(frame), names_of(frame)
+        columns = [_arrow(_series(frame[labels[own.index(name)]])) for name in names]
+        for start in range(0, len(frame), rows):
+            yield [column.slice(start, rows) for column in columns]
+
+    @contextmanager
+    def opened(path: Path, place: str, selection: Selection) -> Iterator[Source]:
+        del path
+        yield column_source(names_of(frame), cells, place, selection)
+
+    return File(Path(name), name, opener=opened)
+
+
+def _arrow(series: Any) -> Any:
+    """Return a series of narwhals as an Arrow array."""
+    import pyarrow as pa
+
+    try:
+        return decoded(series.to_arrow())
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # cells of several types
+        return arrow_of(series.to_list())
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> Any:

@@ -29,10 +29,11 @@ from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
 
-_Opener = Callable[[Path, str, Selection], AbstractContextManager[Source]]
+#: Opens a path, which messages call so, to read this of it.
+Opener = Callable[[Path, str, Selection], AbstractContextManager[Source]]
 
 #: The formats that `read_table` knows.
-FORMATS: Mapping[str, _Opener] = {
+FORMATS: Mapping[str, Opener] = {
     "npy": open_numpy,
     "npz": open_numpy,
     "csv": open_csv,
@@ -170,7 +171,7 @@ class File(NamedTuple):
     """A file with a table, or a folder of images, and what messages call it. The format is that of its name unless it is said.
 
     The images in a folder must lie under `root` once links are followed; None for anywhere. A part of a table may have no
-    rows, as long as another part has some.
+    rows, as long as another part has some. What is no file, such as a data frame, has an `opener` of its own.
     """
 
     path: Path
@@ -178,6 +179,7 @@ class File(NamedTuple):
     format: str | None = None
     root: Path | None = None
     part: bool = False
+    opener: Opener | None = None
 
 
 class Reader(ABC):
@@ -394,7 +396,11 @@ def open_columns(file: File, encoding: str) -> AbstractContextManager[Source]:
 
 @contextmanager
 def _open(file: File, selection: Selection) -> Iterator[Source]:
-    path, place, kind, root, _ = file
+    path, place, kind, root, _, own = file
+    if own is not None:
+        with system_errors(place), own(path, place, selection) as source:
+            yield source
+        return
     form = (kind or Path(place).suffix.lower()).removeprefix(".")
     if selection.encoding is not None and form not in COLUMN_FORMATS:
         raise UserError(f"{place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}")

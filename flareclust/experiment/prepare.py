@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def in_memory(asked: RowsAsked, data: Any) -> Source:
     """Return where rows come from that a caller has: an array or data frame to be split, or the tables of sites by name."""
     if asked.engine in ("poc", "production"):
         raise UserError(f"the sites of the engine {asked.engine} have rows of their own; leave out data")
-    if asked.typed:
-        _check_typed(asked, data)
+    if asked.typed and (source := _by_schema(asked, data)) is not None:
+        return source
     if isinstance(data, Mapping):
         return _NamedSites(data)
     table = table_of("data", data) if is_frame(data) else None
@@ -96,21 +97,36 @@ def in_memory(asked: RowsAsked, data: Any) -> Source:
     )
 
 
-def _check_typed(asked: RowsAsked, data: Any) -> None:
-    """Raise UserError unless these are tables that `read_table` has read by the schema that is asked for."""
-    tables = list(data.values()) if isinstance(data, Mapping) else []
-    read = bool(tables) and all(isinstance(table, Table) for table in tables)
-    if not read or asked.table_schema is None:
+def _by_schema(asked: RowsAsked, data: Any) -> Source | None:
+    """Return what reads data frames and files by the schema that is asked for, or by the names of ids and classes.
+
+    None for tables that `read_table` has read by this schema; UserError for others, and for arrays.
+    """
+    if is_frame(data) and not isinstance(data, Table):
+        return OneTable(*one_table(asked, data))
+    given = _as_tables(data) if isinstance(data, Mapping) else {}
+    read, agreed = [rows for rows in given.values() if isinstance(rows, Table)], asked.table_schema
+    if not given or (read and agreed is None):
         raise UserError(
-            "schema, id_column and truth need the path of one file, or of a folder with a file for each site; or give a "
-            "schema and a table of flareclust.read_table for each site"
+            "schema, id_column and truth need columns with names: a data frame or the path of a file for each site, or of one "
+            "table that is split; or give a schema and a table of flareclust.read_table for each site"
         )
-    if asked.truth or asked.id_column:
+    if read and (asked.truth or asked.id_column):
         raise UserError(
             "tables of flareclust.read_table hold features, and ids where the schema names them; leave out truth and "
-            "id_column, or give the folder with the files"
+            "id_column, or give the folder with the files, or data frames"
         )
-    check_read_by({site: table.schema for site, table in data.items()}, read_schema(asked.table_schema).fingerprint)
+    if len(read) < len(given) or agreed is None:
+        return partial(own_sites, given=given)
+    check_read_by({site: table.schema for site, table in given.items()}, read_schema(agreed).fingerprint)
+    return None
+
+
+def _as_tables(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return files, data frames and tables by site, in the order of the sites' names; nothing where there are other rows."""
+    sites = {site_name(name): Path(rows) if isinstance(rows, str) else rows for name, rows in data.items()}
+    fit = all(isinstance(rows, Path | Table) or is_frame(rows) for rows in sites.values())
+    return dict(sorted(sites.items())) if fit else {}
 
 
 def _provisioned(asked: RowsAsked) -> Prepared:

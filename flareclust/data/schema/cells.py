@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.data.arrow_cells import NO_TEXT
 from flareclust.data.cells import YEARS, goes_with
 from flareclust.data.schema.columns import (
     ISO_DATE,
@@ -47,9 +48,6 @@ _FEW = 0.2
 
 #: Days of a year, of which every fourth has one more.
 _YEAR = 365.25
-
-#: What stands for a cell that is no text.
-_NO_TEXT = "\0"
 
 #: What is wrong with faulty cells, in the words of a message.
 _FAULTS = {
@@ -105,7 +103,7 @@ class TextReader(_Reader):
         texts = texts_of(cells, self._spellings)
         found = texts.to_pylist()
         self._count("missing", ~_valid(texts), before)
-        self._count("no text", np.array([text == _NO_TEXT for text in found], dtype=bool), before)
+        self._count("no text", np.array([text == NO_TEXT for text in found], dtype=bool), before)
         return ["" if text is None else text for text in found]
 
 
@@ -339,12 +337,12 @@ def texts_of(cells: Any, spellings: frozenset[str]) -> Any:
 
 
 def _text_of(value: object) -> str | None:
-    """Return a cell as a text without spaces around it, whatever the others are; `_NO_TEXT` where it is none."""
+    """Return a cell as a text without spaces around it, whatever the others are; `NO_TEXT` where it is none."""
     try:
         text = value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
-        return _NO_TEXT
-    return text.strip() if isinstance(text, str) else None if text is None else _NO_TEXT
+        return NO_TEXT
+    return text.strip() if isinstance(text, str) else None if text is None else NO_TEXT
 
 
 def _is_text(kind: Any) -> bool:

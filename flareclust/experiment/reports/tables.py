@@ -16,6 +16,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import tables_of
 from flareclust.experiment.reports.terminal import numbers, say, table_of
+from flareclust.experiment.tables.site_rows import site_files
 from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
 from flareclust.privacy.dp.budget import bounds_of, misfitting
 from flareclust.privacy.policy import Policy
@@ -43,7 +44,7 @@ def print_tables(experiment: Experiment) -> None:
         return
     path, schema = Path(experiment.data), schema_of(experiment.rows)
     if parse(experiment.partition).name == "none":
-        typed = typed_sites(path, schema, experiment.truth, agreed=experiment.table_schema is not None)
+        typed = typed_sites(site_files(path), schema, experiment.truth, agreed=experiment.table_schema is not None)
     else:
         typed = {path.name: typed_file(path, schema, experiment.truth)}
     print_typed(typed)

@@ -1,4 +1,4 @@
-"""The tables that an experiment reads by a schema, or by the names of ids and classes: each with the mapping beside its file.
+"""The tables that an experiment reads by a schema, or by the names of ids and classes: files, each with the mapping beside it, and data frames.
 
 And `flareclust.read_table`: one site's table, as a run reads it.
 """
@@ -9,9 +9,10 @@ from typing import Any
 
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.validation import check_path, did_you_mean
+from flareclust.data.frames import file_of, is_frame, names_of
 from flareclust.data.memory import site_limit
 from flareclust.data.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
-from flareclust.data.schema.reading import Typed
+from flareclust.data.schema.reading import Typed, check_read_by
 from flareclust.data.tables import COLUMN_FORMATS, File, Table, open_columns
 from flareclust.data.tables import read_table as read_numbers
 from flareclust.experiment.config import RowsAsked
@@ -21,30 +22,47 @@ from flareclust.experiment.tables.site_rows import site_files
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
 
-def typed_sites(folder: Path, schema: TableSchema, truth: str | None, *, agreed: bool = True) -> dict[str, Table]:
-    """Return the tables in a folder by site, each read with the mapping beside it.
+def typed_sites(
+    sites: Mapping[str, Any], schema: TableSchema, truth: str | None, *, agreed: bool = True
+) -> dict[str, Table]:
+    """Return the tables of sites by name: of files, each read with the mapping beside it, data frames, and tables that were read before.
 
-    Where the schema is not `agreed`, but consists of the files' columns, a file need not have all of them.
+    Where the schema is not `agreed`, but consists of the tables' columns, a table need not have all of them.
 
     Raises:
-        UserError: there are no tables.
         TableFaults: tables do not fit the schema, or cannot be read at all; all faults of all tables are in it.
     """
-    files = site_files(folder)
     found: dict[str, Table] = {}
     faults: dict[str, Sequence[str]] = {}
-    for site, path in files.items():
-        assert isinstance(path, Path)
+    for site, rows in sites.items():
+        place = str(rows) if isinstance(rows, Path) else site
         try:
-            own = None if agreed else _with_lacks(path, schema)
-            found[site] = typed_file(path, schema, truth, site_limit(len(files)), own)
+            own = None if agreed else _with_lacks(rows, schema)
+            found[site] = typed_table(site, rows, schema, truth, site_limit(len(sites)), own)
         except TableFaults as error:
             faults |= error.faults
         except UserError as error:
-            faults[str(path)] = [str(error).removeprefix(str(path)).lstrip(": ")]
+            faults[place] = [str(error).removeprefix(place).lstrip(": ")]
     if faults:
         raise TableFaults(faults)
     return found
+
+
+def typed_table(
+    name: str,
+    rows: Any,
+    schema: TableSchema,
+    truth: str | None,
+    memory: int | None = None,
+    mapping: TableMapping | None = None,
+) -> Table:
+    """Return the table of a file, as `typed_file`, or of a data frame, which messages call `name`; others are returned as they are."""
+    if isinstance(rows, Path):
+        return typed_file(rows, schema, truth, memory, mapping)
+    if isinstance(rows, Table):
+        check_read_by({name: rows.schema}, schema.fingerprint)
+        return rows
+    return Typed(schema, mapping, truth).read([file_of(name, rows)])
 
 
 def typed_file(
@@ -65,34 +83,39 @@ def mapping_of(path: Path) -> TableMapping | None:
     return read_mapping(beside) if beside.is_file() else None
 
 
-def _with_lacks(path: Path, schema: TableSchema) -> TableMapping:
-    """Return the mapping of a file that says which columns of the schema the file lacks."""
-    own, names = mapping_of(path) or TableMapping(), _names(path)
+def _with_lacks(rows: Any, schema: TableSchema) -> TableMapping:
+    """Return the mapping of a file or data frame that says which columns of the schema it lacks."""
+    own, names = (mapping_of(rows) if isinstance(rows, Path) else None) or TableMapping(), _names(rows)
     lacks = [name for name in schema.used if name not in own.columns and name not in names]
     return own if len(lacks) == len(schema.used) else own.model_copy(update={"lacks": (*own.lacks, *lacks)})
 
 
-def schema_of(asked: RowsAsked) -> TableSchema:
+def schema_of(asked: RowsAsked, tables: Mapping[str, Any] | None = None) -> TableSchema:
     """Return the schema that is asked for; without one, all columns are numbers but those of ids and of classes.
 
-    These are the columns of the first file, and of all files where sites may have different columns.
+    These are the columns of the first of the tables, and of all where sites may have different columns. The tables are files or data
+    frames by name; by default those that are asked for.
     """
     if asked.table_schema is not None:
         return read_schema(asked.table_schema)
-    path = Path(asked.data)
-    files = [file for file in site_files(path).values() if isinstance(file, Path)] if path.is_dir() else [path]
-    names = _names(files[0])
+    if tables is None:
+        path = Path(asked.data)
+        tables = {str(one): one for one in site_files(path).values()} if path.is_dir() else {str(path): path}
+    first, names = next((name, _names(rows)) for name, rows in tables.items())
     for name in (asked.id_column, asked.truth):
         if name is not None and name not in names:
-            raise UserError(f"{files[0]} has no column {name!r}{did_you_mean(name, names)}")
+            raise UserError(f"{first} has no column {name!r}{did_you_mean(name, names)}")
     if asked.by_name:
-        names = tuple(dict.fromkeys(name for file in files for name in _names(file)))
+        names = tuple(dict.fromkeys(name for rows in tables.values() for name in _names(rows)))
     columns = {name: _ID if name == asked.id_column else _NUMBER for name in names if name != asked.truth}
     return TableSchema(columns=columns)
 
 
-def _names(path: Path) -> tuple[str, ...]:
+def _names(rows: Any) -> tuple[str, ...]:
     """Return the names of the columns of a table that no schema describes, as its mapping has them; raise UserError without any."""
+    if not isinstance(rows, Path):
+        return names_of(rows)
+    path = rows
     form = path.suffix.lower().removeprefix(".")
     if form not in COLUMN_FORMATS or not path.is_file():
         raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(COLUMN_FORMATS)} files")
@@ -104,13 +127,12 @@ def _names(path: Path) -> tuple[str, ...]:
 
 #: What to do with a table that is no file.
 _IN_MEMORY = (
-    "; run, predict and placements take data frames and arrays as they are; to read a data frame by a schema, write it to a "
-    'file first, as with to_csv("north.csv", index=False)'
+    "; run, predict and placements take data frames and arrays as they are; a schema reads files and data frames"
 )
 
 
 def read_table(
-    file: str | Path,
+    file: Any,
     schema: str | Path | None = None,
     *,
     mapping: str | Path | Mapping[str, Any] | None = None,
@@ -124,7 +146,8 @@ def read_table(
     its rows.
 
     Args:
-        file: csv, parquet, arrow or feather; without a schema also npy and npz.
+        file: path of a csv, parquet, arrow or feather file; with a schema also a data frame of pandas, polars or pyarrow, and
+            without one npy and npz.
         schema: file with the federation's schema; None for a table of numbers.
         mapping: how the table differs from the schema, a file or its keys; None for NAME.mapping.yaml beside it, if there is one.
         columns: without a schema, names of the columns to read, in this order; None for all.
@@ -137,7 +160,7 @@ def read_table(
         >>> north = flareclust.read_table("data/north.csv", "schema.yaml")  # doctest: +SKIP
         >>> flareclust.run("portfolio", {"north": north, "south": south}, k=3, schema="schema.yaml")  # doctest: +SKIP
     """
-    path = check_path("file", file, _IN_MEMORY)
+    rows = file if schema is not None and is_frame(file) else check_path("file", file, _IN_MEMORY)
     if schema is not None:
         if columns is not None or id_column is not None:
             raise UserError(
@@ -150,7 +173,7 @@ def read_table(
                 if isinstance(mapping, Mapping)
                 else read_mapping(check_path("mapping", mapping))
             )
-        return typed_file(path, agreed, None, mapping=own)
+        return typed_table("data", rows, agreed, None, mapping=own)
     if mapping is not None:
         raise UserError("a mapping says how a table differs from a schema; give the schema, too")
-    return read_numbers(path, columns, id_name=id_column, gaps=True)
+    return read_numbers(rows, columns, id_name=id_column, gaps=True)

@@ -15,14 +15,16 @@ from flareclust.data.schema.reading import without
 from flareclust.data.tables import Table
 from flareclust.experiment.config import Experiment, RowsAsked, make_experiment
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
+from flareclust.experiment.tables.site_rows import site_files
+from flareclust.experiment.tables.typed_files import schema_of, typed_sites, typed_table
 from flareclust.protocol import registry
 
 
-def own_sites(asked: RowsAsked) -> Prepared:
-    """Return the federation of the tables in the folder that is asked for, a site for each."""
-    schema, agreed = schema_of(asked), asked.table_schema is not None
-    sites = typed_sites(Path(asked.data), schema, asked.truth, agreed=agreed)
+def own_sites(asked: RowsAsked, given: Mapping[str, Any] | None = None) -> Prepared:
+    """Return the federation of files and data frames by site; by default of the files in the folder that is asked for."""
+    tables = site_files(Path(asked.data)) if given is None else given
+    schema, agreed = schema_of(asked, tables), asked.table_schema is not None
+    sites = typed_sites(tables, schema, asked.truth, agreed=agreed)
     columns = _columns_of_any(sites, schema, asked)
     agreement: Agreement = "may-lack" if asked.by_name else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
@@ -146,10 +148,11 @@ def compared(experiment: Experiment) -> dict[str, Any]:
     return {"compare": "spread" if "scale" in known else "names"} if "compare" in known else {}
 
 
-def one_table(asked: RowsAsked) -> tuple[Dataset, Sequence[str] | None]:
-    """Return the rows of the file that is asked for, to be assigned to sites, and their ids if they have any."""
+def one_table(asked: RowsAsked, frame: Any = None) -> tuple[Dataset, Sequence[str] | None]:
+    """Return the rows of a data frame, or the file that is asked for, to be assigned to sites, and their ids if they have any."""
     path = Path(asked.data)
-    table = typed_file(path, schema_of(asked), asked.truth)
+    rows = path if frame is None else frame
+    table = typed_table("data", rows, schema_of(asked, {"data" if frame is not None else str(path): rows}), asked.truth)
     ids = None if table.ids is None else tuple(table.ids)
     return replace(_joined(path.name, {"": table})[0], rows_read=table.rows_read), ids
 

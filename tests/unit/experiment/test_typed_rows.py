@@ -129,8 +129,8 @@ def test_settings_that_do_not_go_with_a_schema(hospitals, settings, words):
     assert words in str(error.value)
 
 
-def test_a_schema_is_for_files(hospitals):
-    with pytest.raises(UserError, match="need the path of one file"):
+def test_a_schema_is_for_columns_with_names(hospitals):
+    with pytest.raises(UserError, match="need columns with names"):
         flareclust.run("pooled", data=np.eye(4), k=2, schema=hospitals / "schema.yaml")
 
 
