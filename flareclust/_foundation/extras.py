@@ -11,6 +11,7 @@ _EXTRAS = {
     "dask": ("prefect", "prefect_dask"),
     "ray": ("prefect", "prefect_ray"),
     "compute": ("distributed",),
+    "sql": ("sqlalchemy",),
     "plots": ("matplotlib",),
     "export": ("skops", "onnx"),
     "deep": ("torch", "monai", "kornia", "PIL"),

@@ -18,5 +18,6 @@ __all__ = [
     "partition_specs",
     "published",
     "schema",
+    "sql_tables",
     "tables",
 ]

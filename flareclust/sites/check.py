@@ -15,6 +15,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped, pieces, variances
 from flareclust.data import image_files
+from flareclust.data.digest import digest_of
 from flareclust.data.tables import Table
 from flareclust.evaluation.agreement import coded_cells
 from flareclust.evaluation.bounds_fit import beside_ranges
@@ -147,6 +148,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
             errors.append(f"{name} cannot use its rows: {error}")
     hints += files.hints()
     if table is not None and rows is not None:
+        hints += [] if data.query is None else data.query.hints(has_ids=table.ids is not None)
         hints += [table.rows_read.notes["repeated"]] if table.rows_read.repeated else []
         hints += _odd(table, rows.columns)
         hints += coded_cells({name: table}) if rows.columns else []
@@ -212,6 +214,10 @@ def _folder_of_images(data: SiteData) -> Path | None:
 def _facts(data: SiteData, table: Table) -> dict[str, str]:
     place = "on disk" if is_mapped(table.X) else "in memory"
     images, files = _folder_of_images(data), {"files": str(len(data.files()))}
+    if data.query is not None:
+        files = {
+            "query": f"fingerprint of its rows {digest_of('', [table])}; other rows, or another order, have another one"
+        }
     if images is not None:
         shape = image_files.named(image_files.first_shape(images))
         files = {"images": f"{len(table):,} of height x width x channels {shape}"}

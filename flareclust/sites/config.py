@@ -4,6 +4,7 @@ The texts of refusals travel to the server: they name keys, never values.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, get_args
@@ -16,6 +17,7 @@ from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, re
 from flareclust._foundation.typing import Agreement, Reading
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.memory import machine_memory, parse_size
+from flareclust.data.sql_tables import PREFIX
 from flareclust.data.tables import FORMATS
 from flareclust.sites.cluster import is_address
 from flareclust.sites.files import for_site
@@ -80,6 +82,12 @@ def _format(value: object, info: ValidationInfo) -> str | None:
     if text is not None and text not in FORMATS:
         raise ValueError(f"format is none of {', '.join(FORMATS)}")
     return text
+
+
+def _password(value: object) -> object:
+    if value is not None and not (isinstance(value, str) and re.fullmatch(r"(env|file):[^\0\n]+", value)):
+        raise ValueError("password is neither env:NAME nor file:PATH, which say where it is")
+    return value
 
 
 def _account(value: object, info: ValidationInfo) -> str | None:
@@ -158,6 +166,12 @@ class SiteConfig(BaseModel):
         None, alias="schema", description="File with the federation's schema, by which the rows are read."
     )
     mapping: dict[Any, Any] | None = Field(None, description="How the files map to the schema.")
+    query: _Text = Field(
+        None, repr=False, description="The SELECT that gives the rows of a database, or the file NAME.sql with it."
+    )
+    password: Annotated[str | None, BeforeValidator(_password)] = Field(
+        None, description="Where the password of the database is: env:NAME or file:PATH."
+    )
 
     @model_validator(mode="after")
     def _together(self) -> "SiteConfig":
@@ -169,6 +183,7 @@ class SiteConfig(BaseModel):
             raise ValueError(
                 "compute is beside a schema, whose tables are read by the site itself; leave out one of them"
             )
+        self._check_database()
         if self.mapping is not None and self.schema_ is None:
             raise ValueError("mapping has no schema to map to; name its file as schema")
         agreement = None if self.agreement == "has" else self.agreement
@@ -180,6 +195,20 @@ class SiteConfig(BaseModel):
                 f"has a local/{CONFIG_FILE} that hides columns without a salt; without one, anybody can try names"
             )
         return self
+
+    def _check_database(self) -> None:
+        """Raise ValueError where keys of a database and of files are mixed."""
+        paths = self.path.values() if isinstance(self.path, dict) else [self.path]
+        of_database = [isinstance(path, str) and path.startswith(PREFIX) for path in paths]
+        if not any(of_database):
+            if self.query is not None or self.password is not None:
+                raise ValueError(f"query or password is there without a database; begin path with {PREFIX}")
+            return
+        if self.query is None or not all(of_database):
+            raise ValueError("path names a database without a query; give the SELECT as query")
+        of_files = {"format": self.format, "root": self.root, "compute": self.compute}
+        if odd := [key for key, value in of_files.items() if value is not None]:
+            raise ValueError(f"{' and '.join(odd)} is for files, and path names a database; leave it out")
 
     def path_of(self, site: str) -> str:
         """Return the path of a site's rows; raise Refusal where there is none."""

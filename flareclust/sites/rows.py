@@ -17,6 +17,9 @@ The simulator and real deployments use the same file; the simulator's copy has a
     salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
     hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
     schema: /consortium/schema.yaml     # optional: the federation's schema; in the place of columns, id and agreement
+    path: sql+postgresql://reader@db/omop  # instead: a database, with the query, or the file NAME.sql that has it
+    query: cohort.sql
+    password: env:OMOP_PASSWORD         # optional: where the password is; or file:PATH
     mapping:                            # optional: how the files map to it (flareclust.data.schema.columns)
       columns: {age: Alter}
 """
@@ -35,13 +38,16 @@ from typing import Literal, TypeVar
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
 from flareclust.data import file_formats
+from flareclust.data.digest import digest_of
 from flareclust.data.labels import LABELS_FILE
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.columns import TableMapping, TableSchema, read_schema
 from flareclust.data.schema.reading import Typed
+from flareclust.data.sql_tables import DatabaseUnusable, Query
 from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table
 from flareclust.sites.cluster import ClusterTable, ClusterUnusable, parts_on
 from flareclust.sites.config import SiteConfig, odd, read_config
+from flareclust.sites.database import query_of
 from flareclust.sites.files import find, folder_of, takes_labels
 
 _log = logging.getLogger(__name__)
@@ -51,6 +57,9 @@ _HIDES = "cannot use its rows; why is in the site's own log, as it hides names o
 
 #: The same where its cluster cannot be used: addresses stay at the site.
 _NO_CLUSTER = "cannot use its Dask cluster; why is in the site's own log, and flareclust site check says it"
+
+#: The same where its database gives no rows: addresses, accounts and queries stay at the site.
+_NO_DATABASE = "cannot use its database; why is in the site's own log, and flareclust site check says it"
 
 _Read = TypeVar("_Read", Table, ClusterTable)
 
@@ -86,6 +95,7 @@ class SiteData:
     schema: TableSchema | None = None
     mapping: TableMapping | None = None
     compute: str | None = None
+    query: Query | None = None
 
     @classmethod
     def of(cls, local: str | Path, site: str, *, reader_owns_them: bool = False) -> "SiteData":
@@ -102,7 +112,8 @@ class SiteData:
         root, scratch, labels = (
             None if folder is None else local / folder for folder in (config.root, config.scratch, config.labels)
         )
-        whole = (root or local) / path
+        query = None if config.query is None else query_of(config, path, local)
+        whole = (root or local) / path if query is None else query.place
         if labels is not None and takes_labels(whole, labels):
             raise odd(
                 "path is a pattern that matches the files in its labels folder, so the next job would read labels as rows; "
@@ -120,12 +131,13 @@ class SiteData:
             account=config.account_of(site),
             schema=schema,
             mapping=mapping,
+            query=query,
             **{name: getattr(config, name) for name in as_it_says},
         )
 
     def files(self) -> list[File]:
-        """Return the files with the rows, in the order in which they are joined; UserError as `flareclust.sites.files.find`."""
-        return find(self.path, self.root, self.format)
+        """Return the files with the rows, or the query, in the order in which they are joined; UserError as `flareclust.sites.files.find`."""
+        return find(self.path, self.root, self.format) if self.query is None else [self.query.file()]
 
     def table(self, *, reader_owns_them: bool = False, scratch: Path | None = None, gaps: bool = False) -> Table:
         """Read the rows (n, d) with the names of their columns.
@@ -156,6 +168,11 @@ class SiteData:
                 raise Refusal(f"cannot compute: {error}") from None
             _log.warning("cannot compute: %s", error)
             raise Refusal(_NO_CLUSTER) from None
+        except DatabaseUnusable as error:
+            if reader_owns_them:
+                raise Refusal(f"cannot use its rows: {error}") from None
+            _log.warning("the rows cannot be used: %s", error)
+            raise Refusal(_NO_DATABASE) from None
         except UserError as error:
             text = file_formats.unmarked(str(error))
             if reader_owns_them:
@@ -194,6 +211,8 @@ class SiteData:
             _log.warning("%s", note)
         self._check_number(found.rows_kept)
         RowStore.check_job_fits(found.rows_kept)
+        if self.query is not None:
+            _log.info("the query gave %d rows with the fingerprint %s", found.rows_kept, digest_of("", [found]))
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 
     def _numbers(self, gaps: bool = False) -> Numbers:
