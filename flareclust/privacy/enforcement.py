@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 #: The array with the edges of bins, which has a row for each column and not for each centroid; executors bound its size.
 _EDGES = "edges"
 
+#: What a lead can do whose job is refused before its rounds.
+_COMPARED = ", which compare columns before the rounds; compare=none and scale=none leave that out"
+
 #: Kinds of arrays that a task may bring: numbers, and names of columns with a finished result.
 _KINDS = "fibU"
 
@@ -141,7 +144,8 @@ class PolicyEnforcer:
         allowed = self.policy.arrays
         # Other names than the algorithm's stay unsaid: they could be anything.
         if allowed is not None and (kept := [name for name in message if name in fields and name not in allowed]):
-            raise _against(f"does not let out {', '.join(sorted(kept))}", "arrays")
+            early = _COMPARED if question.step in (StepName.NAMES, StepName.SCALES) else ""
+            raise _against(f"does not let out {', '.join(sorted(kept))}{early}", "arrays")
         if not all(type(value) is np.ndarray for value in arrays.values()):
             raise _against("lets out plain arrays only")
         seconds = {SECONDS: _seconds(arrays.get(SECONDS))}

@@ -311,3 +311,23 @@ def test_a_file_without_settings_weakens_no_policy(tmp_path, text):
     (tmp_path / "policy.yaml").write_text(text)
     with pytest.raises(UserError, match=r"policy.yaml has no settings; without a file you get the recommended ones"):
         read_policy(tmp_path / "policy.yaml")
+
+
+def test_two_arrays_are_enough_for_centroids_where_columns_are_not_compared_first(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in "abc":
+        rows = np.concatenate([rng.normal(center, 1, (60, 2)) for center in (-10, 0, 10)])
+        np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header="x,y", comments="")
+    about = {"partition": "none", "k": 3}
+    two = {"min_count": 5, "arrays": ["centroids", "counts"]}
+    for algorithm in ("pooled", "kfed", "mavg"):
+        result = flareclust.run(algorithm, tmp_path, policy=two, compare="none", **about)
+        assert (result.centroids.shape, dict(result.metrics)) == ((3, 2), {})
+    named = {**two, "arrays": [*two["arrays"], "codes", "salt"]}
+    assert flareclust.run("pooled", tmp_path, policy=named, compare="names", **about).centroids.shape == (3, 2)
+    with pytest.raises(
+        flareclust.JobFailed, match=r"does not let out codes, salt, which .* compare=none and scale=none"
+    ):
+        flareclust.run("pooled", tmp_path, policy=two, **about)
+    with pytest.raises(flareclust.JobFailed, match=r"does not let out radii \(its policy: arrays\)"):
+        flareclust.run("feca", tmp_path, policy=two, compare="none", **about)
