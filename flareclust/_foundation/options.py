@@ -234,7 +234,7 @@ _ASSIGN: Mapping[str, Option] = {
 _SITE_INIT: Mapping[str, Option] = {
     "rows": Option(
         str,
-        "The file with the rows, or a pattern in quotes, as seen from here; {site} stands for the site's name.",
+        "The file with the rows, a pattern in quotes, or a database, sql+..., as seen from here; {site} is the site's name.",
         ...,
     ),
     "columns": Option(str, "Columns to use, with commas; all by default.", read=split_names),
@@ -246,6 +246,12 @@ _SITE_INIT: Mapping[str, Option] = {
     ),
     "format": Option(str, "Of the files, where their names do not show it: csv, parquet, ..."),
     "schema": Option(Path, "The federation's schema, in the place of --columns and --id.", read=_full),
+    "mapping": Option(
+        Path,
+        "With --schema: how the files differ from it; by default NAME.mapping.yaml beside the rows, if it is there.",
+    ),
+    "query": Option(str, "Where --rows is a database, sql+...: the SELECT, or the file NAME.sql with it."),
+    "password": Option(str, "Where the password of the database is: env:NAME, or file:PATH."),
 }
 
 #: Those of `flareclust site policy`: of the policy, of its differential privacy, and what to do.

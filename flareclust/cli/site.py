@@ -25,16 +25,21 @@ _EveryKit = Annotated[
 
 @site_app.command("init")
 @takes("site init")
-def _site_init(*, kit: _Kit, rows: str, **asked: Any) -> None:
-    """Write local/flareclust.yaml, which says where the site's rows are."""
+def _site_init(
+    *, kit: _Kit, rows: str, mapping: Path | None, query: str | None, password: str | None, **asked: Any
+) -> None:
+    """Write local/flareclust.yaml, which says where the site's rows are, with the mapping beside them."""
+    from flareclust.cli.site_rows import mapping_of_rows, seen_from_kit
     from flareclust.sites.account import existing
     from flareclust.sites.check import local_of
     from flareclust.sites.config import write_site
 
     local = local_of(kit)
-    say(write_site(local, str(Path(rows).absolute()), **asked))
-    if (budget := existing(local)) is not None:
-        say(budget)
+    own, said = mapping_of_rows(rows, asked["schema"], mapping)
+    say(write_site(local, **seen_from_kit(rows, query, password), mapping=own, **asked))
+    for line in (said, existing(local)):
+        if line:
+            say(line)
 
 
 @site_app.command("check")

@@ -5,7 +5,7 @@ The texts of refusals travel to the server: they name keys, never values.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, get_args
 
@@ -253,6 +253,10 @@ def read_config(local: Path) -> SiteConfig:
     if unknown := sorted(plain - set(keys)):
         hints = ", ".join(f"{key}{did_you_mean(key, keys)}" for key in unknown)
         raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {hints}")
+    return _checked(config)
+
+
+def _checked(config: Mapping[str, Any]) -> SiteConfig:
     try:
         return SiteConfig(**config)
     except ValidationError as error:
@@ -299,6 +303,9 @@ def write_site(
     root: str | None = None,
     format: str | None = None,
     schema: str | None = None,
+    mapping: Mapping[str, Any] | None = None,
+    query: str | None = None,
+    password: str | None = None,
 ) -> Path:
     """Write a site's own configuration, which only its account can read, and return the new file.
 
@@ -309,15 +316,20 @@ def write_site(
     The others are the keys of `SiteConfig`, None for its defaults.
 
     Raises:
-        UserError: there is one already, the format is unknown, or columns or ids are named beside a schema.
+        UserError: there is one already, or the keys do not go together.
     """
     if schema is not None and (columns is not None or id_name is not None):
         raise UserError("the schema says which columns are features and which are ids; leave out columns and id")
     if format is not None and format not in FORMATS:
         raise UserError(f"unknown format {format!r}{did_you_mean(format, FORMATS)}; it is one of {', '.join(FORMATS)}")
     keys: dict[str, object] = {"path": rows, "format": format, "root": root}
-    keys |= {"columns": columns and list(columns), "id": id_name, "schema": schema}
+    keys |= {"columns": columns and list(columns), "id": id_name, "schema": schema, "mapping": mapping}
+    keys |= {"query": query, "password": password}
     config = {key: value for key, value in keys.items() if value is not None}
+    try:
+        _checked(config)
+    except Refusal as refusal:
+        raise UserError(f"nothing was written: the site {refusal}") from None
     file = local / CONFIG_FILE
     try:
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
