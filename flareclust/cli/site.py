@@ -1,6 +1,7 @@
 """`flareclust site`: what an operator does at a site."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from flareclust._foundation.display import shown
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust.cli.entry import say
 from flareclust.cli.settings import takes
 
@@ -44,14 +45,33 @@ def _site_init(
 
 @site_app.command("check")
 def _site_check(
-    kit: _EveryKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
+    kit: _EveryKit,
+    site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
+    show_values: Annotated[
+        bool, typer.Option("--show-values", help="Show cells that do not fit, with their rows, on this terminal.")
+    ] = False,
+    sure: Annotated[
+        bool, typer.Option("--yes", help="With --show-values: also where the output is no terminal, such as a file.")
+    ] = False,
 ) -> None:
     """Say what the kit lets jobs do, read a site's rows as a job would, and name what is wrong or odd. Nothing is sent."""
     from flareclust.experiment.reports import terminal
-    from flareclust.sites.check import check
+    from flareclust.sites.check import check, local_of
+    from flareclust.sites.rows import SiteData
 
+    if show_values and not sure and not sys.stdout.isatty():
+        raise UserError(
+            "--show-values shows values of rows, and the output is no terminal: files and logs may be read by others; give "
+            "--yes to print them all the same"
+        )
     checked = check(kit, site)
     terminal.print_checked(checked)
+    if show_values and checked.without_rows is None:
+        try:
+            data = SiteData.of(local_of(kit), checked.name, reader_owns_them=True)
+            terminal.print_odd_cells(data.odd_cells())
+        except Refusal as reason:
+            terminal.say(f"no values: {checked.name} {reason}")
     if checked.errors:
         raise typer.Exit(2)
 

@@ -41,10 +41,11 @@ from flareclust.data import file_formats
 from flareclust.data.digest import digest_of
 from flareclust.data.labels import LABELS_FILE
 from flareclust.data.memory import RowStore
-from flareclust.data.schema.columns import TableMapping, TableSchema, read_schema
-from flareclust.data.schema.reading import Typed
+from flareclust.data.schema.cells import OddCell
+from flareclust.data.schema.columns import ColumnSchema, TableMapping, TableSchema, read_schema
+from flareclust.data.schema.reading import Typed, odd_cells
 from flareclust.data.sql_tables import DatabaseUnusable, Query
-from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table
+from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table, open_columns
 from flareclust.sites.cluster import ClusterTable, ClusterUnusable, parts_on
 from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.database import query_of
@@ -61,7 +62,7 @@ _NO_CLUSTER = "cannot use its Dask cluster; why is in the site's own log, and fl
 #: The same where its database gives no rows: addresses, accounts and queries stay at the site.
 _NO_DATABASE = "cannot use its database; why is in the site's own log, and flareclust site check says it"
 
-_Read = TypeVar("_Read", Table, ClusterTable)
+_Read = TypeVar("_Read", Table, ClusterTable, list[OddCell])
 
 #: Numbers in a sentence, such as how many rows there are; "2-D" and "UTF-8" say nothing about the data.
 _NUMBER = re.compile(r"(?<!UTF-)(?<!utf-)(?<!latin-)\b\d+\b(?!-D)")
@@ -153,6 +154,24 @@ class SiteData:
                 are. The site's own log has them.
         """
         return self._stated(lambda: self._read(self.scratch or scratch, gaps), reader_owns_them)
+
+    def odd_cells(self) -> list[OddCell]:
+        """Return cells that do not fit the schema, or are no numbers where there is none, with their values: for the site's own eyes.
+
+        Raises:
+            Refusal: the files cannot be found or opened, or their columns have no names.
+        """
+        return self._stated(self._odd_cells, True)
+
+    def _odd_cells(self) -> list[OddCell]:
+        files, schema = self.files(), self.schema
+        if schema is None:
+            with open_columns(files[0], "utf-8") as source:
+                names = source.names or ()
+            number, ids = ColumnSchema(type="number"), ColumnSchema(type="id")
+            own = [name for name in names if self.columns is None or name in (*self.columns, self.id)]
+            schema = TableSchema(columns={name: ids if name == self.id else number for name in own})
+        return odd_cells(files, schema, self.mapping)
 
     def _stated(self, read: Callable[[], _Read], reader_owns_them: bool) -> _Read:
         """Return what is read, or raise Refusal in words for its reader."""

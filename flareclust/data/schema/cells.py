@@ -6,7 +6,7 @@ The cells are private: what is said of a fault holds the column's name, a number
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,11 +60,32 @@ _FAULTS = {
 }
 
 
+class OddCell(NamedTuple):
+    """A cell that does not fit: for the eyes of those who own the rows, on their own terminal, and for nobody else.
+
+    Attributes:
+        column: its name in the schema.
+        row: counted from 1, without the header, over all files.
+        value: as it is in the file.
+        why: what is wrong, as messages say it.
+    """
+
+    column: str
+    row: int
+    value: str
+    why: str
+
+
 class _Reader:
-    """Remembers what was wrong with a column, which is read batch by batch."""
+    """Remembers what was wrong with a column, which is read batch by batch.
+
+    Attributes:
+        most: how many faulty cells of a kind to keep in `odd`; none unless their owner asks.
+    """
 
     def __init__(self, name: str, spellings: frozenset[str]) -> None:
         self.name, self._spellings = name, spellings
+        self.most, self.odd, self._cells_here = 0, list[OddCell](), list[Any]()
         self._counts: Counter[str] = Counter()
         self._first: dict[str, int] = {}
 
@@ -81,8 +102,17 @@ class _Reader:
             for kind, count in self._counts.items()
         ]
 
+    def look_at(self, cells: Any) -> None:
+        """Keep an Arrow array of cells at hand, of which the faulty ones are put into `odd`."""
+        self._cells_here = cells.to_pylist() if self.most else []
+
     def _count(self, kind: str, where: BoolArray, before: int) -> None:
         if number := int(where.sum()):
+            for j in np.flatnonzero(where)[: max(0, self.most - self._counts[kind])] if self._cells_here else ():
+                cell = self._cells_here[j]
+                self.odd.append(
+                    OddCell(self.name, before + int(j) + 1, "" if cell is None else str(cell), self._said(kind))
+                )
             self._counts[kind] += number
             self._first.setdefault(kind, before + int(where.argmax()) + 1)
 

@@ -1,7 +1,7 @@
 """Reading a site's table by the federation's schema: rows of features, or one message with all that is wrong."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date
 from itertools import compress
@@ -18,7 +18,7 @@ from flareclust.data.cells import takes_numbers, without_age, without_log
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.ids import hashes_of, repeats
 from flareclust.data.memory import RowStore
-from flareclust.data.schema.cells import MISSING, ColumnReader, OutcomeReader, TextReader, WeightReader
+from flareclust.data.schema.cells import MISSING, ColumnReader, OddCell, OutcomeReader, TextReader, WeightReader
 from flareclust.data.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
 from flareclust.data.tables import File, Reader, RowsRead, Table, open_columns
 
@@ -151,6 +151,8 @@ class Typed(Reader):
     def _piece(self, cells: Sequence[Any]) -> file_formats.Piece | None:
         """Return the rows of the columns' cells, and their ids; None where none is left, or a cell was wrong."""
         n = len(cells[0])
+        for one, column in zip(self._all, cells, strict=True):
+            one.look_at(column)
         X, gone = self._features(cells, n)
         kept = np.flatnonzero(~gone)
         self._kept += len(kept)
@@ -185,6 +187,21 @@ class Typed(Reader):
             gone |= missing & dropping
             at += reader.width
         return X, gone
+
+
+def odd_cells(
+    files: Sequence[File], schema: TableSchema, mapping: TableMapping | None = None, most: int = 20
+) -> list[OddCell]:
+    """Return cells of a table's files that do not fit a schema, of each column and kind of fault the first ones.
+
+    They hold values of rows: show them to the owner of the rows, and write them nowhere.
+    """
+    reader = Typed(schema, mapping)
+    for one in reader._all:
+        one.most = most
+    with suppress(UserError):
+        reader.read(files)
+    return [cell for one in reader._all for cell in one.odd]
 
 
 def rows_of(frame: Any, columns: Sequence[str], words: Mapping[str, Sequence[str]] | None = None) -> FloatArray:

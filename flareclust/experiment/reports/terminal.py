@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ti
 from rich.table import Column, Table
 from rich.text import Text
 
-from flareclust._foundation.display import number_or_dash, printable, shortened
+from flareclust._foundation.display import number_or_dash, printable, shortened, shown
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
@@ -35,6 +35,7 @@ from flareclust.sites.account import Budget
 from flareclust.sites.check import Checked
 
 if TYPE_CHECKING:
+    from flareclust.data.schema.cells import OddCell
     from flareclust.platform.status import FederationStatus
     from flareclust.sites.job_log import JobLine
 
@@ -296,6 +297,15 @@ def print_checked(checked: Checked) -> None:
         say(f"error: {shortened(error)}", console=Console(stderr=True))
     if not checked.hints and not checked.errors:
         Console().print("nothing odd")
+
+
+def print_odd_cells(cells: "Sequence[OddCell]") -> None:
+    """Print cells that do not fit to those who own the rows."""
+    if not cells:
+        say("no cell that does not fit")
+        return
+    lines = [(cell.column, f"{cell.row:,}", shown(cell.value), cell.why) for cell in cells]
+    Console().print(table_of("column", *numbers("row"), "value", "what is wrong", rows=lines))
 
 
 def print_status(found: "FederationStatus") -> None:
