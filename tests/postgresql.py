@@ -26,6 +26,13 @@ class Database:
         """Make a database."""
         self._run("createdb", *self._where, name)
 
+    def demand(self, user: str, password: str) -> None:
+        """Make an account that may read all tables, and has to give its password."""
+        rules = Path(self._account["cwd"], "data", "pg_hba.conf")
+        rules.write_text(f"host all {user} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        self.ask("postgres", f"CREATE ROLE {user} LOGIN PASSWORD '{password}' IN ROLE pg_read_all_data")
+        self.ask("postgres", "SELECT pg_reload_conf()")
+
     def ask(self, name: str, query: str) -> list[str]:
         """Return the lines that a query of a database gives."""
         words = ["--dbname", name, "--tuples-only", "--no-align", "--command", query]

@@ -34,7 +34,7 @@ _OF_THE_QUERY = re.compile(
 )
 
 #: The classes of SQLSTATE whose texts are of a query: syntax, names and permissions, and what a read-only one may not do.
-_STATES_OF_QUERIES = ("42", "25")
+_STATES_OF_QUERIES = ("42", "25", "0A")
 
 _SQLITE = "sqlite"
 
