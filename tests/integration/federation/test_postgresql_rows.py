@@ -1,5 +1,9 @@
 """A site's rows in a real PostgreSQL: types, snapshots, batches, and what is said of it and to whom."""
 
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +14,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust.data import sql_tables
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.rows import SiteData
+from tests.paths import ROOT
 from tests.postgresql import Database, postgresql
 
 pytestmark = pytest.mark.slow
@@ -154,3 +159,23 @@ def test_a_wrong_password_is_said_to_the_site_alone_and_without_it(database, tmp
     (tmp_path / "password").write_text(PASSWORD)
     with pytest.raises(Refusal, match='database "gone" does not exist'):
         nobody.table(reader_owns_them=True)
+
+
+def test_the_query_of_the_omop_example_gives_the_rows_of_sqlite(database, tmp_path):
+    example = ROOT / "examples" / "omop"
+    subprocess.run([sys.executable, example / "make.py", tmp_path], check=True, capture_output=True)
+    database.create("omop")
+    with closing(sqlite3.connect(tmp_path / "north.db")) as stored:
+        script = ";".join(line for line in stored.iterdump() if line.startswith(("CREATE", "INSERT")))
+    psycopg2 = pytest.importorskip("psycopg2")
+    with closing(psycopg2.connect(f"postgresql://{database.address}/omop")) as connection:
+        connection.cursor().execute(script)
+        connection.commit()
+    about = {"query": str(example / "cohort.sql"), "schema": str(example / "schema.yaml")}
+    (tmp_path / CONFIG_FILE).write_text(yaml.safe_dump({"path": "sql+sqlite:///north.db"} | about))
+    expected = SiteData.of(tmp_path, "north").table()
+    address = f"sql+postgresql://{database.address.replace('flareclust@', 'reader@')}/omop"
+    found = site(tmp_path, database, path=address, **about).table()
+    np.testing.assert_array_equal(found.X, expected.X)
+    assert list(found.ids or ()) == list(expected.ids or ())
+    assert len(found) > 200
