@@ -163,7 +163,8 @@ def _described(data: SiteData, table: Table) -> Rows:
     if _folder_of_images(data) is not None:
         return Rows(data.path, len(table), ())
     names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
-    return Rows(data.path, len(table), columns_of(table.X, names))
+    where = data.path if data.query is None else Path(f"what the query gives of {data.path.name}")
+    return Rows(where, len(table), columns_of(table.X, names))
 
 
 def _on_cluster(data: SiteData, local: Path) -> tuple[Rows, dict[str, str]]:

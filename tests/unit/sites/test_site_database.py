@@ -173,7 +173,7 @@ def test_a_check_says_what_was_read_and_that_order_matters(kit):
     asked(kit, schema="schema.yaml")
     checked = check(kit)
     assert checked.errors == []
-    assert (checked.rows.number, checked.rows.file.name) == (40, "clinic.db")
+    assert (checked.rows.number, str(checked.rows.file)) == (40, "what the query gives of clinic.db")
     first = checked.facts["query"]
     assert first == check(kit).facts["query"]
     assert not [hint for hint in checked.hints if "ORDER BY" in hint]
