@@ -18,7 +18,7 @@ LOCKS := locks/uv.txt locks/dev.txt
 comma := ,
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
-.PHONY: demo test test-all install lint nightly coverage papers docs jobs locks release clean
+.PHONY: demo test test-all install lint nightly coverage papers frameworks docs jobs locks release clean
 
 install: $(VENV)/.installed
 
@@ -65,6 +65,15 @@ coverage: install
 # The papers' tables and figures in their quick form; without --quick it takes hours.
 papers: install
 	$(BIN)/python -m benchmarks.papers all --quick
+
+# The examples for other frameworks, whose packages do not go with our pins: an environment for each (docs/other-frameworks.md).
+frameworks: .venv-flower .venv-vantage6
+	$(BIN)/python -m pytest tests/integration/packaging/test_other_frameworks.py
+
+.venv-flower .venv-vantage6: .venv-%: install
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet . -r examples/$*/requirements.txt
+	test $* != vantage6 || $@/bin/python -m pip install --quiet --no-deps vantage6-algorithm-tools==4.15.2 vantage6-common==4.15.2
 
 # The documentation as a site, in site/; a broken link is an error.
 docs: install

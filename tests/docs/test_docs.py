@@ -281,6 +281,14 @@ def test_the_readmes_first_example_prints_what_it_says(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == blocks("README.md", "text")[0]
 
 
+def test_the_framework_of_a_readers_own_gets_what_the_engine_gets(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("docs/other-frameworks.md", "python")[0], names)
+    assert capsys.readouterr().out == "(3, 2)\n"
+    found = names["run_federation"](names["aggregator"], names["ask"], list(names["rows"])).centroids
+    np.testing.assert_array_equal(found, flareclust.run("pooled", names["rows"], 3).centroids)
+
+
 @of_the_whole
 def test_the_readme_is_short_and_counts_the_algorithms() -> None:
     text = text_of("README.md")

@@ -1,0 +1,1 @@
+"""A Flower app that clusters with flareclust: Flower carries the messages, flareclust computes them."""
