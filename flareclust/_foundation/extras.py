@@ -36,5 +36,11 @@ def require_part(name: str, what: str) -> None:
         raise UserError(f"{what} needs the folder flareclust/{name}, without which flareclust was installed here")
 
 
+def require_posix(what: str) -> None:
+    """Raise UserError, about `what` needs them, on a system without the locks and accounts of Linux and macOS."""
+    if find_spec("fcntl") is None:
+        raise UserError(f"{what} needs Linux or macOS; on Windows use WSL2, or the engine inprocess")
+
+
 def _missing(extra: str) -> list[str]:
     return [name for name in _EXTRAS[extra] if find_spec(name) is None]

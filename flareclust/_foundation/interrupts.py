@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 
-#: What ends a program from outside, and lets it clean up.
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: What ends a program from outside, and lets it clean up. Windows has no SIGHUP.
+ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
 
 @contextmanager

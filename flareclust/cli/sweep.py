@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.settings import AsJson, InExperiment
 
 
@@ -77,7 +78,7 @@ def stop_signals() -> Iterator[list[int]]:
         received.append(number)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, stop) for number in ENDING}
     try:
         yield received
     finally:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from flareclust._foundation.extras import require_posix
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.platform.process_tree import end_all, working_in
 
@@ -37,7 +38,11 @@ def scratch_folder() -> Iterator[str]:
 
     NVFlare splits its own command lines at spaces, so a TMPDIR with a space cannot be used, nor a long one. What killed
     runs have left beside it is removed first.
+
+    Raises:
+        UserError: on Windows.
     """
+    require_posix("a run with NVFlare")
     base = scratch_base()
     _sweep(base)
     folder, lock = None, None
@@ -80,7 +85,7 @@ def _make(base: Path) -> tuple[Path, int]:
 
 def _locked(folder: Path) -> int | None:
     """Return the open lock of a folder; None where another process has it, or the folder is gone."""
-    import fcntl  # not on Windows, where there is no simulator either
+    import fcntl  # not on Windows
 
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

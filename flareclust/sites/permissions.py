@@ -4,11 +4,9 @@ A job's process runs under the account of its site. So whatever gets a job to ru
 job would find another policy. No listed class does that; `Watch` is for the day on which one does.
 """
 
-import grp
 import hashlib
 import os
 import platform
-import pwd
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -18,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require_posix
 from flareclust._foundation.version import __version__
 from flareclust.privacy.policy import Policy, summary, unknown_arrays
 from flareclust.privacy.secure_aggregation.own_identity import IDENTITY, described, read_identity
@@ -265,6 +264,7 @@ def _fingerprint(local: Path) -> dict[str, str]:
 
 def rights_problem(local: Path) -> str | None:
     """Return why another account could change what jobs may do, in words that follow the site's name; None if none can."""
+    require_posix("a site or server of a federation")
     kit = local.parent
     trusted = {0, os.geteuid(), kit.stat().st_uid}
     for path in (local, *_files_of(local)):
@@ -281,6 +281,9 @@ def rights_problem(local: Path) -> str | None:
 
 def _is_shared(about: os.stat_result) -> bool:
     """Return whether others than the owner may be in a file's group, which is not so where each account has its own."""
+    import grp  # not on Windows, which has no accounts of this kind
+    import pwd
+
     try:
         owner, group = pwd.getpwuid(about.st_uid), grp.getgrgid(about.st_gid)
     except KeyError:

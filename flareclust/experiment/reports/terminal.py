@@ -32,11 +32,11 @@ from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import StepName
 from flareclust.sites.account import Budget
-from flareclust.sites.check import Checked
 
 if TYPE_CHECKING:
     from flareclust.data.schema.cells import OddCell
     from flareclust.platform.status import FederationStatus
+    from flareclust.sites.check import Checked
     from flareclust.sites.job_log import JobLine
 
 #: Of a bar, the text about what is under way.
@@ -276,7 +276,7 @@ def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
     Console().print(table_of(heading, "", rows=pairs.items()))
 
 
-def print_checked(checked: Checked) -> None:
+def print_checked(checked: "Checked") -> None:
     """Print what a kit brings to a job to its own operator, with hints; errors go to stderr."""
     if (rows := checked.rows) is not None:
         lines, heads = [], numbers("different", "least", "mean", "largest")

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require_posix
 from flareclust._foundation.own_files import write_atomically
 from flareclust.data.partition_specs import parse
 
@@ -152,7 +153,8 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         UserError: another process holds it, or the folder cannot be made or locked.
     """
-    import fcntl  # not on Windows, where there is no POC either
+    require_posix("a POC")
+    import fcntl
 
     with _usable(folder):
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
