@@ -1,5 +1,6 @@
 """`flareclust.run`: one federated clustering from Python."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -137,10 +138,13 @@ def run(
     experiment = make_experiment(**asked)
     loaded = None if isinstance(data, str | Path) else prepare(experiment, in_memory(experiment.rows, data))
     follow: AbstractContextManager[OnRound] = nullcontext(on_round or (lambda record: None))
-    if progress:
+    if progress or hasattr(sys, "ps1"):  # which interactive interpreters have, notebooks too
         from flareclust.experiment.reports import terminal
 
-        follow = terminal.progress(experiment)
+        if progress:
+            follow = terminal.progress(experiment)
+        else:
+            terminal.say_if_compiling()
     folder, again = None if out is None else Path(out), None if resume is None else str(resume)
     with follow as show:
         return run_experiment(experiment, loaded, track=track, out=folder, on_round=show, resume=again)

@@ -1,5 +1,8 @@
 """Compiling the kernels of reading tables, k-means and private sums once, so that processes started later load them from disk."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 
 from flareclust.core.arrays import TURNED, turn
@@ -7,10 +10,22 @@ from flareclust.core.assessment import assessment_sums
 from flareclust.core.disclosure import describable
 from flareclust.core.dp.sums import add_rows
 from flareclust.core.group_kernels import add_means, columns_that_vary, rows_unlike, squares_of_each
+from flareclust.core.kernels import nearest_centroids
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
 from flareclust.core.pyramid import build, pyramid_steps
 from flareclust.core.screen import labels_once
 from flareclust.core.seeds import farthest_first
+
+
+def compiles_first() -> bool:
+    """Return whether the next use compiles the kernels and keeps them on disk, which takes seconds; later ones load them."""
+    stats = getattr(nearest_centroids, "stats", None)  # numba can be switched off
+    if stats is None or stats.cache_path is None:
+        return False
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    kept = Path(stats.cache_path).glob(f"kernels.{nearest_centroids.__name__}-*.{version}*.nbi")
+    source = Path(nearest_centroids.__code__.co_filename).stat().st_mtime
+    return not any(file.stat().st_mtime >= source for file in kept)
 
 
 def warm_up() -> None:

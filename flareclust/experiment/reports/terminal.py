@@ -16,6 +16,7 @@ from rich.text import Text
 from flareclust._foundation.display import number_or_dash, printable, shortened, shown
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
+from flareclust.core.compiled import compiles_first
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.experiment.config import Experiment
@@ -96,6 +97,15 @@ def repeats_progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: update(description=f"repeat {done} of {total}", completed=done, total=total)
 
 
+def say_if_compiling() -> None:
+    """Say on stderr that a first run compiles, which takes seconds without another sign of life."""
+    if compiles_first():
+        say(
+            "compiling the numeric kernels, once for this installation: some tens of seconds",
+            console=Console(stderr=True),
+        )
+
+
 @contextmanager
 def progress(experiment: Experiment) -> Iterator[OnRound]:
     """Show rounds and sites while a job runs, in a notebook or on a stderr that is a terminal; give the callback to feed it."""
@@ -103,6 +113,7 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
     if not (console.is_terminal or console.is_jupyter):
         yield lambda record: None
         return
+    say_if_compiling()
     columns = SpinnerColumn(), _ABOUT, BarColumn(20), TimeElapsedColumn()
     with bar_of(*columns, about=f"{experiment.name}: starting") as update:
 
