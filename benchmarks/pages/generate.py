@@ -168,7 +168,7 @@ def _title(algorithm: Algorithm) -> str:
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"algorithms": algorithms},
     "mkdocs.yml": {"pages": page_entries},
-    "docs/index.md": {"pages": page_links},
+    "docs/contents.md": {"pages": page_links},
     "docs/algorithms.md": {"settings": settings},
     "docs/messages.md": {"leaves": leaves},
     "docs/stages.md": {"phases": phases, "stages": stages},

@@ -49,7 +49,7 @@ def generator() -> ModuleType:
 
 
 GENERATED = [
-    *("README.md", "mkdocs.yml", "docs/index.md"),
+    *("README.md", "mkdocs.yml", "docs/contents.md"),
     *("docs/algorithms.md", "docs/concepts.md", "docs/messages.md", "docs/stages.md"),
     *(f"docs/algorithms/{algorithm.name}.md" for algorithm in BUILT_IN),
 ]
@@ -93,10 +93,17 @@ def test_every_algorithm_has_a_page_with_its_parameters(algorithm: Algorithm) ->
         assert (field.description or "").endswith("."), f"{name} has no line that says what it is"
 
 
-def test_the_index_leads_to_every_page() -> None:
-    listed = {(ROOT / "docs" / target).resolve() for target in links("docs/index.md")}
+def test_the_page_of_contents_leads_to_every_page() -> None:
+    listed = {(ROOT / "docs" / target).resolve() for target in links("docs/contents.md")}
     pages = {path.resolve() for end in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{end}")}
-    assert pages - {(ROOT / "docs" / "index.md").resolve()} <= listed
+    assert pages - {(ROOT / "docs" / "contents.md").resolve()} <= listed
+
+
+def test_the_home_page_fits_on_a_screen() -> None:
+    prose = re.sub(r"\]\([^)]*\)", "]", text_of("docs/index.md"))
+    assert len(re.findall(r"[\w'-]+", prose)) <= 300
+    federated = sum(algorithm.federated for algorithm in BUILT_IN)
+    assert f"{federated} federated algorithms" in prose
 
 
 # Links
