@@ -64,6 +64,8 @@ def run(
     policy: str | Path | Mapping[str, Any] | None = None,
     profile: bool | None = None,
     match_to: str | Path | None = None,
+    title: str | None = None,
+    row_name: str = "rows",
     cohort: int | None = None,
     dropout: float = 0.0,
     progress: bool = False,
@@ -105,6 +107,8 @@ def run(
         profile: whether the clusters are described, see `Result.profiles`; None for where the columns have names and are at most 60.
         match_to: earlier result under whose numbers the clusters are kept: its folder, "runs:/<run id>" or
             "models:/<name>@<alias>"; see `Result.match_to`.
+        title: of the report, and of the run's page in MLflow.
+        row_name: what the report calls rows, in the plural, such as "patients".
         cohort: how many sites are drawn for each round, with the engines "inprocess" and "devices"; None for all.
         dropout: probability that a site of these engines drops out of a round.
         progress: whether to show rounds and sites while the job runs, in a notebook or on a terminal.

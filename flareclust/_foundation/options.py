@@ -108,6 +108,8 @@ _RUN: Mapping[str, Option] = {
     ),
     "cohort": Option(int, "Sites drawn for each round, with the engines inprocess and devices; all by default."),
     "dropout": Option(float, "Probability that a site of these engines drops out of a round.", 0.0),
+    "title": Option(str, "Title of the report, and of the run's page in MLflow."),
+    "row_name": Option(str, "What the report calls rows, in the plural, such as patients.", "rows", ("--unit",)),
     "out": Option(Path, "A new folder for the files; by default one in flareclust-runs."),
     "overwrite": Option(bool, "Replace the result that is in the --out folder.", False, ("--overwrite",)),
     "resume": Option(
@@ -144,8 +146,8 @@ _STABILITY: Mapping[str, Option] = {
     "partition": Option(str, "How rows are assigned to sites, as in `flareclust run`; iid by default."),
     "n_sites": Option(int, "Number of sites; 10 by default."),
     **_of_run(
-        *("columns", "table_schema", "id_column", "truth", "seed", "params", "secure_sums", "policy", "out"),
-        *("overwrite", "as_json"),
+        *("columns", "table_schema", "id_column", "truth", "seed", "params", "secure_sums", "policy", "title"),
+        *("row_name", "out", "overwrite", "as_json"),
         out="A folder for the files of the run; its report.html has the stability.",
     ),
 }

@@ -16,4 +16,5 @@ __all__ = [
     "selection",
     "stability",
     "units",
+    "verdict",
 ]

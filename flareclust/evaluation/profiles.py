@@ -16,6 +16,9 @@ from flareclust.protocol import cluster_arrays as keys
 #: The quantiles that tables have.
 _QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
+#: Mean and median of a skewed column are so many standard deviations apart; those of an exponential distribution are 0.31 apart.
+_SKEWED = 0.2
+
 #: So many deviations of a cluster around its mean are where the outer bins end, which are open.
 _ENDS = 2.0
 
@@ -136,6 +139,27 @@ class Profiles:
         )
         found[:, :, self.shares] = np.nan
         return dict(zip(_QUANTILES, found, strict=True))
+
+    @cached_property
+    def skewed(self) -> BoolArray:
+        """Return of which columns (d,) quantiles say more than moments: those of skewed clusters, and logarithms; none without quantiles.
+
+        Mean and median differ by more than half a bin there, since the median is no more exact.
+        """
+        if keys.BIN_EDGES not in self.arrays:
+            return np.zeros(len(self.columns), dtype=np.bool_)
+        edges = self.arrays[keys.BIN_EDGES]
+        bins = np.ptp(edges, axis=1) / max(edges.shape[1] - 1, 1)
+        known = np.isfinite(self.quantiles["median"]) & (self.cells > 1)
+        apart = np.where(known, self.cells * np.abs(self.mean - self.quantiles["median"]), 0.0).sum(axis=0)
+        width = np.where(known, self.cells * np.maximum(_SKEWED * self.sd, bins / 2), 0.0).sum(axis=0)
+        logs = np.array([without_log(self.unit(j)) is not None for j in range(len(self.columns))])
+        return np.asarray(known.any(axis=0) & (logs | (apart > width)))
+
+    @property
+    def site_means(self) -> FloatArray | None:
+        """Return the means of each site's described rows (m, d), in the order of `site_rows`; None where these are not known."""
+        return self.arrays.get(keys.SITE_MEANS)
 
     @property
     def site_rows(self) -> dict[str, IntArray] | None:

@@ -82,6 +82,12 @@ def _checked_policy(policy: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if policy is None else Policy.of(policy).to_json()
 
 
+def _in_one_line(text: str | None) -> str | None:
+    if text is not None and not (text.strip() and text.isprintable()):
+        raise ValueError(f"expected text in one line, got {text!r}")
+    return text
+
+
 def _name_for_mlflow(name: str | None) -> str | None:
     if name is not None and (not name.strip() or set(name) & set("/:.%\"'`\\")):
         raise ValueError(f"a model's name may not be empty or hold any of / : . % quotes and backslashes, got {name!r}")
@@ -116,6 +122,8 @@ class Experiment(RunSettings, ExpectedSites):
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
     policy: Annotated[dict[str, Any] | None, AfterValidator(_checked_policy)] = setting("policy")
     match_to: str | None = setting("match_to", min_length=1)
+    title: Annotated[str | None, AfterValidator(_in_one_line)] = setting("title", min_length=1, max_length=120)
+    row_name: Annotated[str, AfterValidator(_in_one_line)] = setting("row_name", min_length=1, max_length=30)
     retries: int = Field(
         default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
     )

@@ -63,6 +63,7 @@ def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> Mess
         for i, reply in enumerate(own.values()):
             table[i, reply["cluster"]] = _rows(reply)
         arrays |= {cluster_arrays.SITES: np.array(list(own), dtype=np.str_), cluster_arrays.SITE_ROWS: table}
+        arrays[cluster_arrays.SITE_MEANS] = np.array([_mean(reply) for reply in own.values()]).reshape(-1, d)
         if cluster_arrays.CELLS not in arrays:
             of_sites = np.zeros((len(own), k, d))
             for i, reply in enumerate(own.values()):
@@ -91,6 +92,14 @@ def added_up(replies: Iterable[Message], k: int, d: int) -> tuple[IntArray, IntA
         cells[own] = total
         rows[own] += _rows(reply)
     return rows, cells, means, m2
+
+
+def _mean(reply: Message) -> FloatArray:
+    """Return the means (d,) of all cells that a reply describes; NaN for columns without any."""
+    n = reply["counts"]
+    n = n if n.ndim == 2 else n[:, None]
+    total = np.broadcast_to(n, reply["centroids"].shape).sum(axis=0)
+    return np.where(total > 0, (n * reply["centroids"]).sum(axis=0) / np.maximum(total, 1), np.nan)
 
 
 def _rows(reply: Message) -> IntArray:

@@ -14,7 +14,8 @@ from flareclust._foundation.typing import Array, IntArray, Message
 # `profile_cells` (k, d): known cells that are described, only where cells are missing: moments and counts in bins are of these;
 # `profile_edges` (d, h - 1) and `profile_bins` (k, d, h): rows in bins, not with secure sums; `profile_sites` (m,) and
 # `profile_site_rows` (m, k): rows of each site, likewise, and `profile_site_shares` (d,): share of each column's variance within
-# clusters that lies between the means of their sites; `profile_tree_*`: a tree's columns (15,) with -1 for none, edges (15,), and
+# clusters that lies between the means of their sites, and `profile_site_means` (m, d): means of each site's described rows, NaN where it
+# has described no known cell; `profile_tree_*`: a tree's columns (15,) with -1 for none, edges (15,), and
 # rows (31, k), as `flareclust.core.shallow_tree` numbers nodes; `profile_units` (d,): units of the columns, "" for none, where a schema
 # has some. Results under differential privacy have only the last.
 
@@ -22,6 +23,7 @@ ROWS, MEANS, SQUARES = "profile_rows", "profile_means", "profile_m2"
 CELLS = "profile_cells"
 BIN_EDGES, BIN_COUNTS = "profile_edges", "profile_bins"
 SITES, SITE_ROWS, SITE_SHARES = "profile_sites", "profile_site_rows", "profile_site_shares"
+SITE_MEANS = "profile_site_means"
 UNITS = "profile_units"
 TREE_COLUMN, TREE_EDGE, TREE_ROWS = "profile_tree_column", "profile_tree_edge", "profile_tree_rows"
 

@@ -77,7 +77,8 @@ def _title(result: Result, experiment: Experiment) -> str:
     found = f"{result.centroids_found} of {result.k} centroids from {escape(result.took_part)}"
     known = {name: value for name in _MAIN if (value := result.metrics.get(name)) is not None}
     main = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items()]
-    return f"**{escape(result.algorithm)}** on {escape(data_name(experiment.data))}: {', '.join([found, *main])}"
+    named = experiment.title
+    return f"{'' if named is None else f'**{escape(named)}** '}**{escape(result.algorithm)}** on {escape(data_name(experiment.data))}: {', '.join([found, *main])}"
 
 
 def _warnings(warnings: Sequence[str]) -> list[str]:

@@ -57,7 +57,7 @@ _PERSONAL = "flareclust-personal"
 #: What decides a run and is always logged; other options only where they differ from their defaults.
 _ALWAYS = ("algorithm", "data", "k", "partition", "n_sites", "seed", "engine")
 #: Options that say how a run is kept and tried again, not what it is.
-_KEPT = ("params", "tracking_uri", "mlflow_experiment", "retries")
+_KEPT = ("params", "tracking_uri", "mlflow_experiment", "retries", "title", "row_name")
 
 #: Numbers of a round that say the same as `cost/*` where there is one round.
 _COST = ("bytes_up", "bytes_down", "seconds_merge")

@@ -1,10 +1,10 @@
-"""The part of a report about columns: which tell the clusters apart, and each cluster's mean in them."""
+"""The part of a report about columns: which tell the clusters apart, and each cluster's and each site's mean in them."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from flareclust.data.cells import without_log
+from flareclust.data.cells import DAYS, without_log
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
@@ -15,6 +15,9 @@ from flareclust.experiment.reports.table import Cell, Table, numbers
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.
 _MOST_COLUMNS, _WITH_NUMBERS = 40, 12
 
+#: So many sites have their means shown.
+_MOST_SITES = 60
+
 #: Up to so many clusters fit on a sheet of paper in the usual size.
 _ON_PAPER = 6
 
@@ -23,8 +26,9 @@ _NOTHING = "–"  # noqa: RUF001
 
 
 def heat_tables(profiles: Profiles | NoisyProfiles) -> list[Table]:
-    """Return the means of the clusters, tinted by how far each is from that of all: the columns first that differ most.
+    """Return the means of the clusters with their spread, tinted by how far each is from that of all: the columns first that differ most.
 
+    Of skewed columns it is the median with the quartiles.
     Noisy means are in a table for every twelve clusters, since none is shown without its number.
     """
     noisy, k = isinstance(profiles, NoisyProfiles), len(profiles.rows)
@@ -40,12 +44,15 @@ def heat_tables(profiles: Profiles | NoisyProfiles) -> list[Table]:
             Cell(c, "n", f"background:{cluster_colour(c, k)};color:#fff") if dense else cluster_cell(c, k, "n")
             for c in clusters
         ]
-        heads = [Cell("column", "name"), *numbers("all clusters" if noisy else "all rows"), *heads]
+        heads = [Cell("column", "name"), *numbers("all clusters" if noisy else "mean of all"), *heads]
         if isinstance(profiles, NoisyProfiles):
             rows = [[_name(profiles, j), *_noisy_cells(profiles, clusters, j)] for j in order]
         else:
             heads.append(Cell("differs between clusters"))
-            rows = [[_name(profiles, j), *_cells(profiles, j, dense), _between(profiles, j)] for j in order]
+            rows = [
+                [_name_and_spread(profiles, j, dense), *_cells(profiles, j, dense), _between(profiles, j)]
+                for j in order
+            ]
         kind = "dense" if dense else "many" if len(clusters) > _ON_PAPER else ""
         tables.append(Table(heads, rows, f"heat {kind}".strip()))
     return tables
@@ -64,18 +71,54 @@ def _name(profiles: Profiles | NoisyProfiles, j: int) -> Cell:
     return Cell(profile_words.with_unit(profiles, j), hint=profiles.columns[j])
 
 
+def site_tables(profiles: Profiles) -> list[Table]:
+    """Return the means of each site's described rows, tinted likewise, in tables of twelve sites; none where they are not known."""
+    means, sites = profiles.site_means, list(profiles.site_rows or {})
+    if means is None or len(sites) < 2:
+        return []
+    center, deviation = profiles.overall
+    z = np.divide(means - center, deviation, out=np.zeros(means.shape), where=deviation > 0)
+    order = np.argsort(-np.nan_to_num(np.abs(z).max(axis=0)), kind="stable")[:_MOST_COLUMNS].tolist()
+    tables = []
+    for first in range(0, min(len(sites), _MOST_SITES), _WITH_NUMBERS):
+        own = range(first, min(first + _WITH_NUMBERS, len(sites), _MOST_SITES))
+        heads = [Cell("column", "name"), *numbers("all sites", *(sites[i] for i in own))]
+        rows = [
+            [
+                _name(profiles, j),
+                _value(profiles, float(center[j]), j),
+                *(
+                    tinted(_value(profiles, float(means[i, j]), j), z[i, j], f"{profiles.columns[j]}, {sites[i]}")
+                    for i in own
+                ),
+            ]
+            for j in order
+        ]
+        tables.append(Table(heads, rows, "heat many" if len(own) > _ON_PAPER else "heat"))
+    return tables
+
+
+def _name_and_spread(profiles: Profiles, j: int, dense: bool) -> Cell:
+    """Return a column's name, and below it what its cells have where that is not the mean."""
+    said = ["median (quartiles)"] if profiles.skewed[j] and not profiles.shares[j] and not dense else []
+    return _name(profiles, j)._replace(lines=said, line_kind="spread")
+
+
 def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
-    center, deviation = profiles.overall[0][j], profiles.overall[1][j]
-    cells: list[object] = [_value(profiles, center, j)]
-    log = without_log(profiles.unit(j)) is not None
+    cells: list[object] = [_value(profiles, float(profiles.overall[0][j]), j)]
+    log, skewed = without_log(profiles.unit(j)) is not None, bool(profiles.skewed[j])
     for c, z in enumerate(profiles.z[:, j]):
-        value = _value(profiles, profiles.mean[c, j], j)
-        hint = f"{profile_words.with_unit(profiles, j) if log else profiles.columns[j]}, cluster {c}: {value}"
+        shown, spread = _value(profiles, profiles.mean[c, j], j), ""
+        hint = f"{profile_words.with_unit(profiles, j) if log else profiles.columns[j]}, cluster {c}: {shown}"
         if not profiles.shares[j] and np.isfinite(profiles.sd[c, j]):
             quartiles = (profiles.quantiles[name][c, j] for name in ("q25", "median", "q75"))
             low, middle, high = (profile_words.value_of(profiles, j, value) for value in quartiles)
-            hint += f", standard deviation {profile_words.number(profiles.sd[c, j], deviation)}{' of log1p' if log else ''}, median {middle} ({low} to {high})"
-        cells.append(tinted("" if dense else value, z if profiles.rows[c] else np.nan, hint))
+            deviation = profile_words.number(profiles.sd[c, j], profiles.overall[1][j])
+            hint += f", standard deviation {deviation}{' of log1p' if log else ''}, median {middle} ({low} to {high})"
+            days = " days" if profiles.unit(j) == DAYS else ""
+            shown, spread = (middle, f"({low} to {high})") if skewed else (shown, "" if log else f"± {deviation}{days}")
+        cell = tinted("" if dense else shown, z if profiles.rows[c] else np.nan, hint)
+        cells.append(cell if dense or not spread else cell._replace(lines=[spread], line_kind="spread"))
     return cells
 
 

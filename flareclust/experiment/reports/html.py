@@ -57,12 +57,14 @@ def tinted(words: object, z: float, hint: str = "", inner: str = "") -> Cell:
     return Cell(words, "n", f"background:rgb({r},{g},{b})", hint, inner=inner)
 
 
-def stacked(shares: Sequence[float]) -> Bar:
-    """Return a bar of the clusters' shares, with their numbers where they have room."""
-    k, parts = len(shares), []
-    for c, share in enumerate(shares):
-        if share > 0:
+def stacked(rows: Sequence[int]) -> Bar:
+    """Return a bar of the clusters' shares of rows, with their numbers, and how many rows there are, where these have room."""
+    k, total, parts = len(rows), max(sum(rows), 1), []
+    for c, n in enumerate(rows):
+        share, said = n / total, f"{n:,}"
+        if n:
             style = f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}"
-            text = str(c) if share >= 0.06 else ""
-            parts.append({"text": text, "style": style, "hint": f"{c}: {100 * share:.1f} %"})
+            text, more = (str(c), f": {said}") if share >= 0.06 else ("", "")
+            hint = f"cluster {c}: {said} ({100 * share:.1f} %)"
+            parts.append({"text": text, "more": more, "style": style, "hint": hint})
     return Bar(parts, k > _MANY)

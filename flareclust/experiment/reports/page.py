@@ -21,7 +21,7 @@ from flareclust.evaluation.noisy_profiles import FREE
 from flareclust.experiment.config import OWN_ROWS
 from flareclust.experiment.plotting.style import cluster_colour, png
 from flareclust.experiment.reports.charts import RowMap
-from flareclust.experiment.reports.columns import columns_left_out, heat_tables
+from flareclust.experiment.reports.columns import columns_left_out, heat_tables, site_tables
 from flareclust.experiment.reports.command import command_of, study_command
 from flareclust.experiment.reports.html import cluster_cell, render, stacked
 from flareclust.experiment.reports.outcomes import view_of_outcomes
@@ -45,13 +45,6 @@ _WHERE = {
     "simulator": "simulated with NVFlare on one machine",
     "poc": "in an NVFlare POC on one machine",
 }
-
-#: What a silhouette means in words, from so much on (Kaufman and Rousseeuw 1990, Table 4).
-_SILHOUETTES = (
-    (0.71, "a strong structure"),
-    (0.51, "a reasonable structure"),
-    (0.26, "a weak structure, which may be artificial"),
-)
 
 _MEASURES = {
     "inertia": "inertia (sum of squared distances to the centroids)",
@@ -138,6 +131,7 @@ def report_page(result: "Result") -> str:
         gaps=found.exact is not None and cluster_arrays.CELLS in found.exact.arrays,
         cramers_v=", ".join(f"{name} {v:.2f}" for name, v in cramers_v.items() if np.isfinite(v)),
         bars=_site_bars(found),
+        site_means=[] if found.exact is None else site_tables(found.exact),
         colours=[cluster_colour(c, k) for c in range(k)],
         became=view_of_outcomes(result.arrays),
         row_map=(row_map := _row_map(result)),
@@ -170,18 +164,29 @@ def notebook_page(result: "Result") -> str:
     sites = () if result.outcome is None else result.outcome.sites
     tables = [
         (("measure", "value"), [(name.replace("_", " "), value) for name, value in found.measures.items()]),
-        (("cluster", "rows"), _first([(str(c), f"{n:,}") for c, n in enumerate(counts)]) or None),
-        (("site", "took part"), _first([(site, result.left_out.get(site, "yes")) for site in sites])),
+        (("cluster", found.row_name), _first([(str(c), f"{n:,}") for c, n in enumerate(counts)]) or None),
+        (("site", found.row_name), _first([(site, _rows_at(site, found)) for site in sites])),
     ]
     drawn = installed("plots") and bool(result.sites or partial.is_partial(result.arrays))
     return render(
         "notebook.html",
         result=result,
-        title=found.title,
+        found=found,
         tables=tables if result.outcome is not None else tables[:-1],
         picture=base64.b64encode(png(picture_of(result))).decode() if drawn else "",
         alt="rows by site and centroids" if image_of(result.arrays) is None else "images of each cluster",
     )
+
+
+def _rows_at(site: str, found: Summary) -> str:
+    """Return how many rows a site has, as far as that is known here, or why it took no part."""
+    result = found.result
+    if (why := result.left_out.get(site)) is not None:
+        return why
+    own = result.site_labels.get(site)
+    described = {} if found.exact is None else found.exact.site_rows or {}
+    rows = len(own) if own is not None else int(described[site].sum()) if site in described else None
+    return "yes" if rows is None else f"{rows:,}"
 
 
 def _first(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -192,7 +197,7 @@ def _sizes(result: "Result") -> Table | None:
     if (rows := result.cluster_rows) is None:
         return None
     lines = [[cluster_cell(c, result.centroids_found), f"{n:,}"] for c, n in enumerate(rows.tolist())]
-    return Table([Cell("cluster"), *numbers("rows")], lines)
+    return Table([Cell("cluster"), *numbers(result.experiment.get("row_name", "rows"))], lines)
 
 
 def _cards(found: Summary) -> list[dict[str, Any]]:
@@ -237,10 +242,10 @@ def _site_bars(found: Summary) -> Table | None:
     if result.site_labels and not result.experiment.get("secure_sums"):
         counts = {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
     rows = [
-        [site, f"{int(own.sum()):,}", Cell("", "fill", bar=stacked((own / max(int(own.sum()), 1)).tolist()))]
+        [site, f"{int(own.sum()):,}", Cell("", "fill", bar=stacked(own.tolist()))]
         for site, own in list(counts.items())[:_MOST_SITES]
     ]
-    heads = [Cell("site", "name"), *numbers("rows"), Cell("share of its rows in each cluster", "fill")]
+    heads = [Cell("site", "name"), *numbers(found.row_name), Cell(f"its {found.row_name} by cluster", "fill")]
     return Table(heads, rows, style="width:100%", more=max(len(counts) - _MOST_SITES, 0)) if rows else None
 
 
@@ -264,9 +269,6 @@ def _measures(found: Summary) -> Table | None:
     for name, value in result.metrics.items():
         shown = no_value(name) if value is None else f"{value:,.3f}"
         if name == "simplified_silhouette":
-            if value is not None:
-                words = next((words for least, words in _SILHOUETTES if value >= least), "no structure to speak of")
-                shown += f": {words}, by the usual rule of thumb"
             rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", shown))
         else:
             rows.append((_MEASURES.get(name, name.replace("_", " ")), shown))

@@ -9,6 +9,7 @@ from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profiles import Profiles, profiles_of
+from flareclust.evaluation.verdict import Verdict, verdict_on
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
@@ -42,6 +43,19 @@ class Summary:
     continuity: str
     choice: Mapping[str, Any] | None
     assessed: str
+
+    @property
+    def row_name(self) -> str:
+        """Return what the run calls rows."""
+        return str(self.result.experiment.get("row_name", "rows"))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return whether the clusters can be trusted."""
+        result = self.result
+        silhouette = result.metrics.get("simplified_silhouette")
+        remote = result.engine in ("poc", "production")
+        return verdict_on(result.stability, result.null, silhouette, remote=remote)
 
     @property
     def noisy(self) -> NoisyProfiles | None:

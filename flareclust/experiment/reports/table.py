@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """Shares of clusters side by side, each with its `text`, `style` and `hint`; `many` are shown without numbers on a phone."""
+    """Shares of clusters side by side, each with its `text`, `more` of it where there is room, `style` and `hint`; `many` are shown without numbers on a phone."""
 
     parts: Sequence[Mapping[str, str]]
     many: bool

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ti
 from rich.table import Column, Table
 from rich.text import Text
 
-from flareclust._foundation.display import number_or_dash, printable, shortened, shown
+from flareclust._foundation.display import number_or_dash, printable, shortened, shown, some
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
 from flareclust.core.compiled import compiles_first
@@ -128,6 +128,8 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
 def print_result(result: Result) -> None:
     """Print a result as a table, with its warnings and where its files are."""
     found, console = summarise(result), Console()
+    if named := result.experiment.get("title"):
+        say(named)
     title = f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}"
     console.print(escape(title), highlight=False)
     rows = [("centroids found", f"{result.centroids_found} of {result.k}")]
@@ -178,6 +180,7 @@ def print_stability(result: Result, warnings: Sequence[str]) -> None:
     )
     if result.null is not None and result.null.evidence:  # else it is the first of the warnings
         say(result.null.sentence)
+    say(f"can the clusters be trusted? {summarise(result).verdict.sentence}")
     for warning in [*result.warnings, *warnings]:
         say(warning, "note")
 
@@ -187,12 +190,15 @@ def _profile_lines(result: Result) -> Iterator[str | Table]:
     found = summarise(result)
     if found.profiles is None:
         return
-    described, rows = found.described(), "rows" if found.noisy is None else "rows, noisy"
+    described, rows = found.described(), found.row_name if found.noisy is None else f"{found.row_name}, noisy"
     lines = [(c, f"{found.profiles.rows[c]:,}", found.words(c)) for c in described[:MOST_CLUSTERS]]
     yield table_of(*numbers("cluster"), *numbers(rows, no_wrap=True), "what is special about it", rows=lines)
     if (more := len(described) - MOST_CLUSTERS) > 0:
         yield f"and {more} more clusters; report.html has all of them"
     yield from found.notes()
+    if found.exact is not None and len(own := found.exact.site_rows or {}) > 1:
+        each = some([f"{site} {rows.sum():,}" for site, rows in own.items()], MOST_CLUSTERS, "more sites")
+        yield f"{found.row_name} of each site that are described: {each}"
 
 
 def run_lines(run_id: str, page: str | None) -> list[str]:

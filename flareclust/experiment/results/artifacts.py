@@ -112,7 +112,12 @@ def _saved(result: "Result", folder: Path) -> "Result":
         about = {**result.to_json(), "experiment": dict(result.experiment), "flareclust": __version__}
         about |= {"columns": None if columns is None else list(columns), "rows": len(result.labels)}
         about |= {"cluster_rows": None if rows is None else rows.tolist()}
-        more = {"schema": result.schema, "words": dict(result.words), "tracking": dict(result.tracking)}
+        more = {
+            "schema": result.schema,
+            "date": result.date,
+            "words": dict(result.words),
+            "tracking": dict(result.tracking),
+        }
         outcome_files.write(outcome, new, about | {name: value for name, value in more.items() if value})
         if result.site_labels:
             _write_labels(result, new)

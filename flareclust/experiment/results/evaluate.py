@@ -6,6 +6,7 @@ process, as a study has them. In a real federation nobody sees them; there the a
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         assessed=ended.assessed,
         schema=prepared.schema,
         words=prepared.words,
+        date=datetime.now().astimezone().date().isoformat(),
     )
 
 

@@ -94,6 +94,7 @@ class Result:
         schema: fingerprint of the schema by which all rows were read, "" for none; `predict` and `placements` refuse tables of another.
         words: by that schema, the columns whose cells are words: an ordered one with its values, a date with none. Data frames may
             have either words or features in them.
+        date: on which the run ended, as ISO 8601; "" for a result of a version that did not keep it.
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
     """
@@ -137,6 +138,7 @@ class Result:
     null: null_reference.NullTest | None = field(repr=False, default=None)
     schema: str = field(repr=False, default="")
     words: Mapping[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
+    date: str = field(repr=False, default="")
 
     @property
     def cluster_rows(self) -> IntArray | None:

@@ -61,6 +61,7 @@ def read_result(folder: Path) -> Result:
         repeated=about.get("repeated", {}),
         null=None if about.get("null") is None else null_reference.NullTest.from_json(about["null"]),
         schema=about.get("schema", ""),
+        date=about.get("date", ""),
         words={name: tuple(values) for name, values in about.get("words", {}).items()},
         **more,
     )
