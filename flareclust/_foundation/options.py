@@ -219,6 +219,9 @@ _ASSIGN: Mapping[str, Option] = {
     "data": Option(Path, "The late site's file, if it is here."),
     "kit": Option(Path, "Where the rows are at the site: the kit of an admin who submits a job for it."),
     "site": Option(str, "The late site's name; with --kit, as it is connected, and several with commas.", "late-site"),
+    "new_rows": Option(
+        bool, "The site took part in the run, and these are rows that came later.", False, ("--new-rows",)
+    ),
     "columns": Option(str, "Columns to use, with commas; those of the result by default.", read=split_names),
     "schema": Option(
         Path, "The schema of the run, by which the file is read; NAME.mapping.yaml beside it says how it differs."
@@ -229,7 +232,7 @@ _ASSIGN: Mapping[str, Option] = {
         "",
         envvar="FLARECLUST_SALT",
     ),
-    "out": Option(Path, "Folder for labels.csv.", Path()),
+    "out": Option(Path, "Folder for labels.csv and placed.html.", Path()),
 }
 
 #: Those of `flareclust site init`.

@@ -188,6 +188,7 @@ def _assign(
     site: str,
     columns: tuple[str, ...] | None,
     schema: Path | None,
+    new_rows: bool,
     salt: str,
     out: Path,
     **asked: Any,
@@ -204,15 +205,16 @@ def _assign(
     if kit is not None:
         from flareclust.engines.late_jobs import place_at, placed_rows
 
-        placed = place_at(result, kit, [name.strip() for name in site.split(",")])
+        placed = place_at(result, kit, [name.strip() for name in site.split(",")], new_rows=new_rows)
         terminal.print_placed(placed, placed_rows(placed))
         return
     assert data is not None
-    from flareclust._foundation.own_files import make_folder
+    from flareclust._foundation.own_files import make_folder, write_atomically
     from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
-    from flareclust.experiment.tables.late_rows import notes_on, place_file
+    from flareclust.experiment.reports.placed import PAGE, placed_page
+    from flareclust.experiment.tables.late_rows import moved_in, notes_on, place_file
 
-    labels, table, id_name = place_file(result, data, site, columns, salt, schema)
+    labels, table, id_name = place_file(result, data, site, columns, salt, schema, new_rows=new_rows)
     for note in table.rows_read.notes.values():
         say(note)
     try:
@@ -220,9 +222,13 @@ def _assign(
         if not is_labels_file(out / LABELS_FILE):
             raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
         write_labels(out, labels, None if id_name is None else table.ids, id_name)
+        notes, (moved, date) = notes_on(result, table), moved_in(result, site, table, labels)
+        if moved is not None:
+            with write_atomically(out / PAGE) as file:
+                file.write(placed_page(moved, data.name, len(labels), date, notes))
     except OSError as error:
         raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
-    terminal.print_placement(labels, out, notes_on(result, table))
+    terminal.print_placement(labels, out, notes, moved)
 
 
 @app.command("ui")

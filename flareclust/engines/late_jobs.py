@@ -19,13 +19,16 @@ from flareclust.protocol.task import StepName
 _SERVER_APP = "app_server"
 
 
-def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int = 600) -> Outcome:
+def place_at(
+    folder: Path, kit: Path, sites: Sequence[str], *, new_rows: bool = False, task_timeout: int = 600
+) -> Outcome:
     """Let late sites of a federation place their own rows; each keeps its labels.
 
     Args:
         folder: holds a result.npz and result.json.
         kit: of the admin who submits the job.
         sites: the late sites, all connected.
+        new_rows: whether they may have taken part, and have other rows now.
         task_timeout: seconds they have.
 
     Returns:
@@ -39,7 +42,7 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
     finished, about = read_finished(folder)
     if not sites:
         raise UserError("name the late site (--site)")
-    for site in sites:
+    for site in () if new_rows else sites:
         check_late(finished, site)
     algorithm = registry.get(about["algorithm"])
     if not algorithm.federated:

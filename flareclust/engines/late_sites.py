@@ -21,20 +21,22 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.task import StepName, Task
 
 
-def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
+def place(folder: Path, rows: FloatArray | Table, site: str, *, new_rows: bool = False) -> IntArray:
     """Return the cluster (n,) of each of a late site's rows (n, d); -1 where nothing known can be compared with a row.
 
     Args:
         folder: holds a result.npz and result.json, as a run or a finished NVFlare job leaves them.
         rows: of the late site.
         site: its name, from which its random choices follow.
+        new_rows: whether it may have taken part, and these are other rows.
 
     Raises:
         UserError: the folder holds no result, or the rows do not fit it.
     """
     finished, about = read_finished(folder)
     algorithm = registry.get(about["algorithm"])
-    check_late(finished, site)
+    if not new_rows:
+        check_late(finished, site)
     if not algorithm.federated and not algorithm.partial:
         return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0]
     if not algorithm.federated:
@@ -61,7 +63,9 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
 def check_late(finished: Outcome, site: str) -> None:
     """Raise UserError where a site is none that came late."""
     if site in finished.sites and site not in finished.refused:
-        raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
+        raise UserError(
+            f"{site} took part and has its labels; for rows that came later say --new-rows, and give a late site a name of its own (--site)"
+        )
 
 
 def read_finished(folder: Path) -> tuple[Outcome, dict[str, Any]]:

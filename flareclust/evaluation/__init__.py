@@ -7,6 +7,7 @@ __all__ = [
     "continuity",
     "criteria",
     "metrics",
+    "moved",
     "noisy_profiles",
     "null_reference",
     "profile_words",

@@ -19,8 +19,10 @@ from flareclust._foundation.typing import IntArray
 from flareclust.core.compiled import compiles_first
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import stability as cluster_stability
+from flareclust.evaluation.moved import Moved
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports.outcomes import outcome_lines
+from flareclust.experiment.reports.placed import PAGE, moved_tables
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.reports.table import Table as PageTable
@@ -392,12 +394,21 @@ def _whole_lines() -> Console:
     return Console() if Console().is_terminal else Console(width=160)
 
 
-def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = ()) -> None:
-    """Print how many of a late site's rows went to which cluster, and notes on them."""
+def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = (), moved: Moved | None = None) -> None:
+    """Print how many of a late site's rows went to which cluster, what has moved since the run, and notes on them."""
     clusters, counts = np.unique(labels, return_counts=True)
-    print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
+    if moved is None:
+        print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
+    else:
+        for table in moved_tables(moved):
+            rows = ([cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows)
+            Console().print(table_of(*table.heads, rows=rows))
+        for sentence in moved.sentences():
+            say(sentence)
     for note in notes:
         say(note, "note")
+    if moved is not None:
+        say(f"page: {folder.absolute() / PAGE}")
     say(f"labels: {folder.absolute() / LABELS_FILE}")
 
 

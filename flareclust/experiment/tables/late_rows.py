@@ -19,6 +19,7 @@ from flareclust.data.schema.reading import without
 from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.engines.late_sites import place, read_finished
 from flareclust.evaluation import agreement
+from flareclust.evaluation.moved import Moved, moved_since
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.tables.typed_files import typed_file
 from flareclust.preparation import alignment
@@ -36,6 +37,8 @@ def place_file(
     columns: Sequence[str] | None = None,
     salt: str = "",
     schema: Path | None = None,
+    *,
+    new_rows: bool = False,
 ) -> tuple[IntArray, Table, str | None]:
     """Return the cluster (n,) of each row of a late site's file, its table, and the name of its column with ids.
 
@@ -45,6 +48,7 @@ def place_file(
         columns: without a schema, names of the columns to use; None for those of the result, or all where it has no names.
             Where the sites had different columns, the late one may lack some.
         salt: the secret that the sites hashed the names of their columns with, if they did.
+        new_rows: whether the site may have taken part, and these are rows that came later.
         schema: the file with the federation's schema, by which and the mapping beside it the file is read; None for names.
 
     Raises:
@@ -61,7 +65,7 @@ def place_file(
         else:
             known = _agreed(schema, about, folder, partial=partial)
             table, id_name = typed_file(file, known, None), known.id
-        return place(folder, table if partial else table.X, site), table, id_name
+        return place(folder, table if partial else table.X, site, new_rows=new_rows), table, id_name
     except UserError as error:
         used = None if (schema or columns) is not None else _setting(about, "table_schema")
         if used is None:
@@ -114,6 +118,15 @@ def notes_on(folder: Path, table: Table) -> list[str]:
     notes = columns_unlike_those_of(arrays, about["params"], columns, table.X, assessed)
     far = _far_rows(arrays, about, table.X)
     return [*notes, far] if far else notes
+
+
+def moved_in(folder: Path, site: str, table: Table, labels: IntArray) -> tuple[Moved | None, str]:
+    """Return what has moved since a saved run, and the date of the run; None for a run without profiles, or of other columns."""
+    finished, about = read_finished(folder)
+    profiles, date = profiles_of(finished.arrays, about.get("columns")), str(about.get("date", ""))
+    if profiles is None or profiles.mean.shape[1] != table.X.shape[1] or not profiles.rows.any():
+        return None, date
+    return moved_since(profiles, site, table.X, labels), date
 
 
 def _setting(about: Mapping[str, Any], name: str) -> str | None:

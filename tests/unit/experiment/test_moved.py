@@ -1,0 +1,82 @@
+"""Rows that came after a run at a site that took part: placed, with what has moved since."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust.cli.main import main
+from flareclust.evaluation.moved import moved_since
+from flareclust.evaluation.profiles import profiles_of
+from flareclust.experiment.tables.late_rows import moved_in, place_file
+
+
+def frame(n: int, shift: float, seed: int, shares=(0.5, 0.5)) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    y = rng.choice(2, n, p=shares)
+    return pd.DataFrame({"age": rng.normal(30 + 50 * y, 4) + shift, "crp": rng.normal(10 + 60 * y, 5)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("moved") / "run"
+    flareclust.run("portfolio", {"north": frame(300, 0, 1), "south": frame(200, 0, 2)}, k=2, profile=True, out=out)
+    return out
+
+
+def moved_of(folder, rows: pd.DataFrame, site="north"):
+    result = flareclust.load_result(folder)
+    return moved_since(profiles_of(result.arrays, result.columns), site, rows.to_numpy(), result.predict(rows))
+
+
+def test_shares_and_means_are_those_of_the_rows(folder):
+    rows = frame(150, 0, 3)
+    moved, labels = moved_of(folder, rows), flareclust.load_result(folder).predict(rows)
+    np.testing.assert_array_equal(moved.rows_now, np.bincount(labels, minlength=2))
+    np.testing.assert_allclose(moved.now, rows.mean(), rtol=1e-12)
+    np.testing.assert_allclose(moved.then, frame(300, 0, 1).mean(), rtol=1e-9)
+    assert moved.site == "north"
+    assert list(moved.sentences()) == ["neither shares of clusters nor columns have moved by more than chance"]
+
+
+def test_what_moved_is_named_and_what_did_not_is_not(folder):
+    (columns,) = moved_of(folder, frame(150, 12, 4)).sentences()
+    assert columns.startswith("columns have moved: age by +0.")
+    assert "crp" not in columns
+    said = list(moved_of(folder, frame(150, 0, 5, (0.8, 0.2))).sentences())
+    assert said[0].startswith("shares have moved: cluster 0 from ")
+
+
+def test_few_rows_move_nothing_by_chance(folder):
+    said = [next(iter(moved_of(folder, frame(8, 0, seed)).sentences())) for seed in range(20)]
+    assert sum(one.startswith("neither") for one in said) >= 19
+
+
+def test_a_site_that_took_no_part_is_compared_with_all_sites(folder):
+    assert moved_of(folder, frame(50, 0, 6), "west").site == ""
+
+
+def test_the_command_places_new_rows_of_a_site_and_writes_a_page(folder, tmp_path, capsys):
+    file = tmp_path / "<next>.csv"
+    frame(150, 12, 7).to_csv(file, index=False)
+    words = ["assign", str(folder), "--data", str(file), "--site", "north", "--out", str(tmp_path / "placed")]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "for rows that came later say --new-rows" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--new-rows"])
+    said = capsys.readouterr().out
+    assert "columns have moved: age by +0." in said
+    page = (tmp_path / "placed" / "placed.html").read_text()
+    assert "<h1>&lt;next&gt;.csv in the clusters of the run</h1>" in page
+    assert "Columns have moved: age by +0." in page
+    assert "mean then, north" in page
+
+
+def test_a_run_without_profiles_places_rows_and_compares_nothing(tmp_path):
+    flareclust.run("portfolio", {"a": frame(90, 0, 1), "b": frame(90, 0, 2)}, k=2, profile=False, out=tmp_path / "run")
+    file = tmp_path / "late.csv"
+    frame(30, 0, 3).to_csv(file, index=False)
+    labels, table, _ = place_file(tmp_path / "run", file, "a", new_rows=True)
+    assert len(labels) == 30
+    assert moved_in(tmp_path / "run", "a", table, labels)[0] is None
