@@ -154,13 +154,28 @@ _STABILITY: Mapping[str, Option] = {
 
 #: Those of `flareclust jobs export`, but for what it writes.
 _JOB: Mapping[str, Option] = {
-    "k": Option(int, "Number of clusters.", ..., ("--k",)),
-    **_of_run("seed", "params", "min_sites", "task_timeout", "secure_sums"),
+    "k": Option(str, "Number of clusters; of pooled also a range 5..25 to choose from.", ..., ("--k",)),
+    **_of_run("criterion", "seed", "params", "min_sites", "task_timeout", "secure_sums"),
     "secure_sites": Option(
         str, "With --secure-sums: the names of all sites whose sums are added up, with commas.", read=split_names
     ),
     "schema": Option(Path, "The schema by which all sites must have read their tables; others take no part."),
+    "profile": Option(
+        bool,
+        "Describe the clusters column by column; by default where --schema has up to 60 features.",
+        flags=("--profile/--no-profile",),
+    ),
     "byoc": Option(bool, "Copy the code into the job, for sites without flareclust.", False),
+}
+
+#: Those of `flareclust fetch`.
+_FETCH: Mapping[str, Option] = {
+    "kit": Option(str, "Folder of the kit of the lead, or of an admin.", ...),
+    **_of_run(
+        *("table_schema", "title", "row_name", "out", "overwrite", "as_json"),
+        table_schema="The schema with which the job was exported; columns get their names from it.",
+        out="A new folder for the files; by default flareclust-runs/JOB.",
+    ),
 }
 
 #: Those of `flareclust personalise`.
@@ -291,6 +306,7 @@ COMMANDS: Mapping[str, Mapping[str, Option]] = {
     "run": _RUN,
     "stability": _STABILITY,
     "jobs export": _JOB,
+    "fetch": _FETCH,
     "personalise": _PERSONALISE,
     "assign": _ASSIGN,
     "site init": _SITE_INIT,

@@ -19,6 +19,7 @@ from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
 from flareclust.cli.backup import backup, prune, restore
 from flareclust.cli.entry import PlainFormatter, quieten, run_app, say
+from flareclust.cli.fetch import fetch
 from flareclust.cli.init import init
 from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
@@ -40,7 +41,7 @@ _jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
 _GROUPS = {"data": _data_app, "jobs": _jobs_app, "site": site_app, "poc": poc_app, "schema": schema_app}
 for _name, _group in _GROUPS.items():
     app.add_typer(_group, name=_name)
-for _command in (run, sweep, stability, personalise, status, backup, restore, prune):
+for _command in (run, sweep, stability, personalise, fetch, status, backup, restore, prune):
     app.command()(_command)
 
 
@@ -158,20 +159,27 @@ def jobs_export(
     *,
     algorithm: AlgorithmName,
     folder: Annotated[Path, typer.Argument(help="The job folder to write.")],
+    k: str,
+    criterion: str | None,
     params: list[str],
     schema: Path | None,
+    profile: bool | None,
     byoc: bool,
     **asked: Any,
 ) -> None:
     """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
     from flareclust.engines.options import JobOptions
+    from flareclust.evaluation import selection
+    from flareclust.experiment.results.profiled import exports_profile
     from flareclust.experiment.tables.typed_rows import exported_settings
     from flareclust.platform.job import build_job, export_job
     from flareclust.protocol import registry
 
-    options, own = JobOptions(**asked), parse_settings(params)
+    number, own = selection.exported_k(registry.get(algorithm).name, k, criterion, parse_settings(params))
+    options = JobOptions(k=number, **asked)
     if schema is not None:
         own = exported_settings(algorithm, own, schema, secure_sums=options.secure_sums) | own
+    options = options.model_copy(update={"profile": exports_profile(profile, algorithm, own, options, schema)})
     job = build_job(registry.get(algorithm), own, options, packaged=not byoc)
     with redirect_stdout(sys.stderr):
         path = export_job(job, folder)

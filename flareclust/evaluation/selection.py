@@ -64,6 +64,22 @@ def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]
     return {**own, "k_min": k_range[0], "criterion": criterion}
 
 
+def exported_k(algorithm: str, k: str, criterion: str | None, params: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the k of an exported job, of a range the largest, and its settings; UserError for a range that takes two jobs."""
+    number, k_range = parse_k(k)
+    if k_range is None and criterion is not None:
+        raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
+    if k_range is None:
+        assert number is not None
+        return number, dict(params)
+    if algorithm != CHOOSER:
+        raise UserError(
+            f"{algorithm} with a range of k is two jobs, the first of which chooses: export {CHOOSER} with --k {k.strip()}, and then "
+            f"{algorithm} with the k that it has chosen; flareclust run does both"
+        )
+    return k_range[1], {**params, **settings(k_range, criteria.current_rule(criterion or criteria.USUAL), params)}
+
+
 def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple[int, int]]) -> None:
     """Raise UserError where no site, (rows, columns) each and without a policy, has enough rows to score the solutions."""
     values, d = max(((n * d, d) for n, d in shapes), default=(0, 0))

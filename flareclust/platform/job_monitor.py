@@ -19,6 +19,7 @@ from nvflare.apis.job_def import JobMetaKey
 from nvflare.fuel.flare_api.api_spec import (
     AuthorizationError,
     InvalidJobDefinition,
+    JobNotFound,
     SubmitTokenConflict,
     SubmitTokenJobDeleted,
     TargetType,
@@ -26,6 +27,7 @@ from nvflare.fuel.flare_api.api_spec import (
 from nvflare.fuel.flare_api.flare_api import Session
 
 from flareclust._foundation.certificates import ends_soon, server_ends_soon
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
@@ -363,6 +365,20 @@ class JobMonitor:
             with deferred_signals(), suppress(Exception):  # the reason why we are here must not be hidden
                 self.server.reopen()
                 self.server.session.abort_job(self.id)
+
+
+def submitted_at(server: Server, job: str) -> float:
+    """Return when a job was submitted, in seconds since 1970; raise UserError where the server knows no such job."""
+
+    def ask(session: Session) -> float:
+        try:
+            return float(session.get_job_meta(job)[JobMetaKey.SUBMIT_TIME.value])
+        except JobNotFound:
+            raise UserError(
+                f"the server knows no job {shown(job)}; flareclust status --kit KIT lists the last ones"
+            ) from None
+
+    return server.call_with_retry(ask)
 
 
 def lost_jobs(session: Session, listed: Sequence[Mapping[str, Any]] | None = None) -> list[str]:

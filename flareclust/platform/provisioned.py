@@ -7,10 +7,13 @@ Success is a complete result.json, as in the simulator. NVFlare's status can say
 result was complete (docs/adr/0010-lost-sites.md).
 """
 
+import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from nvflare.job_config.api import FedJob
 
@@ -22,7 +25,7 @@ from flareclust.platform import job_monitor
 from flareclust.platform.job import build_job, export_job
 from flareclust.platform.scratch import scratch_folder
 from flareclust.platform.session import admin_of, connected_sites, quiet
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import SUMMARY, Outcome
 from flareclust.protocol.registry import Algorithm
 
 #: How long a job is kept back for sites that are not connected. After a restart of the server they need about 10 s.
@@ -112,6 +115,29 @@ def run_job(
             return watched.fetch(Path(scratch) / "fetched")
         finally:
             watched.abort_unless_ended()
+
+
+def fetch_job(job: str, kit: Path, deadline: float = 3600.0) -> tuple[Outcome, dict[str, Any], str]:
+    """Return the outcome of a job that somebody has submitted, what its result.json says of it, and the date of its submission.
+
+    Args:
+        job: its id; one that runs is waited for.
+        kit: of an admin who may see it.
+        deadline: seconds after which nobody waits any more; the job goes on.
+
+    Raises:
+        UserError: there is no such job, or the kit is wrong.
+        JobFailed: it ended without a result, or still runs.
+    """
+    with scratch_folder() as scratch, closing(job_monitor.Server(kit)) as server:
+        submitted = job_monitor.submitted_at(server, job)
+        watched = job_monitor.JobMonitor(server, lambda record: None, deadline)
+        watched.id = job
+        watched.follow()
+        outcome = watched.fetch(Path(scratch) / "fetched")
+        (summary,) = Path(scratch, "fetched").rglob(SUMMARY)
+        about = json.loads(summary.read_text(encoding="utf-8"))
+    return outcome, about, datetime.fromtimestamp(submitted).astimezone().date().isoformat()
 
 
 def _wait_for_sites(

@@ -33,6 +33,9 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
     }
 )
 
+#: The folder of a downloaded job that holds its result.
+_WORKSPACE = "workspace"
+
 ARRAYS, SUMMARY, ROUNDS = "result.npz", "result.json", "rounds.jsonl"
 
 #: Arrays of a result of algorithms that choose a device: names of the sites, and whether each computed on a GPU.
@@ -159,8 +162,15 @@ def append_round(record: Mapping[str, object], folder: Path) -> None:
         file.write(_line(record))
 
 
+def folder_of(folder: Path) -> Path:
+    """Return the folder with a result: the one that is named, or the one inside it where NVFlare has downloaded a job."""
+    inside = folder / _WORKSPACE
+    return inside if not (folder / SUMMARY).exists() and (inside / SUMMARY).exists() else folder
+
+
 def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
-    """Return the outcome (without labels) and the summary that `write` wrote; JobFailed where the folder holds no complete result."""
+    """Return the outcome (without labels) and the summary that `write` wrote, see `folder_of`; JobFailed where the folder holds no complete result."""
+    folder = folder_of(folder)
     try:
         summary = json.loads((folder / SUMMARY).read_text())
         with zipfile.ZipFile(folder / ARRAYS), np.load(folder / ARRAYS, allow_pickle=False) as file:

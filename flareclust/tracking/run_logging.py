@@ -29,7 +29,7 @@ from flareclust.experiment.sweeps import folder as study_files
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
 from flareclust.protocol import registry
-from flareclust.protocol.outcome import SUMMARY, is_round, numbers_of_sites
+from flareclust.protocol.outcome import SUMMARY, folder_of, is_round, numbers_of_sites
 from flareclust.tracking.note import NOTE_TAG, describe, in_units
 from flareclust.tracking.origin import data_input
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric
@@ -265,6 +265,7 @@ def log_folder(
 
     UserError where the folder holds neither, _NotLogged where the store failed; other arguments are as of `_log_result`.
     """
+    folder = folder_of(folder)
     files = [] if (folder / SUMMARY).exists() else sorted(folder.glob("trials*.jsonl"))
     if not files:
         return {folder: _log_result(folder, uri, alias, metric)}

@@ -1,7 +1,12 @@
 """Which runs describe their clusters, and why others do not."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from flareclust._foundation.errors import UserError
+from flareclust.data.schema.columns import read_schema
+from flareclust.engines.options import JobOptions
 from flareclust.evaluation.noisy_profiles import NoisyProfiles, noisy_profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
@@ -28,6 +33,21 @@ def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
         return False
     columns = prepared.columns if prepared.dataset is None else prepared.dataset.columns
     return columns is not None and len(columns) <= MOST_COLUMNS
+
+
+def exports_profile(
+    asked: bool | None, algorithm: str, params: Mapping[str, Any], options: JobOptions, schema: Path | None
+) -> bool:
+    """Return whether an exported job asks its sites for profiles: as it says, or where its schema has not too many features.
+
+    Raises:
+        UserError: it says so, and the algorithm has none with these settings.
+    """
+    why = registry.get(algorithm).why_no_profile(params, secure_sums=options.secure_sums)
+    if asked and why:
+        raise UserError(f"{why}; leave out --profile")
+    by_default = schema is not None and len(read_schema(schema).features) <= MOST_COLUMNS
+    return not why and (by_default if asked is None else asked)
 
 
 def shown_noisy_profiles(result: "Result") -> NoisyProfiles | None:

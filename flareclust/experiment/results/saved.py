@@ -19,14 +19,21 @@ from flareclust.evaluation import null_reference
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.continuity import Continuity
 from flareclust.experiment.results.ended import left_out
+from flareclust.experiment.results.fetched import is_of_job, result_of_job
 from flareclust.experiment.results.result import JSON_FIELDS, Result
 from flareclust.protocol import outcome as outcome_files
 
 
 def read_result(folder: Path) -> Result:
-    """Return a saved result, without the rows of sites, true centroids and pictures; raise UserError for one that is not complete."""
+    """Return a saved result, without the rows of sites, true centroids and pictures; raise UserError for one that is not complete.
+
+    The folder may be that of a job that NVFlare has downloaded.
+    """
+    folder = outcome_files.folder_of(folder)
     try:
         outcome, about = outcome_files.read(folder)
+        if is_of_job(about):
+            return result_of_job(outcome, about, folder)
         site_labels, site_rows = _read_labels(folder / LABELS_FILE)
         columns = about["columns"]
         plain = {name: about[name] for name in JSON_FIELDS}

@@ -65,7 +65,8 @@ def place_file(
         else:
             known = _agreed(schema, about, folder, partial=partial)
             table, id_name = typed_file(file, known, None), known.id
-        return place(folder, table if partial else table.X, site, new_rows=new_rows), table, id_name
+        rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
+        return place(folder, rows, site, new_rows=new_rows), table, id_name
     except UserError as error:
         used = None if (schema or columns) is not None else _setting(about, "table_schema")
         if used is None:

@@ -1,5 +1,6 @@
 """A site that comes when the job is over: placed by a job of its own, or from its file, with the same labels."""
 
+import json
 import os
 import subprocess
 import sys
@@ -37,6 +38,11 @@ def test_a_late_site_gets_the_same_labels_through_the_federation_and_offline(fed
     kit, result = str(federation.kit(LEAD)), str(tmp_path / "result")
     job = ["run", "kfed", "--k", "5", "--seed", "3", "--engine", "production", "--kit", kit, "--min-sites", "3"]
     flareclust(tmp_path, *job, "--no-track", "--out", result)
+    done = json.loads((tmp_path / "result" / "result.json").read_text())
+    flareclust(tmp_path, "fetch", done["job"], "--kit", kit, "--title", "Again", "--out", "fetched")
+    fetched = json.loads((tmp_path / "fetched" / "result.json").read_text())
+    assert [fetched[name] for name in ("job", "metrics", "k")] == [done[name] for name in ("job", "metrics", "k")]
+    assert "<h1>Again</h1>" in (tmp_path / "fetched" / "report.html").read_text()
     federation.start(LATE)
     federation.wait_connected([*SITES, LATE])
 
