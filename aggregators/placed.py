@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import Message
+from flareclust._foundation.version import __version__
 from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.protocol.rounds import Round
@@ -37,6 +38,10 @@ class PlacedAggregator(ClusteringAggregator):
         """Read the arrays that came with the job."""
         with np.load(folder / FILE, allow_pickle=False) as file:
             self._arrays = {name: file[name] for name in file.files}
+
+    def version(self) -> str:
+        """Return the version of flareclust without a digest: which messages the sites have, they know themselves."""
+        return __version__
 
     def begin(self) -> Round[Any]:
         """Return the finished federation, to be placed in."""

@@ -5,6 +5,7 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed, Refusal, UserError
 from flareclust._foundation.typing import never_abort
+from flareclust._foundation.version import fits
 from flareclust.aggregators.placed import FILE, PlacedAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.late_jobs import place_at, placed_rows
@@ -115,3 +116,10 @@ def test_sites_that_took_part_are_not_placed_again(finished, tmp_path):
         place_at(folder, tmp_path, [])
     with pytest.raises(UserError, match="expected a folder with"):
         place_at(tmp_path / "nothing", tmp_path, ["site-4"])
+
+
+@pytest.mark.parametrize("name", ["kfed", "portfolio", "masked"])
+def test_a_server_takes_jobs_that_place_rows_whatever_the_algorithm(name):
+    executor, _ = get(name).build(3, 0, {})
+    assert fits(executor.version(), PlacedAggregator(3).version())
+    assert not fits("0.1.0", PlacedAggregator(3).version())
