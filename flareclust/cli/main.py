@@ -30,6 +30,7 @@ from flareclust.cli.site import site_app
 from flareclust.cli.stability import stability
 from flareclust.cli.status import status
 from flareclust.cli.sweep import sweep
+from flareclust.cli.withdraw import withdraw
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,6 +44,7 @@ for _name, _group in _GROUPS.items():
     app.add_typer(_group, name=_name)
 for _command in (run, sweep, stability, personalise, fetch, status, backup, restore, prune):
     app.command()(_command)
+app.command(hidden=True)(withdraw)  # of `flareclust site`, for an operator who is in the folder of the kit
 
 
 @app.command("log")

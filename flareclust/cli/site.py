@@ -12,6 +12,7 @@ from flareclust._foundation.display import shown
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.cli.entry import say
 from flareclust.cli.settings import takes
+from flareclust.cli.withdraw import withdraw
 
 site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: its rows, its permission.")
 
@@ -105,19 +106,29 @@ def _site_budget(
 
 @site_app.command("log")
 def _site_log(
-    kit: _Kit, as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each job.")] = False
+    kit: _Kit,
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="A file with ids, one a line: say which jobs had rows of them; those withdrawn by default."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each job.")] = False,
 ) -> None:
-    """List the jobs that came to a site: who submitted them, how many bytes left in how many answers, or why it refused. Nothing is sent."""
+    """List the jobs that came to a site: who submitted them, how many bytes left in how many answers, or why it refused, and which had rows
+    that are withdrawn since. Nothing is sent."""
     from flareclust.experiment.reports import terminal
     from flareclust.sites.check import local_of
+    from flareclust.sites.held_rows import held
     from flareclust.sites.job_log import read_log
+    from flareclust.sites.withdrawn import ids_in, withdrawn_ids
 
-    jobs = read_log(local_of(kit).parent)
+    local = local_of(kit)
+    jobs, asked = read_log(local.parent), withdrawn_ids(local) if ids is None else ids_in(ids)
+    found = held(local.parent, jobs, asked) if asked else None
     if as_json:
-        for job in jobs:
-            typer.echo(json.dumps(asdict(job)))
+        for job, had in zip(jobs, found or [0] * len(jobs), strict=True):
+            typer.echo(json.dumps({**asdict(job), "held": had}))
     else:
-        terminal.print_site_log(jobs)
+        terminal.print_site_log(jobs, found)
 
 
 def _epsilons(words: list[str]) -> list[float] | None:
@@ -218,3 +229,6 @@ def _site_policy(
     settings = {name: value for name, value in asked.items() if value is not None}
     change(local, file, settings, show=show, remove=remove, sure=sure)
     print_policy(local)
+
+
+site_app.command("withdraw")(withdraw)

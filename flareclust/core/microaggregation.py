@@ -48,11 +48,14 @@ _FAR = 10.0
 _FARTHEST = 1e9
 
 
-def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
+def microaggregate(X: FloatArray, floor: int, withdrawn: BoolArray | None = None) -> Iterator[FloatArray]:
     """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk; NaN where a cell is
     missing.
 
-    `floor` is the least number of rows of a group; at least `SMALLEST_GROUP` are taken.
+    Args:
+        floor: the least number of rows of a group; at least `SMALLEST_GROUP` are taken.
+        withdrawn: which rows (n,) may be in no group that is used. Their groups are left out as a whole, and all others are
+            the same to the last bit as without this, so that two results can be subtracted for whole groups only.
     """
     return (rows for rows, _, _ in microaggregate_with_sources(X, floor))
 
@@ -69,6 +72,14 @@ def microaggregate_with_sources(X: FloatArray, floor: int) -> Iterator[tuple[Flo
         by_group = np.argsort(labels, kind="stable")
         by_group = by_group[labels[by_group] >= 0]
         yield _synthetic_rows(shown, labels), part.start + order[by_group], labels[by_group]
+        own = np.array(X[part])
+        order = _order(own)
+        shown, labels = grouped(own[order], floor)
+        made = _synthetic_rows(shown, labels)
+        if withdrawn is not None:
+            gone = np.unique(labels[withdrawn[part][order]])
+            made = made[~np.isin(np.sort(labels[labels >= 0]), gone)]  # made group by group
+        yield made
 
 
 def in_order(X: FloatArray) -> FloatArray:
@@ -77,6 +88,10 @@ def in_order(X: FloatArray) -> FloatArray:
 
 
 def _order_of(X: FloatArray) -> IntArray:
+    return X[_order(X)]
+
+
+def _order(X: FloatArray) -> IntArray:
     return np.lexsort(X.T[::-1])
 
 

@@ -3,6 +3,7 @@
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import compress
 from typing import Literal
 
 import numpy as np
@@ -59,6 +60,43 @@ class Ids:
             seen[text] += 1
             used[row] = seen[text] <= most
         return used
+
+
+class Withdrawn:
+    """The ids whose rows a site leaves out, and those of them that its rows have; `repr` shows none of them.
+
+    Args:
+        ids: whose rows are left out.
+        marked: whether these rows stay in the table and are marked there, for groups that are made of all rows.
+    """
+
+    def __init__(self, ids: frozenset[str] = frozenset(), *, marked: bool = False) -> None:
+        self._ids, self.marked = ids, marked
+        self._found: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._ids)
+
+    def look(self, ids: Ids) -> BoolArray:
+        """Return which of the rows with these ids (n,) are left out; UserError where rows have no ids, or all are."""
+        if not len(ids):
+            raise UserError(
+                "the site leaves out rows by their ids, and its rows have none; name the column with ids in its configuration (id)"
+            )
+        found = np.fromiter((text in self._ids for text in ids), np.bool_, len(ids))
+        if found.all():
+            raise UserError(
+                "all rows, or all of a part on a cluster, are left out, since their ids are withdrawn; leave the site out of the job, "
+                "or write the parts anew without these rows"
+            )
+        self._found.update(compress(ids, found))
+        return found
+
+    @property
+    def not_found(self) -> frozenset[str]:
+        """Return the ids that no row has."""
+        return self._ids - self._found
 
 
 def hashes_of(ids: Iterable[str]) -> Array:

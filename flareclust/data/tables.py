@@ -6,7 +6,7 @@ the row number, counted from 1 and without the header.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -24,7 +24,7 @@ from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
 from flareclust.data.file_formats import FileFingerprint, Names, Selection, Source, listed, system_errors, unmarked
-from flareclust.data.ids import Duplicates, Ids, as_texts
+from flareclust.data.ids import Duplicates, Ids, Withdrawn, as_texts
 from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
@@ -65,23 +65,26 @@ class RowsRead(NamedTuple):
         gaps: how many were left out, since a cell is missing (missing: drop-rows).
         repeated: how many of the others have the id of an earlier row; with duplicates: last, of a later one.
         duplicates: whether these are in the table (keep), or were left out (first, last).
+        withdrawn: how many take part in no job, since the site has withdrawn their ids.
     """
 
     of: int = 0
     gaps: int = 0
     repeated: int = 0
     duplicates: Duplicates = "keep"
+    withdrawn: int = 0
 
     @property
     def left_out(self) -> int:
         """Return how many rows of the files are not in the table."""
-        return self.gaps + (0 if self.duplicates == "keep" else self.repeated)
+        return self.gaps + self.withdrawn + (0 if self.duplicates == "keep" else self.repeated)
 
     @property
     def notes(self) -> dict[str, str]:
-        """Return a sentence for each of `gaps` and `repeated` that is not 0, by its name."""
+        """Return a sentence for each of `gaps`, `repeated` and `withdrawn` that is not 0, by its name."""
         said = {"gaps": (self.gaps, "left out, since a cell is missing (missing: drop-rows)")}
         said["repeated"] = (self.repeated, _REPEATED.get(self.duplicates, ""))
+        said["withdrawn"] = (self.withdrawn, "left out, since their ids are withdrawn (flareclust site withdraw)")
         return {
             name: f"{n:,} of {self.of:,} rows {'was' if n == 1 else 'were'} {what}"
             for name, (n, what) in said.items()
@@ -111,6 +114,8 @@ class Table:
         outcomes: of the rows (n, w), NaN where unknown, where a schema names some: time and event, or a value
             (`flareclust.core.outcomes`).
         groups: of the rows (n,), where they have outcomes and stand for groups of a policy.
+        withdrawn: which rows (n,) only help to divide the others into groups, and are in none that is used; None for no row.
+        not_found: the withdrawn ids that no row has.
     """
 
     X: FloatArray = field(repr=False)
@@ -132,6 +137,8 @@ class Table:
     def __post_init__(self) -> None:
         """Keep outcomes from being taken for those of other rows."""
         assert self.outcomes is None or len(self.outcomes) == len(self.X), "as many outcomes as rows"
+    withdrawn: BoolArray | None = field(default=None, repr=False)
+    not_found: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -139,8 +146,13 @@ class Table:
 
     @property
     def rows_kept(self) -> int:
-        """Return how many rows of its files are there: with weights fewer than it has, where a row is as often as it counts."""
+        """Return how many rows of its files take part: with weights fewer than it has, where a row is as often as it counts."""
         return self.rows_read.of - self.rows_read.left_out if self.rows_read.of else len(self)
+
+    @property
+    def ids_used(self) -> Iterable[str] | None:
+        """Return the ids of the rows that take part, which are those that get labels; None where rows have none."""
+        return self.ids if self.ids is None or self.withdrawn is None else compress(self.ids, ~self.withdrawn)
 
     @property
     def says_more(self) -> bool:
@@ -188,9 +200,11 @@ class Reader(ABC):
     Attributes:
         gaps: whether cells may be missing, which is NaN.
         names: of the columns, once a file is open; None where they have none.
+        withdrawn: the ids whose rows are left out, or marked.
     """
 
     gaps: bool
+    withdrawn = Withdrawn()
     names: Names | None
     _first = ""
 
@@ -205,6 +219,10 @@ class Reader(ABC):
     def _staying(self) -> BoolArray | None:
         """Return which of the rows (n,) that were read stay in the table; None for all."""
         return None
+
+    def _file_rows(self, rows: BoolArray) -> int:
+        """Return how many rows of the files some rows (n,) of the table are."""
+        return int(rows.sum())
 
     @abstractmethod
     def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
@@ -224,7 +242,12 @@ class Reader(ABC):
                     repeats, positions = max(repeats, source.repeats), self._positions_in(source, file.place)
                     outcomes = source.outcomes if len(files) == 1 else None
                     mapped = source.mapped if len(files) == 1 else None
-                    if mapped is not None and store.room is not None and mapped.nbytes > store.room:
+                    if (
+                        mapped is not None
+                        and store.room is not None
+                        and mapped.nbytes > store.room
+                        and not self.withdrawn
+                    ):
                         check = FiniteCheck(None, file.place, gaps=self.gaps)
                         for part in pieces(*mapped.shape):
                             check.look(mapped[part])
@@ -234,15 +257,18 @@ class Reader(ABC):
             kept = self._staying()
             if store.d is None:
                 return self._finished(None, files)
+            kept, about = self._without_withdrawn(ids, kept)
             if kept is not None:
                 store.keep(kept)
-                read, ids = ids, Ids()
-                ids.extend(compress(read, kept))
+                all_ids, ids = ids, Ids()
+                ids.extend(compress(all_ids, kept))
             own_ids = ids if len(ids) else None
             return self._finished(
                 Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats, outcomes=outcomes),
                 files,
             )
+            rows = Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats, **about)
+            return self._finished(rows, files)
         finally:
             store.close()
 
@@ -254,6 +280,18 @@ class Reader(ABC):
             raise
         except UserError as error:
             raise UserError(unmarked(str(error))) from None
+
+    def _without_withdrawn(self, ids: Ids, kept: BoolArray | None) -> tuple[BoolArray | None, dict[str, Any]]:
+        """Return which of the rows with these ids (n,) stay, of those that do otherwise, and what the table says of the others."""
+        if not self.withdrawn:
+            return kept, {}
+        gone = self.withdrawn.look(ids)
+        stays = np.ones(len(gone), dtype=np.bool_) if kept is None else kept
+        read = RowsRead(withdrawn=self._file_rows(gone & stays))
+        about = {"rows_read": read, "not_found": self.withdrawn.not_found}
+        if self.withdrawn.marked:
+            return kept, about | {"withdrawn": gone[stays] if gone.any() else None}
+        return stays & ~gone, about
 
     def _positions_in(self, source: Source, place: str) -> list[int] | None:
         """Return where a file has the table's columns, None for all in its order; UserError where its columns are others."""
@@ -342,7 +380,9 @@ class Numbers(Reader):
             raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
         if table.ids is None or table.repeats > 1:
             return table
-        return replace(table, rows_read=RowsRead(len(table), repeated=table.ids.repeated()))
+        out = table.rows_read.withdrawn
+        of = len(table) + (out if table.withdrawn is None else 0)
+        return replace(table, rows_read=RowsRead(of, repeated=table.ids.repeated(), withdrawn=out))
 
     def _opened(self, file: File) -> AbstractContextManager[Source]:
         if self._columns == ():

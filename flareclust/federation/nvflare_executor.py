@@ -30,6 +30,7 @@ from flareclust.protocol.rows import OtherRows
 from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP, Answer, StepName, Task
 from flareclust.sites.account import session_of
 from flareclust.sites.cluster import ClusterTable
+from flareclust.sites.held_rows import keep_rows
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.part_rows import check_in_parts
 from flareclust.sites.rows import SiteData
@@ -124,10 +125,16 @@ class ExecutorShell(Executor, ABC):
         return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=meta).to_shareable(), task_name)
 
     def _read(self, data: SiteData, aborted: AbortCheck, fl_ctx: FLContext) -> tuple[SiteData, Table | ClusterTable]:
-        if data.compute is None:
-            return data, data.table(scratch=run_dir(fl_ctx), gaps=bool(self.gaps))
-        check_in_parts(self, self._site)
-        return data, data.on_cluster(aborted=aborted)
+        kit, job = Path(fl_ctx.get_workspace().get_site_config_dir()).parent, str(fl_ctx.get_job_id())
+        if data.compute is not None:
+            check_in_parts(self, self._site)
+            found = data.on_cluster(aborted=aborted)
+            keep_rows(kit, job, None if data.id is None else found.parts.ids(aborted), found.withdrawn)
+            return data, found
+        grouped = self._site is not None and not self.private
+        table = data.table(scratch=run_dir(fl_ctx), gaps=bool(self.gaps), marked=grouped)
+        keep_rows(kit, job, table.ids_used, table.rows_read.withdrawn)
+        return data, table
 
     def _answer(
         self, task: Task, table: Table | ClusterTable, data: SiteData, aborted: AbortCheck, fl_ctx: FLContext
@@ -135,12 +142,14 @@ class ExecutorShell(Executor, ABC):
         """Return the answer, after the labels that came with it are in their file."""
         answer = self.answer(task, table, aborted, self._site)
         if answer.labels is not None:
-            ids: Iterable[str] | None = None
+            ids: Iterable[str] | None
+            ids, labels = None, answer.labels
             if isinstance(table, Table):
-                ids = table.ids
+                ids = table.ids_used
+                labels = labels if table.withdrawn is None else labels[~table.withdrawn]
             elif data.id is not None:
                 ids = table.parts.ids(aborted)
-            keep_labels(run_dir(fl_ctx), data.labels, answer.labels, ids, data.id)
+            keep_labels(run_dir(fl_ctx), data.labels, labels, ids, data.id)
         return answer
 
     @abstractmethod

@@ -44,17 +44,21 @@ class SiteSession:
     def microaggregated(self, table: Table) -> Table:
         """Return the table that algorithms without differential privacy see in the place of the site's rows.
 
-        Groups have at least the policy's `min_count` rows, whatever the job's is, so that all jobs see the same groups.
+        Groups have at least the policy's `min_count` rows, whatever the job's is, so that all jobs see the same groups. Those with a row
+        that is withdrawn are left out.
         Made once for each table; on disk where the rows are. Refusal where no group can be made.
         """
         if self._aggregated is None or self._aggregated[0].X is not table.X:
             shown = _microaggregated(table, self.policy.min_count)
             if not len(shown.X):
+            X = _stored(table, microaggregate(table.X, self.policy.min_count, table.withdrawn))
+            if not len(X):
                 raise Refusal(
                     f"has no group of at least {self.policy.min_count} rows that are alike and yet differ, so nothing it may "
                     "send (its policy: min_count)"
                 )
             self._aggregated = table, shown
+            self._aggregated = table, replace(table, X=X, ids=None, stamp=None, withdrawn=None)
         return self._aggregated[1]
 
     def bounded(self, table: Table, most: int) -> Table:

@@ -69,7 +69,8 @@ class GroupingStage(Stage):
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Return the exchange with what the algorithm sees; refuse too few rows, and rows without ids, whatever they hold."""
         table = exchange.table
-        if len(table.X) < self.session.policy.least_rows(private=self.private):
+        out = 0 if table.withdrawn is None else int(table.withdrawn.sum())
+        if len(table.X) - out < self.session.policy.least_rows(private=self.private):
             raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
         if not self.private:
             return replace(exchange, rows=replace(exchange.rows, table=self.session.microaggregated(table)))

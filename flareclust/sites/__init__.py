@@ -6,6 +6,7 @@ __all__ = [
     "class_list",
     "cluster",
     "config",
+    "held_rows",
     "job_log",
     "job_settings",
     "kit",
@@ -14,4 +15,5 @@ __all__ = [
     "policy_file",
     "rows",
     "running",
+    "withdrawn",
 ]

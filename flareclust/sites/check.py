@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from flareclust._foundation.certificates import certificate_problem, ends_soon
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped, pieces, variances
@@ -150,6 +151,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
     if table is not None and rows is not None:
         hints += [] if data.query is None else data.query.hints(has_ids=table.ids is not None)
         hints += [table.rows_read.notes["repeated"]] if table.rows_read.repeated else []
+        hints += withdrawn_hints(table)
         hints += _odd(table, rows.columns)
         hints += coded_cells({name: table}) if rows.columns else []
         problems, beside_bounds, budget = _under_policy(files, name, table)
@@ -232,7 +234,22 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
             schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"
     kept = f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)"
     ids = {} if images is None else {"ids": "relative paths"}
-    return {**files, **schema, **_settings(data, kept), **ids}
+    out = {"withdrawn": withdrawn_words(data, table)} if data.withdrawn else {}
+    return {**files, **schema, **_settings(data, kept), **ids, **out}
+
+
+def withdrawn_words(data: SiteData, table: Table) -> str:
+    """Return how many ids a site has withdrawn, and how many of its rows jobs leave out for them."""
+    ids, rows = len(data.withdrawn), table.rows_read.withdrawn
+    return f"{ids:,} id{'' if ids == 1 else 's'}, {rows:,} row{'' if rows == 1 else 's'} left out of every job"
+
+
+def withdrawn_hints(table: Table) -> list[str]:
+    """Return which withdrawn ids no row of a site has, in a sentence; for the site's own eyes."""
+    if not (missing := sorted(table.not_found)):
+        return []
+    ids = "1 withdrawn id is" if len(missing) == 1 else f"{len(missing):,} withdrawn ids are"
+    return [f"{ids} in no row: {some(missing, 12)}"]
 
 
 def _settings(data: SiteData, kept: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
 from flareclust._foundation.version import __version__
 from flareclust.core.parts import Parts, View, computed, extent_of
 from flareclust.data import file_formats
-from flareclust.data.ids import Ids
+from flareclust.data.ids import Ids, Withdrawn
 from flareclust.data.tables import File, Numbers, RowsRead, Table
 from flareclust.protocol.rows import OtherRows, SiteContext
 from flareclust.sites.part_rows import PartRows
@@ -158,12 +158,16 @@ _LOST = "lost its Dask cluster while it computed"
 
 @dataclass(frozen=True, eq=False)
 class ClusterTable(OtherRows):
-    """A site's rows on a cluster, and what their columns are called; `salt` and `hidden` are those of `Table`."""
+    """A site's rows on a cluster, and what their columns are called; `salt` and `hidden` are those of `Table`.
+
+    `withdrawn` is how many rows of the files were left out, since the site has withdrawn their ids.
+    """
 
     parts: "DaskParts"
     columns: tuple[str, ...]
     salt: str = field(default="", repr=False)
     hidden: frozenset[str] = frozenset()
+    withdrawn: int = 0
 
     def site_rows(self, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext) -> PartRows:
         """Return the rows for one step."""
@@ -175,7 +179,12 @@ class ClusterTable(OtherRows):
 
 
 def parts_on(
-    address: str, files: Sequence[File], columns: Sequence[str], id_name: str | None, aborted: AbortCheck = never_abort
+    address: str,
+    files: Sequence[File],
+    columns: Sequence[str],
+    id_name: str | None,
+    aborted: AbortCheck = never_abort,
+    withdrawn: frozenset[str] = frozenset(),
 ) -> "DaskParts":
     """Return the rows of parquet files, read by the cluster at an address.
 
@@ -187,7 +196,7 @@ def parts_on(
     try:
         files = [file._replace(path=file.path.absolute()) for file in files]
         workers = _check_workers(client, [file_formats.FileFingerprint.of(file.path) for file in files])
-        return DaskParts(client, files, columns, id_name, workers, aborted)
+        return DaskParts(client, files, columns, id_name, workers, aborted, withdrawn)
     except BaseException:
         client.close(timeout=CONNECT)
         raise
@@ -202,6 +211,7 @@ class DaskParts(Parts):
         id_name: the column with the rows' ids, None for none.
         workers: how many there were at the beginning.
         aborted: asked while the parts are read.
+        withdrawn: the ids whose rows are left out.
 
     Raises:
         UserError: a file has other cells than numbers, or cannot be read.
@@ -216,9 +226,11 @@ class DaskParts(Parts):
         id_name: str | None,
         workers: int,
         aborted: AbortCheck = never_abort,
+        withdrawn: frozenset[str] = frozenset(),
     ) -> None:
         self._client, self.workers = client, workers
-        self._sources = [(file, file_formats.FileFingerprint.of(file.path), tuple(columns), id_name) for file in files]
+        read = tuple(columns), id_name, withdrawn
+        self._sources = [(file, file_formats.FileFingerprint.of(file.path), *read) for file in files]
         self._futures: list[Future[Any]] = client.map(_rows, self._sources, pure=False)
         super().__init__([])
         self.extents = tuple(self._gathered(client.map(extent_of, self._futures, pure=False), aborted))
@@ -304,15 +316,17 @@ class DaskParts(Parts):
             fetched.cancel()
 
 
-#: A part's file, how it was when the job began, the columns to read, and that with the ids.
-_Source = tuple[File, file_formats.FileFingerprint, tuple[str, ...], str | None]
+#: A part's file, how it was when the job began, the columns to read, that with the ids, and the ids whose rows are left out.
+_Source = tuple[File, file_formats.FileFingerprint, tuple[str, ...], str | None, frozenset[str]]
 
 
 def _read(source: _Source) -> Table:
     """Return a part, which is as it was when the job began; this runs on a worker."""
-    file, stamp, columns, id_name = source
+    file, stamp, columns, id_name, withdrawn = source
     stamp.check()
-    return Numbers(columns, id_name=id_name).read([file])
+    reader = Numbers(columns, id_name=id_name)
+    reader.withdrawn = Withdrawn(withdrawn)
+    return reader.read([file])
 
 
 def _rows(source: _Source) -> FloatArray:

@@ -34,6 +34,8 @@ class JobLine:
         bytes_out: the bytes of all arrays in these answers.
         refused: why the site did not take the job, or the last reason for which it answered a request without numbers; else empty.
         accepted: whether the job began.
+        withdrawn: how many rows it left out, since the site has withdrawn their ids.
+        rows: under which name the ids of its rows are kept (`flareclust.sites.held_rows`); empty where they are not.
     """
 
     job: str
@@ -46,6 +48,8 @@ class JobLine:
     bytes_out: int = 0
     refused: str = ""
     accepted: bool = True
+    withdrawn: int = 0
+    rows: str = ""
 
 
 def note_came(kit: Path, job: str, name: str, user: str, algorithm: str, refused: str) -> None:
@@ -66,6 +70,11 @@ def note_end(kit: Path, job: str, run_dir: Path) -> None:
 def note_reply(run_dir: Path, size: int, refused: str) -> None:
     """Write down, in the process of a job, one answer: the bytes of its arrays, or why it has none; OSError where that is not possible."""
     _add(run_dir / SENT_FILE, {"bytes": size, "refused": plain(refused)}, durable=False)
+
+
+def note_rows(kit: Path, job: str, rows: str, withdrawn: int) -> None:
+    """Write down, in the process of a job, which rows it has; OSError where that is not possible."""
+    _add(kit / JOBS_FILE, {"job": plain(job), "rows": rows, "withdrawn": withdrawn})
 
 
 def read_log(kit: Path) -> list[JobLine]:

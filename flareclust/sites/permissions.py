@@ -34,6 +34,7 @@ from flareclust.sites.kit import (
     rights_of,
 )
 from flareclust.sites.policy_file import PRIVACY, policy_of, scopes_of
+from flareclust.sites.withdrawn import WITHDRAWN_FILE
 
 #: What executors have for min_count where a job says nothing.
 _MIN_COUNT = 2
@@ -116,7 +117,12 @@ class KitFiles:
             remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"
             found.append(f"jobs may bring code {self._byoc()} ({rights.name}), whatever classes are allowed: {remedy}")
         found += self._policy_hints()
-        own = [local / CONFIG_FILE, local / IDENTITY, *sorted((local.parent / "startup").glob("*.key"))]
+        own = [
+            local / CONFIG_FILE,
+            local / IDENTITY,
+            local / WITHDRAWN_FILE,
+            *sorted((local.parent / "startup").glob("*.key")),
+        ]
         if open_ := [path for path in own if path.exists() and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)]:
             names = ", ".join(str(path.relative_to(local.parent)) for path in open_)
             found.append(f"other accounts of this machine can read {names}: chmod 600")

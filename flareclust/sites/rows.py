@@ -39,6 +39,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, Agreement, never_abort
 from flareclust.data import file_formats
 from flareclust.data.digest import digest_of
+from flareclust.data.ids import Withdrawn
 from flareclust.data.labels import LABELS_FILE
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.cells import OddCell
@@ -50,6 +51,7 @@ from flareclust.sites.cluster import ClusterTable, ClusterUnusable, parts_on
 from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.database import query_of
 from flareclust.sites.files import find, folder_of, takes_labels
+from flareclust.sites.withdrawn import withdrawn_ids
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ class SiteData:
     """One site's statement of where its rows are.
 
     The attributes are the keys of `SiteConfig`, with the site's own path, folders as paths, and the schema and its mapping as read.
-    None is for all columns, no ids, files anywhere once links are followed, no limit of rows or bytes, and tables of numbers.
+    None is for all columns, no ids, files anywhere once links are followed, no limit of rows or bytes, and tables of numbers. `withdrawn`
+    are the ids that the site has withdrawn (`flareclust.sites.withdrawn`).
     """
 
     path: Path
@@ -97,6 +100,7 @@ class SiteData:
     mapping: TableMapping | None = None
     compute: str | None = None
     query: Query | None = None
+    withdrawn: frozenset[str] = field(default=frozenset(), repr=False)
 
     @classmethod
     def of(cls, local: str | Path, site: str, *, reader_owns_them: bool = False) -> "SiteData":
@@ -133,6 +137,7 @@ class SiteData:
             schema=schema,
             mapping=mapping,
             query=query,
+            withdrawn=withdrawn_ids(local),
             **{name: getattr(config, name) for name in as_it_says},
         )
 
@@ -140,20 +145,24 @@ class SiteData:
         """Return the files with the rows, or the query, in the order in which they are joined; UserError as `flareclust.sites.files.find`."""
         return find(self.path, self.root, self.format) if self.query is None else [self.query.file()]
 
-    def table(self, *, reader_owns_them: bool = False, scratch: Path | None = None, gaps: bool = False) -> Table:
-        """Read the rows (n, d) with the names of their columns.
+    def table(
+        self, *, reader_owns_them: bool = False, scratch: Path | None = None, gaps: bool = False, marked: bool = False
+    ) -> Table:
+        """Read the rows (n, d) with the names of their columns, without those whose ids are withdrawn.
 
         Args:
             reader_owns_them: whether the text of a refusal stays with those who own the rows, and may say more.
             scratch: folder for rows that do not fit in memory, where the site has not named one.
             gaps: whether cells may be missing where there is no schema, which is NaN.
+            marked: whether withdrawn rows are marked in the table instead, for groups that a policy makes (`Table.withdrawn`).
 
         Raises:
             Refusal: they cannot be used; the text may name the file that the site's configuration names, or its pattern,
                 and columns, but no folder, no file that a pattern matches and no number, such as how many rows there
                 are. The site's own log has them.
         """
-        return self._stated(lambda: self._read(self.scratch or scratch, gaps), reader_owns_them)
+        withdrawn = Withdrawn(self.withdrawn, marked=marked)
+        return self._stated(lambda: self._read(self.scratch or scratch, gaps, withdrawn), reader_owns_them)
 
     def odd_cells(self) -> list[OddCell]:
         """Return cells that do not fit the schema, or are no numbers where there is none, with their values: for the site's own eyes.
@@ -218,16 +227,17 @@ class SiteData:
         self._check_number(sum(rows))
         hidden = self._hidden(frozenset(columns))
         files = [file for file, n in zip(files, rows, strict=True) if n]
-        parts = parts_on(self.compute or "", files, columns, self.id, aborted)
-        return ClusterTable(parts, columns, self.salt, hidden)
+        parts = parts_on(self.compute or "", files, columns, self.id, aborted, self.withdrawn)
+        return ClusterTable(parts, columns, self.salt, hidden, sum(rows) - len(parts))
 
-    def _read(self, scratch: Path | None, gaps: bool) -> Table:
+    def _read(self, scratch: Path | None, gaps: bool, withdrawn: Withdrawn) -> Table:
         files = self.files()
         self._refuse_others(files, scratch)
         reader: Reader = self._numbers(gaps) if self.schema is None else Typed(self.schema, self.mapping)
+        reader.withdrawn = withdrawn
         found = reader.read(files, RowStore(self.memory, scratch))
-        for note in found.rows_read.notes.values():
-            _log.warning("%s", note)
+        for name, note in found.rows_read.notes.items():
+            _log.log(logging.INFO if name == "withdrawn" else logging.WARNING, "%s", note)
         self._check_number(found.rows_kept)
         RowStore.check_job_fits(found.rows_kept)
         if self.query is not None:

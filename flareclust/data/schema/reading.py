@@ -20,7 +20,7 @@ from flareclust.data.ids import hashes_of, repeats
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.cells import MISSING, ColumnReader, OddCell, OutcomeReader, TextReader, WeightReader
 from flareclust.data.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
-from flareclust.data.tables import File, Reader, RowsRead, Table, open_columns
+from flareclust.data.tables import File, Reader, Table, open_columns
 
 #: How the feature of a category ends that says that its cell is missing.
 _MISSING = "=missing"
@@ -112,6 +112,10 @@ class Typed(Reader):
         self._outcomes = [np.concatenate(self._outcomes)[stays]] if self._outcomes else []
         return stays
 
+    def _file_rows(self, rows: BoolArray) -> int:
+        times = np.concatenate(self._times)
+        return len(np.unique(np.repeat(np.arange(len(times)), times)[rows]))
+
     def _finished(self, table: Table | None, files: Sequence[File]) -> Table:
         place = files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more"
         faults = [*self._faults, *(fault for reader in self._all for fault in reader.faults()), *self._refused]
@@ -125,7 +129,12 @@ class Typed(Reader):
             table,
             schema=self._fingerprint,
             repeats=self._most,
-            rows_read=RowsRead(self._rows, self._rows - self._kept, self._repeated, self._schema.duplicates),
+            rows_read=table.rows_read._replace(
+                of=self._rows,
+                gaps=self._rows - self._kept,
+                repeated=self._repeated,
+                duplicates=self._schema.duplicates,
+            ),
             missing={name: number for name, number in self._missing.items() if number},
             unread=tuple(self._unread),
             truth=None if self._truth is None else tuple(self._classes),

@@ -369,11 +369,14 @@ def print_budget(found: Budget) -> None:
         say(words, console=console)
 
 
-def print_site_log(jobs: "Sequence[JobLine]") -> None:
-    """Print a line for each job that came to a site."""
+def print_site_log(jobs: "Sequence[JobLine]", held: Sequence[int | None] | None = None) -> None:
+    """Print a line for each job that came to a site.
+
+    `held` is how many ids that are asked about each job had rows of, None where that is not known, or where none are asked about.
+    """
     if not jobs:
         say("no job has come to this site since it has a log of them")
-    for job in jobs:
+    for job, had in zip(jobs, held or [0] * len(jobs), strict=True):
         words = [_said_time(job.came), job.job, job.name, job.algorithm, job.user]
         if job.ended is not None:
             words.append(f"{job.exchanges} answers, {job.bytes_out:,} bytes out in {job.ended - job.came:.0f} s")
@@ -381,6 +384,10 @@ def print_site_log(jobs: "Sequence[JobLine]") -> None:
             words.append("no end")
         if job.refused:
             words.append(f"{'answered without numbers' if job.accepted else 'refused'}: {job.refused}")
+        words.append(f"{job.withdrawn:,} rows left out" if job.withdrawn else "")
+        words.append(
+            "not known which rows it had" if had is None else f"had rows of {had:,} of these ids" if had else ""
+        )
         say("  ".join(word for word in words if word))
 
 
