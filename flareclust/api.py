@@ -66,6 +66,7 @@ def run(
     match_to: str | Path | None = None,
     title: str | None = None,
     row_name: str = "rows",
+    start_from: str | Path | None = None,
     cohort: int | None = None,
     dropout: float = 0.0,
     progress: bool = False,
@@ -109,6 +110,8 @@ def run(
             "models:/<name>@<alias>"; see `Result.match_to`.
         title: of the report, and of the run's page in MLflow.
         row_name: what the report calls rows, in the plural, such as "patients".
+        start_from: earlier result from whose centroids the run starts, named in the same way; for algorithms whose `start` may be
+            centroids, with the k, the columns and the scale of that result.
         cohort: how many sites are drawn for each round, with the engines "inprocess" and "devices"; None for all.
         dropout: probability that a site of these engines drops out of a round.
         progress: whether to show rounds and sites while the job runs, in a notebook or on a terminal.

@@ -86,6 +86,8 @@ def carry_out(
     named = partial(tracked_results.reference_of, experiment.match_to, experiment.tracking_uri)
     reference = calls.run("load the earlier result", earlier or named)
     prepared = prepared or calls.run("prepare", prepare, experiment)
+    if experiment.start_from is not None:
+        prepared = calls.run("load the start", tracked_results.with_start, experiment, prepared)
     if not track:
         outcome = submit(experiment, prepared, on_round, kept=kept)
         result = evaluate(experiment, prepared, outcome, time.time() - started)

@@ -106,6 +106,11 @@ _RUN: Mapping[str, Option] = {
     "match_to": Option(
         str, "Earlier result whose cluster numbers are kept: a folder, runs:/ID, or models:/NAME@champion."
     ),
+    "start_from": Option(
+        str,
+        "Earlier result from whose centroids the run starts, of lloyd, ffcm or kprototypes: a folder, runs:/ID, or models:/NAME@champion.",
+        flags=("--start",),
+    ),
     "cohort": Option(int, "Sites drawn for each round, with the engines inprocess and devices; all by default."),
     "dropout": Option(float, "Probability that a site of these engines drops out of a round.", 0.0),
     "title": Option(str, "Title of the report, and of the run's page in MLflow."),

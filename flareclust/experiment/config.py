@@ -124,6 +124,7 @@ class Experiment(RunSettings, ExpectedSites):
     match_to: str | None = setting("match_to", min_length=1)
     title: Annotated[str | None, AfterValidator(_in_one_line)] = setting("title", min_length=1, max_length=120)
     row_name: Annotated[str, AfterValidator(_in_one_line)] = setting("row_name", min_length=1, max_length=30)
+    start_from: str | None = setting("start_from", min_length=1)
     retries: int = Field(
         default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
     )
@@ -289,11 +290,11 @@ def new_folder(experiment: Experiment) -> Path:
 def make_experiment(**settings: Any) -> Experiment:
     """Return the Experiment of settings as users give them, or raise UserError with what is wrong in plain words.
 
-    k may be a range "5..25", the policy a file, kit and match_to paths; None stands for what is left out.
+    k may be a range "5..25", the policy a file, kit, match_to and start_from paths; None stands for what is left out.
     """
     may_lack = {name for name, option in COMMANDS["run"].items() if option.default is None}
     settings = {name: value for name, value in settings.items() if value is not None or name not in may_lack}
-    for name in settings.keys() & {"kit", "match_to"}:
+    for name in settings.keys() & {"kit", "match_to", "start_from"}:
         settings[name] = str(settings[name])
     for name in settings.keys() & {"columns", "expect_sites"}:
         settings[name] = tuple(settings[name])

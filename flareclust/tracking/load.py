@@ -8,8 +8,10 @@ from typing import NamedTuple
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
+from flareclust.experiment.results.start import started_from
 from flareclust.protocol.outcome import ARRAYS, ROUNDS, SUMMARY
 from flareclust.tracking import promotion
 from flareclust.tracking.store import NoAnswer, connect, download, existing_store, resolve_uri, store_errors
@@ -53,8 +55,10 @@ class Reference(NamedTuple):
     problem: str = ""
 
 
-def reference_of(source: str | None, tracking_uri: str | None) -> Reference | None:
-    """Return the result that `match_to` names, None where it names none; UserError where there is no such result."""
+def reference_of(
+    source: str | None, tracking_uri: str | None, setting: str = "match_to (--match-to)"
+) -> Reference | None:
+    """Return the result that a setting names, None where it names none; UserError where there is no such result."""
     if source is None:
         return None
     try:
@@ -62,12 +66,20 @@ def reference_of(source: str | None, tracking_uri: str | None) -> Reference | No
     except NoAnswer:
         raise
     except UserError as error:
-        raise UserError(f"match_to (--match-to): {error}") from error
+        raise UserError(f"{setting}: {error}") from error
     if source.startswith(_RUN):
         return Reference(f"run {str(found.run_id)[:8]}", found)
     if source.startswith(_MODEL):
         return Reference(source, found)
     return Reference(Path(source).name, found)
+
+
+def with_start(experiment: Experiment, prepared: Prepared) -> Prepared:
+    """Return a federation that starts from the centroids of the result that the experiment names; UserError where it cannot."""
+    found = reference_of(experiment.start_from, experiment.tracking_uri, "start (--start)")
+    assert found is not None
+    assert found.result is not None
+    return started_from(experiment, prepared, found.result, found.name)
 
 
 def champion_of(experiment: Experiment, alias: str) -> Reference | None:

@@ -18,6 +18,7 @@ _VALUED = (
     *("data", "partition", "n_sites", "seed", "engine", "kit", "criterion", "id_column", "truth", "table_schema"),
     *(name for name in RunSettings.model_fields if name not in ("seed", "secure_sums")),
     *("match_to", "title", "row_name", "cohort", "dropout", "expect_sites", "wait_for", "wait_seconds", "columns"),
+    *("match_to", "start_from", "cohort", "dropout", "expect_sites", "wait_for", "wait_seconds", "columns"),
 )
 
 
@@ -69,10 +70,12 @@ def _is_given(experiment: Mapping[str, Any], name: str) -> bool:
 
 def _given(experiment: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the algorithm, without those that a run of the same experiment settles again by itself."""
-    params = experiment.get("params") or {}
+    params = dict(experiment.get("params") or {})
+    if experiment.get("start_from"):
+        params.pop("start", None)  # its centroids
     try:
         again = settled_settings(Experiment(**experiment))
     except UserError:  # the schema is no longer there, or the result is of a version with other settings
-        return dict(params)
+        return params
     again = json.loads(json.dumps(again))  # as the results have them: lists in place of tuples
     return {name: value for name, value in params.items() if name not in again or again[name] != value}

@@ -90,10 +90,16 @@ def _why_not(result: "Result", earlier: "Result") -> str:
         return "its columns come from a network, which each run trains anew"
     if of_directions(result.arrays) != of_directions(earlier.arrays):
         return "one is of directions (metric=cosine), the other is not"
-    own, others = result.columns, earlier.columns
-    if own is not None and others is not None and set(own) != set(others):
-        more, less = sorted(set(own) - set(others)), sorted(set(others) - set(own))
-        said = [f"only {where} has {some(names, 6)}" for where, names in (("the new one", more), ("it", less)) if names]
-        return f"the columns differ: {', and '.join(said)}"
+    if differ := columns_differ(result.columns, earlier.columns):
+        return differ
     d, before = result.centroids.shape[1], earlier.centroids.shape[1]
     return "" if d == before else f"it has {before} columns, and the new one {d}"
+
+
+def columns_differ(own: Sequence[str] | None, others: Sequence[str] | None) -> str:
+    """Return which columns only one of a run and an earlier result has, in a few words; "" for none, or where one has no names."""
+    if own is None or others is None or set(own) == set(others):
+        return ""
+    more, less = sorted(set(own) - set(others)), sorted(set(others) - set(own))
+    said = [f"only {where} has {some(names, 6)}" for where, names in (("the new one", more), ("it", less)) if names]
+    return f"the columns differ: {', and '.join(said)}"
