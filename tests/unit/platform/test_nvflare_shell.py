@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.signal import Signal
 
 from flareclust._foundation.version import __version__
@@ -21,8 +21,14 @@ from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.federation.aggregator import unpack
 from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import QUESTION
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
+from flareclust.sites.held_rows import held
+from flareclust.sites.job_log import note_came, read_log
+from flareclust.sites.policy_file import write_policy
+from flareclust.sites.withdrawn import withdraw
 from tests.unit.platform.shell_cases import OLD_LIST, TOO_WIDE
 
 
@@ -63,6 +69,33 @@ def test_labels_go_by_job_into_the_sites_own_folder_with_ids_that_do_not_leave(c
         np.bincount(read_labels(tmp_path / "kept", "job.csv")), from_shareable(reply).data["counts"]
     )
     assert not (tmp_path / "job" / LABELS_FILE).exists()
+
+
+@pytest.mark.parametrize("policy", [None, Policy(min_count=4)])
+def test_withdrawn_rows_are_in_no_answer_and_no_labels_and_the_log_says_so(context, tmp_path, sites, policy):
+    X, kit = sites["site-1"], tmp_path
+    ids = [f"patient-{i}" for i in range(len(X))]
+    np.savez(tmp_path / "rows.npz", X=X, columns=np.array(["a", "b", "c"]), patient=np.array(ids))
+    (kit / "local" / "flareclust.yaml").write_text("path: ../rows.npz\nid: patient\n")
+    if policy is not None:
+        write_policy(kit / "local", policy)
+        context.set_prop(QUESTION, "cluster", private=True, sticky=False)
+    counted = []
+    for job in ("job", "next"):
+        (kit / job).mkdir(exist_ok=True)
+        context.set_prop(FLContextKey.CURRENT_RUN, job, private=False, sticky=False)
+        note_came(kit, job, "night", "lead@hub.org", "lloyd", "")
+        reply = ask(LloydExecutor(1, min_count=1), StepName.ASSESS, {"centroids": X[:1].copy()}, context)
+        assert "patient" not in str(dict(reply))
+        counted.append(int(from_shareable(reply).data["counts"].sum()))
+        withdraw(kit / "local", [ids[2], ids[5], "nobody"])
+    lines = [line.split(",") for line in (kit / "next" / LABELS_FILE).read_text().splitlines()[1:]]
+    assert [line[1] for line in lines] == [one for one in ids if one not in (ids[2], ids[5])]
+    assert [line[0] for line in lines] == [str(row) for row in range(len(X) - 2)]
+    assert counted[0] - counted[1] == 2 if policy is None else counted[0] - counted[1] >= policy.min_count
+    jobs = read_log(kit)
+    assert [job.withdrawn for job in jobs] == [0, 2]
+    assert held(kit, jobs, [ids[2], ids[5], "nobody"]) == [2, 0]
 
 
 def test_rows_beyond_the_memory_are_kept_in_the_jobs_folder(context, tmp_path, sites):

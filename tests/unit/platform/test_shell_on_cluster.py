@@ -24,6 +24,7 @@ from flareclust.protocol.task import StepName
 from flareclust.sites import cluster as site_cluster
 from flareclust.sites.check import check
 from flareclust.sites.rows import SiteData
+from flareclust.sites.withdrawn import withdraw
 from tests.patience import PATIENCE
 from tests.unit.platform.test_nvflare_shell import ask
 
@@ -88,6 +89,27 @@ def on_cluster(local, two_workers):
 def kill_one(client):
     """Kill the process of a worker; the cluster starts another one."""
     os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+
+
+def test_withdrawn_rows_are_left_out_as_by_the_site_alone(context, local, tmp_path, two_workers):
+    withdraw(local, ["p3", "p6000", "nobody"])
+    sent, found = {"centroids": np.zeros((1, D))}, []
+    for cluster in (None, two_workers):
+        configure(local, cluster)
+        executor = LloydExecutor(1)
+        reply = arrays(ask(executor, StepName.ASSESS, sent, context))
+        executor.handle_event(EventType.END_RUN, context)
+        found.append((reply, (tmp_path / "job" / LABELS_FILE).read_text()))
+    (alone, lines), (there, labels) = found
+    same(there, alone)
+    assert labels == lines
+    assert (alone["counts"].tolist(), ",p3," in labels, ",p4," in labels) == ([N - 2], False, True)
+    table = configure(local, two_workers).on_cluster(reader_owns_them=True)
+    assert table.withdrawn == 2
+    table.parts.close()
+    withdraw(local, ["p700"])  # all of a part
+    with pytest.raises(Refusal, match="all rows, or all of a part on a cluster, are left out"):
+        configure(local, two_workers).on_cluster()
 
 
 @pytest.mark.smoke
