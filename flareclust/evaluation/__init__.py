@@ -6,6 +6,7 @@ __all__ = [
     "bounds_fit",
     "continuity",
     "criteria",
+    "disclosure",
     "metrics",
     "moved",
     "noisy_profiles",

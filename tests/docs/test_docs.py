@@ -274,6 +274,7 @@ def test_the_python_of_the_readme_and_of_its_page_runs(tmp_path: Path, monkeypat
     assert (tmp_path / "picture.png").exists()
     assert (tmp_path / "choice.png").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "disclosure.json",
         "labels.csv",
         "picture.png",
         "report.html",

@@ -6,14 +6,13 @@ trusted, whose rows they are, what left the sites, and how to repeat it. The tex
 
 import base64
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flareclust._foundation.display import number_or_dash
 from flareclust._foundation.extras import installed
-from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.evaluation import null_reference, profile_words
 from flareclust.evaluation import stability as cluster_stability
@@ -27,6 +26,7 @@ from flareclust.experiment.reports.html import cluster_cell, render, stacked
 from flareclust.experiment.reports.outcomes import view_of_outcomes
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
 from flareclust.experiment.reports.table import Cell, Table, numbers
+from flareclust.experiment.results.disclosure import REPORT, counts_by_site, disclosure_of, has_map
 from flareclust.experiment.results.picture import image_of, picture_of
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.preparation import result as partial
@@ -45,6 +45,9 @@ _WHERE = {
     "simulator": "simulated with NVFlare on one machine",
     "poc": "in an NVFlare POC on one machine",
 }
+
+#: Of the statuses of outputs.
+_STATUS_COLOURS = {"pass": "color:#2a6e3b", "review": "color:#8a5a00", "fail": "color:#bd1f01"}
 
 _MEASURES = {
     "inertia": "inertia (sum of squared distances to the centroids)",
@@ -152,6 +155,9 @@ def report_page(result: "Result") -> str:
         policy=result.experiment.get("policy") or {},
         private=_private(result) if "differentially-private" in algorithm.promises else None,
         split=budget_split(result, _step_words, "; "),
+        disclosure=(record := disclosure_of(result)),
+        page_status=record["files"][REPORT],
+        outputs=_outputs(record["results"].values()),
         command=command_of(result.experiment),
         version=__version__,
     )
@@ -237,10 +243,7 @@ def _continuity(result: "Result") -> Table | None:
 
 def _site_bars(found: Summary) -> Table | None:
     """Return the rows of each site by cluster, from labels that are here, else as the sites have described them."""
-    result, k = found.result, found.result.centroids_found
-    counts: Mapping[str, IntArray] = (found.exact.site_rows or {}) if found.exact is not None else {}
-    if result.site_labels and not result.experiment.get("secure_sums"):
-        counts = {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
+    counts = counts_by_site(found.result)
     rows = [
         [site, f"{int(own.sum()):,}", Cell("", "fill", bar=stacked(own.tolist()))]
         for site, own in list(counts.items())[:_MOST_SITES]
@@ -250,11 +253,9 @@ def _site_bars(found: Summary) -> Table | None:
 
 
 def _row_map(result: "Result") -> RowMap | None:
-    if not result.sites or partial.is_partial(result.arrays) or not result.site_labels:
+    if not has_map(result):
         return None
     sites, centroids = dict(result.sites), result.centroids
-    if any(rows.shape[1] != centroids.shape[1] for rows in sites.values()):
-        return None  # images
     if (scaling := scaling_of(result.arrays)) is not None:
         sites, centroids = {site: scaling(rows) for site, rows in sites.items()}, scaling(centroids)
     names = result.columns or [f"column {j + 1}" for j in range(centroids.shape[1])]
@@ -325,6 +326,20 @@ def _step_words(step: str) -> str:
     if inner in WORDS and algorithm in {one.name for one in registry.BUILT_IN}:
         return f"{WORDS[inner]}; of embedded rows, by {algorithm}"
     return step.replace("_", " ")
+
+
+def _outputs(records: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the disclosure record, a line for each output."""
+    rows = []
+    for one in records:
+        about, known = one["properties"], one["properties"]["smallest_cell"]
+        files = ", ".join(file["name"] for file in one["files"])
+        output = Cell(about["method"], "name", lines=[files], line_kind="soft")
+        why = one["comments"] or [""]
+        status = Cell(one["status"], style=_STATUS_COLOURS[one["status"]], inner="b")
+        rows.append([output, status, "" if known is None else f"{known:,}", Cell(why[0], "text", lines=why[1:])])
+    heads = [Cell("output", "name"), Cell("status"), *numbers("smallest cell"), Cell("why", "text")]
+    return Table(heads, rows)
 
 
 def _private(result: "Result") -> str:

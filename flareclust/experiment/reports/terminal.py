@@ -26,6 +26,7 @@ from flareclust.experiment.reports.placed import PAGE, moved_tables
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.reports.table import Table as PageTable
+from flareclust.experiment.results.disclosure import disclosure_line, disclosure_of
 from flareclust.experiment.results.result import Result
 from flareclust.federation import OnRound
 from flareclust.federation.site import phases_of, stages_of, steps_to_end
@@ -159,6 +160,8 @@ def print_result(result: Result) -> None:
     left_out = {f"{site} {reason}" for site, reason in result.left_out.items()}
     for warning in result.warnings:
         say(warning, "left out" if warning in left_out else "note")
+    if line := disclosure_line(disclosure_of(result)):
+        say(line)
     if result.centroids_file:
         say(f"files: {Path(result.centroids_file).parent}")
     if result.job:

@@ -1,5 +1,6 @@
 """The files of a saved result, written in one step."""
 
+import json
 import os
 import tempfile
 from dataclasses import replace
@@ -13,6 +14,14 @@ from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.results.disclosure import (
+    CHOICE_PICTURE,
+    DISCLOSURE,
+    PICTURE,
+    REPORT,
+    TREE_PICTURE,
+    disclosure_of,
+)
 from flareclust.experiment.results.picture import merge_picture, picture_of
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.preparation import result as partial
@@ -21,11 +30,9 @@ from flareclust.protocol import outcome as outcome_files
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
 
-PICTURE, _CHOICE_PICTURE, _TREE_PICTURE = "picture.png", "choice.png", "tree.png"
-REPORT = "report.html"
 #: What a saved result is made of; the summary says that the others are there. A checkpoint is gone when they are.
 _FILES = (
-    *(PICTURE, _CHOICE_PICTURE, _TREE_PICTURE, REPORT, LABELS_FILE),
+    *(PICTURE, CHOICE_PICTURE, TREE_PICTURE, REPORT, DISCLOSURE, LABELS_FILE),
     *(outcome_files.ARRAYS, outcome_files.ROUNDS, outcome_files.SUMMARY, CHECKPOINT, PART),
 )
 
@@ -63,7 +70,7 @@ def check_out(folder: Path, *, resume: bool = False) -> None:
 def save(result: "Result", folder: Path, *, resume: bool = False) -> "Result":
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
-    The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html and picture.png; choice.png where k was chosen, and
+    The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html, disclosure.json and picture.png; choice.png where k was chosen, and
     tree.png where clusters were merged in a tree.
     It appears complete or not at all, for its owner only. Without matplotlib (the extra `plots`) there are no pictures.
     With `resume` the folder may hold the checkpoint of the run, which is removed.
@@ -124,6 +131,8 @@ def _saved(result: "Result", folder: Path) -> "Result":
         if installed("plots"):
             _draw(result, new)
         (new / REPORT).write_text(report_page(result), encoding="utf-8")
+        record = json.dumps(disclosure_of(result), indent=2, allow_nan=False)
+        (new / DISCLOSURE).write_text(record + "\n", encoding="utf-8")
         close_files(new)  # they show rows and labels; until now nobody else could enter the folder around them
         _put(new, folder)
     return result
@@ -138,9 +147,9 @@ def _draw(result: "Result", folder: Path) -> None:
         save_picture(picture_of(result), folder / PICTURE)
     if "tree_left" in result.arrays:
         picture = merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"]))
-        save_picture(picture, folder / _TREE_PICTURE)
+        save_picture(picture, folder / TREE_PICTURE)
     if (known := choice.selection_of(result.arrays)) is not None:
-        save_picture(choice_picture(known), folder / _CHOICE_PICTURE)
+        save_picture(choice_picture(known), folder / CHOICE_PICTURE)
 
 
 def _write_labels(result: "Result", folder: Path) -> None:

@@ -340,6 +340,16 @@ class Result:
             raise UserError("curves are of a time to an event; the outcome here is a value")
         return frame_of(found.curves())
 
+    def disclosure(self) -> dict[str, Any]:
+        """Return the disclosure record: whether each table, picture and file of the result may be released, and why.
+
+        Plain JSON, as `disclosure.json` beside a saved result has it; docs/disclosure.md has its fields. It is about what this object
+        shows: a result of `load_result` has no rows, and so no picture of them.
+        """
+        from flareclust.experiment.results.disclosure import disclosure_of
+
+        return disclosure_of(self)
+
     def match_to(self, earlier: "Result", name: str = "the earlier run") -> "Result":
         """Return the result with the clusters under their numbers in an earlier one; see docs/schedules.md.
 

@@ -8,7 +8,7 @@ FAST = ("--engine", "inprocess", "--no-track", "--json")
 
 IRIS = ("run", "feca", "--data", "iris", "--n-sites", "3")
 
-FILES = ["labels.csv", "picture.png", "report.html", "result.json", "result.npz", "rounds.jsonl"]
+FILES = ["disclosure.json", "labels.csv", "picture.png", "report.html", "result.json", "result.npz", "rounds.jsonl"]
 
 
 class TrialRun(NamedTuple):

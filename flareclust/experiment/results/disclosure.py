@@ -1,0 +1,299 @@
+"""The disclosure record of a result: whether each of its tables, pictures and files may be released, by the rule in force."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flareclust._foundation.extras import installed
+from flareclust._foundation.typing import IntArray
+from flareclust._foundation.version import __version__
+from flareclust.data.labels import LABELS_FILE
+from flareclust.evaluation import disclosure as checks
+from flareclust.evaluation import selection as choice
+from flareclust.evaluation.disclosure import FAIL, PASS, REVIEW, SATURATED, Cells, Finding, Output, Rule
+from flareclust.evaluation.profiles import Profiles, profiles_of
+from flareclust.experiment.reports.command import command_of
+from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.preparation import result as partial
+from flareclust.protocol import cluster_arrays, registry
+from flareclust.protocol import outcome as outcome_files
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
+
+DISCLOSURE, REPORT = "disclosure.json", "report.html"
+PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
+
+#: What MLflow has of a tracked run beside the files of the folder, by the output that it shows.
+_IN_MLFLOW = {"centroids": ["centroids.npz", "centroids.csv", "model"], "means": ["profiles.json"]}
+
+#: Metrics that need the known classes or centroids, which are on the machine of the run only.
+_WITH_TRUTH = ("l2", "mse_matched", "ari", "nmi", "purity", "accuracy", "sigma_max")
+
+
+def disclosure_of(result: "Result") -> dict[str, Any]:
+    """Return the disclosure record of a result, plain JSON; see `Result.disclosure`."""
+    found = _Outputs(result)
+    command, ended = command_of(result.experiment), ""
+    for record in () if result.outcome is None else result.outcome.rounds:
+        ended = str(record.get("ended", ended))
+    records = {one.uid: checks.record_of(one, found.rule, command, ended) for one in found.all()}
+    by_file: dict[str, list[str]] = {}
+    for one in records.values():
+        for file in one["files"]:
+            by_file.setdefault(file["name"], []).append(one["status"])
+    return {
+        "version": __version__,
+        "rule": {
+            "threshold": found.rule.threshold,
+            "source": found.rule.source,
+            "differential_privacy": found.rule.noise,
+            "secure_sums": found.secure_sums,
+        },
+        "status": checks.worst([one["status"] for one in records.values()]),
+        "files": {name: checks.worst(statuses) for name, statuses in by_file.items()},
+        "results": records,
+    }
+
+
+def disclosure_line(record: Mapping[str, Any]) -> str:
+    """Return how many outputs of a record do not pass, in a line; "" where all do."""
+    statuses = [one["status"] for one in record["results"].values()]
+    fail, review = statuses.count(FAIL), statuses.count(REVIEW)
+    if not fail and not review:
+        return ""
+    return f"disclosure: of {len(statuses)} outputs {fail} fail and {review} need a review before they are released; {DISCLOSURE} says why"
+
+
+def counts_by_site(result: "Result") -> Mapping[str, IntArray]:
+    """Return the rows of each cluster (k,) by site, from labels that are here, else as the sites have described them; {} if unknown."""
+    k, profiles = result.centroids_found, profiles_of(result.arrays, result.columns)
+    if result.site_labels and not result.experiment.get("secure_sums"):
+        return {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
+    return {} if profiles is None else profiles.site_rows or {}
+
+
+def has_map(result: "Result") -> bool:
+    """Return whether report.html has a map of the rows: they are here, in the columns of the centroids."""
+    if not result.sites or not result.site_labels or partial.is_partial(result.arrays):
+        return False
+    return all(rows.shape[1] == result.centroids.shape[1] for rows in result.sites.values())  # images have more
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The outputs of a result."""
+
+    result: "Result"
+
+    @cached_property
+    def rule(self) -> Rule:
+        """Return the rule in force: of the policy of a simulation, which the run knows; else the default one."""
+        policy = self.result.experiment.get("policy")
+        if not self.is_private:
+            return Rule() if policy is None else Rule(int(policy["min_count"]), known=True)
+        terms = (policy or {}).get("differential_privacy") or {}
+        names = ("epsilon", "delta", "unit", *(["rows_per_id"] if self.result.params.get("unit") == "id" else []))
+        spent = {name: self.result.params.get(name, terms.get(name)) for name in names}
+        return Rule(known=bool(terms), noise={name: value for name, value in spent.items() if value is not None})
+
+    @property
+    def is_private(self) -> bool:
+        """Return whether the sites' numbers have noise of differential privacy."""
+        return "differentially-private" in registry.get(self.result.algorithm).promises
+
+    @property
+    def secure_sums(self) -> dict[str, Any] | None:
+        """Return of how many sites masked sums are; None without."""
+        asked, policy = self.result.experiment, self.result.experiment.get("policy") or {}
+        if not (asked.get("secure_sums") or policy.get("secure_sums")):
+            return None
+        return {
+            "sites": self.result.n_sites - len(self.result.left_out),
+            "least_sites": policy.get("secure_min_sites"),
+        }
+
+    @cached_property
+    def profiles(self) -> Profiles | None:
+        """Return the exact profiles."""
+        return profiles_of(self.result.arrays, self.result.columns)
+
+    @cached_property
+    def site_rows(self) -> Mapping[str, IntArray]:
+        """Return the rows of the clusters by site."""
+        return counts_by_site(self.result)
+
+    @cached_property
+    def rows(self) -> Cells | None:
+        """Return the rows of the clusters, None where nobody knows them."""
+        rows = self.result.cluster_rows
+        return None if rows is None else Cells(rows[:, None], self.clusters, ["rows"])
+
+    @cached_property
+    def clusters(self) -> list[str]:
+        """Return the clusters' names."""
+        return [f"cluster {c}" for c in range(self.result.centroids_found)]
+
+    @cached_property
+    def total(self) -> Cells | None:
+        """Return all rows that were assessed as a single cell, None where nobody knows their number."""
+        n = (self.result.assessed or {}).get("rows") or (0 if self.rows is None else int(self.rows.counts.sum()))
+        return Cells(np.array([[n]]), ["all"], ["rows"]) if n else None
+
+    def all(self) -> Iterator[Output]:
+        """Give the outputs, in the order of report.html."""
+        yield from self._of_clusters()
+        yield from self._of_profiles()
+        yield from self._of_sites()
+        yield from self._of_rows()
+        yield from self._of_the_whole()
+        yield from self._of_arrays()
+
+    def _of_clusters(self) -> Iterator[Output]:
+        result, alone = self.result, tuple(self._of_one_site())
+        if self.is_private and len(result.labels[result.labels >= 0]):
+            exact = "sizes of the clusters, from labels on this machine"
+            yield Output("cluster_rows", "table", exact, (REPORT, outcome_files.SUMMARY), self.rows, noisy=False)
+        files = (REPORT, outcome_files.ARRAYS) if self.is_private else (REPORT, outcome_files.SUMMARY)
+        yield Output("clusters", "table", "sizes of the clusters", files, self.rows, findings=alone)
+        more = {"in_mlflow": _IN_MLFLOW["centroids"], **self._per_row()}
+        yield Output(
+            *("centroids", "model", "centroids of the clusters", (outcome_files.ARRAYS,), self.rows),
+            findings=(*alone, *self._saturated(more), *self._with_gaps()),
+            properties=more,
+        )
+        if result.continuity is not None:
+            two = Finding(REVIEW, "two results can be subtracted: a row that is in one of them only may be disclosed")
+            files = (REPORT, outcome_files.SUMMARY)
+            yield Output("since_the_earlier_run", "table", "shares before and now", files, self.rows, findings=(two,))
+        if result.stability:
+            yield Output("stability", "table", "Jaccard indices of the clusters", (REPORT,), self.rows, noisy=False)
+
+    def _of_one_site(self) -> Iterator[Finding]:
+        """Give what is to say of clusters whose rows are those of a single site."""
+        if self.secure_sums is not None:
+            yield Finding(PASS, "with secure sums nobody knows whether a cluster is of one site only")
+        elif not self.site_rows:
+            yield Finding(REVIEW, "whether a cluster is of one site only is not known")
+        else:
+            having = (np.array(list(self.site_rows.values())) > 0).sum(axis=0)
+            if alone := [str(c) for c in np.flatnonzero(having == 1)]:
+                clusters = f"cluster{'' if len(alone) == 1 else 's'} {', '.join(alone[:20])}"
+                more = f" and {len(alone) - 20} more" if len(alone) > 20 else ""
+                yield Finding(REVIEW, f"all rows of {clusters}{more} are of one site: its numbers are that site's own")
+
+    def _per_row(self) -> dict[str, Any]:
+        """Return how many numbers the centroids are, for each row of the smallest site, and of all where sites are not known."""
+        sizes = [int(own.sum()) for own in self.site_rows.values() if own.any()]
+        total = None if self.total is None else int(self.total.counts.sum())
+        least = min(sizes) if sizes else total
+        numbers = int(np.isfinite(self.result.centroids).sum())
+        return {"numbers": numbers, "rows": least, "numbers_per_row": round(numbers / least, 4) if least else None}
+
+    def _saturated(self, per_row: Mapping[str, Any]) -> Iterator[Finding]:
+        if (found := per_row["numbers_per_row"]) is not None and found > SATURATED:
+            whose = "the smallest site" if self.site_rows else "all sites"
+            yield Finding(
+                REVIEW,
+                f"saturated: {per_row['numbers']:,} numbers for {per_row['rows']:,} rows of {whose}, more than {SATURATED} for each",
+            )
+
+    def _with_gaps(self) -> Iterator[Finding]:
+        if partial.is_partial(self.result.arrays):
+            yield Finding(REVIEW, "sites have different columns: how many rows are behind each number is not known")
+
+    def _of_profiles(self) -> Iterator[Output]:
+        if shown_noisy_profiles(self.result) is not None:
+            yield Output("means", "table", "means of the clusters", (REPORT,), properties=self._in_mlflow("means"))
+        if (found := self.profiles) is None:
+            return
+        alone, arrays = tuple(self._of_one_site()), found.arrays
+        left_out = None if self.rows is None else int(((found.rows == 0) & (self.rows.counts[:, 0] > 0)).sum())
+        constant = (arrays[cluster_arrays.SQUARES] == 0) & (found.cells > 0) & ~found.shares
+        yield Output(
+            *("means", "table", "means of the clusters, with deviations and rules in words"),
+            *((REPORT, outcome_files.ARRAYS), Cells(found.cells, self.clusters, found.columns)),
+            findings=alone,
+            properties=self._in_mlflow("means"),
+            suppressed=left_out,
+            same=int(constant.sum()),
+        )
+        yield from self._of_shares(found, left_out)
+        if cluster_arrays.BIN_COUNTS in arrays:
+            bins = arrays[cluster_arrays.BIN_COUNTS]
+            names = [f"{cluster}, {column}" for cluster in self.clusters for column in found.columns]
+            cells = Cells(bins.reshape(-1, bins.shape[2]), names, [f"bin {b}" for b in range(bins.shape[2])])
+            yield Output("bins", "table", "rows in bins, and quartiles", (outcome_files.ARRAYS,), cells)
+        if (tree := found.tree) is not None:
+            leaves = tree.leaves()
+            cells = Cells(tree.rows[leaves], [f"leaf {n}" for n in leaves], self.clusters, divided=True)
+            files = (REPORT, outcome_files.ARRAYS)
+            yield Output("tree", "table", "tree that tells the clusters apart", files, cells)
+
+    def _of_shares(self, found: Profiles, left_out: int | None) -> Iterator[Output]:
+        """Give the table of categories, whose shares are numbers of rows that have them and have them not."""
+        if not (places := np.flatnonzero(found.shares)).size:
+            return
+        n = found.cells[:, places]
+        ones = np.rint(n * found.arrays[cluster_arrays.MEANS][:, places]).astype(np.int64)
+        names = [f"{cluster}, {found.columns[j]}" for cluster in self.clusters for j in places]
+        cells = Cells(
+            np.stack([ones, n - ones], axis=-1).reshape(-1, 2), names, ["have it", "have it not"], divided=True
+        )
+        levels = max((len(one) for one in found.categories.values()), default=2)
+        rows = int(found.rows.sum())
+        many = (Finding(REVIEW, f"saturated: a column has {levels:,} categories for {rows:,} rows"),)
+        yield Output(
+            *("shares", "table", "shares of categories in the clusters", (REPORT, outcome_files.ARRAYS), cells),
+            findings=many if levels > SATURATED * rows else (),
+            properties={"levels": levels, "levels_per_row": round(levels / rows, 4) if rows else None},
+            suppressed=left_out,
+        )
+
+    def _of_sites(self) -> Iterator[Output]:
+        if self.site_rows:
+            cells = Cells(np.array(list(self.site_rows.values())), list(self.site_rows), self.clusters, divided=True)
+            files = (REPORT, outcome_files.ARRAYS) if cluster_arrays.SITE_ROWS in self.result.arrays else (REPORT,)
+            yield Output("site_rows", "table", "rows of each site in each cluster", files, cells, noisy=False)
+
+    def _of_rows(self) -> Iterator[Output]:
+        """Give what shows single rows, and pictures."""
+        result = self.result
+        plots, gaps = installed("plots"), partial.is_partial(result.arrays)
+        if result.sites:
+            files = (*([REPORT] if has_map(result) else []), *([PICTURE] if plots else []))
+            yield Output("rows", "microdata", "rows by cluster and site", files)
+        elif gaps and plots:
+            known = tuple(self._with_gaps())
+            yield Output("picture", "plot", "columns of the sites and centroids", (PICTURE,), self.rows, findings=known)
+        if result.site_labels:
+            yield Output("labels", "microdata", "cluster of each row", (LABELS_FILE,))
+        if "tree_left" in result.arrays and plots:
+            yield Output("merge_tree", "plot", "tree in which clusters were merged", (TREE_PICTURE,), self.rows)
+
+    def _of_the_whole(self) -> Iterator[Output]:
+        """Give numbers over all rows."""
+        result, files = self.result, (REPORT, outcome_files.SUMMARY)
+        exact = any(result.metrics.get(name) is not None for name in _WITH_TRUTH)
+        if result.metrics or result.null is not None:
+            yield Output("measures", "table", "how good the clusters are", files, self.total, noisy=not exact)
+        if choice.selection_of(result.arrays) is not None:
+            drawn = (REPORT, outcome_files.SUMMARY, *([CHOICE_PICTURE] if installed("plots") else []))
+            yield Output("choice_of_k", "table", "criteria by number of clusters", drawn, self.total)
+        sent = "bytes and exchanges by step; rounds.jsonl also sums of each exchange, and times of the sites"
+        why = "how many rows are behind the sums of each exchange is not known"
+        yield Output("messages", "custom", sent, (REPORT, outcome_files.ROUNDS), unknown=why)
+
+    def _of_arrays(self) -> Iterator[Output]:
+        """Give the arrays of result.npz that no other output is made of."""
+        shown = {"centroids", cluster_arrays.COUNTS, cluster_arrays.SIGNAL}
+        others = [name for name in self.result.arrays if name not in shown and not name.startswith("profile_")]
+        if others:
+            why = f"how many rows are behind other arrays is not known: {', '.join(others)}"
+            yield Output("arrays", "custom", "other arrays of the algorithm", (outcome_files.ARRAYS,), unknown=why)
+
+    def _in_mlflow(self, uid: str) -> dict[str, Any]:
+        return {"in_mlflow": _IN_MLFLOW[uid]}
