@@ -11,7 +11,7 @@ import typer
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.cli.entry import say
-from flareclust.cli.settings import takes
+from flareclust.cli.settings import AsJson, takes
 from flareclust.cli.withdraw import withdraw
 
 site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: its rows, its permission.")
@@ -129,6 +129,21 @@ def _site_log(
             typer.echo(json.dumps({**asdict(job), "held": had}))
     else:
         terminal.print_site_log(jobs, found)
+
+
+@site_app.command("rules")
+def _site_rules(
+    kit: Annotated[Path, typer.Option(help="Folder of the lead's or the admin's kit.")], as_json: AsJson = False
+) -> None:
+    """Show a lead what the policies of the connected sites say, of those sites that share it. No job runs."""
+    from flareclust.experiment.reports import terminal
+    from flareclust.platform.site_rules import federation_rules
+
+    rules = federation_rules(kit)
+    if as_json:
+        typer.echo(json.dumps(rules))
+    else:
+        terminal.print_rules(rules)
 
 
 def _epsilons(words: list[str]) -> list[float] | None:

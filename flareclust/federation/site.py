@@ -28,6 +28,7 @@ from flareclust.preparation.rows import STAGES, stages_for
 from flareclust.preparation.spread import ColumnSpreads
 from flareclust.privacy.dp.assessment import NoisyAssessment
 from flareclust.privacy.dp.settings import PrivateParams
+from flareclust.privacy.saturation import SaturationStage
 from flareclust.privacy.secure_aggregation.client import Keys, MaskingStage
 from flareclust.privacy.session import SiteSession
 from flareclust.privacy.stages import GroupingStage, PolicyStage
@@ -114,7 +115,7 @@ def stages_of(executor: "ClusteringExecutor | None") -> list[_Listed]:
     """Return the stages that replies of an algorithm can pass at a site, in their order; those of all algorithms for None."""
     prepared = [stage for stage, asking in STAGES.items() if executor is None or isinstance(executor.params, asking)]
     views = [] if executor is None else map(type, executor.views())
-    gate = (PolicyStage, MaskingStage, RowStage, GroupingStage)
+    gate = (PolicyStage, MaskingStage, RowStage, GroupingStage, SaturationStage)
     return [_Listed.of(kind) for kind in (*gate, *prepared, *views, CentroidStage, SchemaStage)]
 
 
@@ -139,7 +140,9 @@ def site_stages(executor: "ClusteringExecutor", session: SiteSession | None) -> 
         sends_rows = isinstance(params, settings.SeedsParams) and params.seeds == "rows"
         used_per_id = params.used_per_id if isinstance(params, PrivateParams) else None
         policy = PolicyStage(session, type(executor).__name__, private, sends_rows)
-        gate = [policy, *gate, GroupingStage(session, private, used_per_id)]
+        groups = GroupingStage(session, private, used_per_id)
+        limits = SaturationStage.of(session.policy, private=private)
+        gate = [policy, *gate, groups, *limits]
     centroids = CentroidStage(params.k * executor.parts, executor.beside_centroids, required=private)
     return gate, [*stages_for(params), *executor.views(), centroids]
 

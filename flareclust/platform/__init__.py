@@ -21,5 +21,6 @@ __all__ = [
     "session",
     "simulator",
     "simulator_watch",
+    "site_rules",
     "status",
 ]

@@ -52,6 +52,7 @@ from flareclust.platform._private import (
 from flareclust.platform._private import CellMessage as Message
 from flareclust.platform._private import CellReturnCode as ReturnCode
 from flareclust.platform._private import make_cell_reply as make_reply
+from flareclust.sites.policy_file import shared_rules
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ ANSWERED = frozenset(
 )
 
 #: What a site adds to its answer about versions.
-FLARECLUST, CERTIFICATE_END = "flareclust", "certificate_end"
+FLARECLUST, CERTIFICATE_END, RULES = "flareclust", "certificate_end", "rules"
 
 #: On it NVFlare looks into the network of processes: their names, connections and settings.
 _NETWORK = "_net_manager"
@@ -295,12 +296,20 @@ class _SafeProcessor(RequestProcessor):
 
 
 def _add_own(reply: AdminMessage, app_ctx: Any) -> AdminMessage:
-    """Return a site's answer about versions with that of flareclust, and when the first certificate of its kit ends (s since 1970)."""
-    with suppress(ValueError, TypeError, AttributeError, UserError):  # then without them
-        versions = {**json.loads(reply.body), FLARECLUST: __version__}
-        reply.body = json.dumps(versions)
-        ends = first_end(Path(app_ctx.args.workspace))
-        reply.body = json.dumps(versions if ends is None else {**versions, CERTIFICATE_END: ends[0].timestamp()})
+    """Return a site's answer about versions with that of flareclust, when the first certificate of its kit ends (s since 1970), and
+    what its policy says, where that may be shared.
+    """
+    with suppress(ValueError, TypeError, AttributeError):  # then without them
+        said = {**json.loads(reply.body), FLARECLUST: __version__}
+        reply.body = json.dumps(said)
+        kit = Path(app_ctx.args.workspace)
+        with suppress(UserError, OSError):
+            if (ends := first_end(kit)) is not None:
+                said[CERTIFICATE_END] = ends[0].timestamp()
+        with suppress(UserError, OSError):
+            if rules := shared_rules(kit / "local"):
+                said[RULES] = rules
+        reply.body = json.dumps(said)
     return reply
 
 

@@ -6,6 +6,7 @@ __all__ = [
     "job_folder",
     "job_sums",
     "policy",
+    "saturation",
     "secure_aggregation",
     "session",
     "stages",

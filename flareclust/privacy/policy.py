@@ -191,6 +191,9 @@ class Policy:
         secure_sites: names of the sites that may be among them; None for any of the federation.
         secure_identities: the fingerprints of sites' own identities, by site. Of these sites only a key counts that one of them has
             signed; of the others the certificate of the kit.
+        max_numbers_per_row: most numbers in one message for each row, numbers of rows not counted; None for no limit.
+        max_levels_per_row: most categories of a column for each row; None for no limit.
+        share_rules: whether the lead of the federation may see what this policy says.
     """
 
     min_rows: int = 1
@@ -204,6 +207,9 @@ class Policy:
     secure_min_sites: int = LEAST_SITES
     secure_sites: tuple[str, ...] | None = None
     secure_identities: Mapping[str, tuple[str, ...]] | None = None
+    max_numbers_per_row: float | None = None
+    max_levels_per_row: float | None = None
+    share_rules: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -211,6 +217,10 @@ class Policy:
             if check_int(name, getattr(self, name), minimum=1) > _MOST:
                 raise UserError(f"{name} must be at most {_MOST:,}, which is more than any table has rows")
         check_bool("secure_sums", self.secure_sums)
+        check_bool("share_rules", self.share_rules)
+        for name in ("max_numbers_per_row", "max_levels_per_row"):
+            if getattr(self, name) is not None:
+                _check_positive(name, getattr(self, name))
         sums = ("secure_min_sites", self.secure_min_sites, "secure_sites", self.secure_sites)
         object.__setattr__(self, "secure_sites", check_sites_of_sums(*sums)[1])
         object.__setattr__(self, "secure_identities", _checked_pins(self.secure_identities, self.secure_sites))
@@ -307,6 +317,7 @@ def summary(policy: Policy) -> dict[str, str]:
         "numbers of rows": "exact" if counts == 1 else f"multiples of {counts}",
         "one message": f"at most {policy.max_centroids} centroids",
         "one job": f"at most {policy.max_rounds} exchanges",
+        "saturation": _limits(policy),
         "arrays": "those of registered algorithms" if policy.arrays is None else ", ".join(policy.arrays),
         "sums": "masked only" if policy.secure_sums else "as they are",
         "masked sums": f"of at least {policy.secure_min_sites} sites"
@@ -316,7 +327,14 @@ def summary(policy: Policy) -> dict[str, str]:
         if dp is None
         else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}"
         + ("" if dp.colluding is None else f"; at least {dp.colluding} sites may collude"),
+        "its rules": "the lead may see them" if policy.share_rules else "nobody else sees them",
     }
+
+
+def _limits(policy: Policy) -> str:
+    limits = {"numbers of a message": policy.max_numbers_per_row, "categories of a column": policy.max_levels_per_row}
+    given = [f"{limit:g} {what}" for what, limit in limits.items() if limit is not None]
+    return f"for each row at most {' and '.join(given)}" if given else "no limit"
 
 
 def unknown_arrays(policy: Policy) -> list[str]:

@@ -21,6 +21,8 @@ from flareclust.data.tables import Table
 from flareclust.evaluation.agreement import coded_cells
 from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.preparation.columns import OUTWEIGHS, outweighing
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.saturation import most_levels
 from flareclust.sites import account
 from flareclust.sites.part_rows import POLICED
 from flareclust.sites.permissions import KitFiles, versions
@@ -194,7 +196,7 @@ def _under_policy(files: KitFiles, name: str, table: Table) -> tuple[list[str], 
             "flareclust site policy says what holds, and changes it"
         )
     if policy.dp is None:
-        return errors, [], {}
+        return errors + _saturated(policy, name, table), [], {}
     from flareclust.privacy.dp.budget import bounds_of, misfitting
     from flareclust.privacy.dp.mechanism import check_installed
 
@@ -208,6 +210,15 @@ def _under_policy(files: KitFiles, name: str, table: Table) -> tuple[list[str], 
     except UserError as error:
         errors.append(str(error))
     return errors, hints, account.facts(local, policy, name)
+
+
+def _saturated(policy: Policy, name: str, table: Table) -> list[str]:
+    """Return why a table has too many categories for any job, nothing where it has not."""
+    most, levels = policy.max_levels_per_row, most_levels(table.columns or ())
+    if most is None or levels <= most * len(table):
+        return []
+    found = f"{name} has a column with {levels:,} categories for {len(table):,} rows, more than its policy allows (max_levels_per_row)"
+    return [f"{found}: no job can take part; join categories in the schema, or leave the column out"]
 
 
 def _folder_of_images(data: SiteData) -> Path | None:

@@ -5,6 +5,7 @@ scope of the file, with the same arguments, and a component puts them around job
 (`flareclust.privacy.filters.EveryScope`). Each filter states its direction, as the server of a simulation reads the same file.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,20 @@ _GUARD_ID = "flareclust_policy"
 _OURS = {"task_data_filters": (_TASK_FILTER, "in"), "task_result_filters": (_RESULT_FILTER, "out")}
 
 _ANEW = "take the policy away (`flareclust site policy KIT --remove`) and write it anew, with `flareclust site policy KIT` and your settings"
+
+#: What a policy that may be shared says of itself: numbers and truth values, and no bounds, names or fingerprints.
+SHARED = (
+    *(
+        "min_rows",
+        "min_count",
+        "round_counts",
+        "max_centroids",
+        "max_rounds",
+        "max_numbers_per_row",
+        "max_levels_per_row",
+    ),
+    *("secure_sums", "secure_min_sites", "epsilon", "delta", "budget"),
+)
 
 #: What to do about a file that is no JSON, or has a key twice: no kit comes with one to take in its place.
 _DELETE = "correct the file, or delete it and run `flareclust site policy KIT`"
@@ -60,6 +75,19 @@ def policy_of(local: Path) -> Policy | None:
     if any(policy.to_json() != policies[0].to_json() for policy in policies):
         raise UserError(f"{file}: its filters state different policies; {_ANEW}")
     return policies[0]
+
+
+def shared_rules(local: Path) -> dict[str, Any]:
+    """Return what the policy of the site with the folder `local` says, where it says that others may see it; else nothing.
+
+    Raises:
+        UserError: as `policy_of` does.
+    """
+    policy = policy_of(local)
+    if policy is None or not policy.share_rules:
+        return {}
+    said = policy.to_json() | ({} if policy.dp is None else asdict(policy.dp))
+    return {name: said[name] for name in SHARED if said.get(name) is not None}
 
 
 def write_policy(local: Path, policy: Policy) -> Path:

@@ -36,6 +36,7 @@ from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import StepName
 from flareclust.sites.account import Budget
+from flareclust.sites.policy_file import SHARED
 
 if TYPE_CHECKING:
     from flareclust.data.schema.cells import OddCell
@@ -352,6 +353,24 @@ def print_status(found: "FederationStatus") -> None:
         say(problem, "missing", console)
     for hint in found.hints:
         say(hint, "hint", console)
+
+
+def print_rules(rules: Mapping[str, Mapping[str, float | bool] | None]) -> None:
+    """Print what sites say of their policies, a line each; rules without a value do not hold at any site."""
+    names = [name for name in SHARED if any(said and name in said for said in rules.values())]
+    lines = [[site, *(_rule(said, name) for name in names)] for site, said in rules.items() if said]
+    if lines:
+        _whole_lines().print(table_of("site", *numbers(*names), rows=lines))
+    if silent := [site for site, said in rules.items() if not said]:
+        say(
+            f"{', '.join(silent)}: no policy, or one that is not shared (there: flareclust site policy KIT --share-rules)",
+            "unknown",
+        )
+
+
+def _rule(said: Mapping[str, float | bool], name: str) -> str:
+    value = said.get(name, "-")
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def print_budget(found: Budget) -> None:

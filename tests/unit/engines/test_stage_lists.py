@@ -31,9 +31,17 @@ def test_every_step_of_a_job_is_in_the_list_once(algorithm):
 def test_the_stages_of_a_job_are_in_the_list_in_its_order(name, params, expected):
     executor = get(name).build(3, 0, params)[0]
     listed = [one.name for one in stages_of(executor)]
-    gate, views = site_stages(executor, SiteSession(Policy(), "a job"))
+    gate, views = site_stages(executor, SiteSession(Policy(max_numbers_per_row=1.0), "a job"))
     found = [type(stage).__name__ for stage in (*gate, *views)]
-    assert found == ["PolicyStage", "MaskingStage", "RowStage", "GroupingStage", *expected, "CentroidStage"]
+    assert found == [
+        "PolicyStage",
+        "MaskingStage",
+        "RowStage",
+        "GroupingStage",
+        "SaturationStage",
+        *expected,
+        "CentroidStage",
+    ]
     assert [name for name in listed if name in found] == found
     assert listed[-1] == "SchemaStage"
 
@@ -43,3 +51,8 @@ def test_each_has_a_sentence_about_it():
         executor = algorithm.build(3)[0]
         for one in (*phases_of(type(executor)), *stages_of(executor)):
             assert one.does.endswith("."), one.name
+
+
+def test_a_policy_without_limits_has_no_stage_for_them():
+    gate, _ = site_stages(get("lloyd").build(3)[0], SiteSession(Policy(), "a job"))
+    assert [type(stage).__name__ for stage in gate][-1] == "GroupingStage"
