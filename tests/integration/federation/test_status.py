@@ -1,6 +1,7 @@
 """What a real server says of its sites and jobs."""
 
 import time
+from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
@@ -11,8 +12,11 @@ from jobs import Job
 from flareclust._foundation.certificates import first_end
 from flareclust._foundation.version import __version__
 from flareclust.engines.options import JobOptions
+from flareclust.platform.site_rules import federation_rules
 from flareclust.platform.status import federation_status
+from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
+from flareclust.sites.policy_file import policy_of, remove_policy, write_policy
 
 pytestmark = pytest.mark.slow
 
@@ -42,3 +46,15 @@ def test_a_site_that_is_stopped_is_missing_since_its_last_job(federation):
     assert missing.name == AWAY
     assert missing.expected
     assert missing.last_seen == found.jobs[0].submitted
+
+
+def test_a_lead_sees_the_rules_of_the_site_that_shares_them(federation):
+    kit = federation.kit(SITES[0])
+    before = policy_of(kit / "local")
+    write_policy(kit / "local", replace(before or Policy(), min_count=17, share_rules=True))
+    try:
+        rules = federation_rules(federation.kit(LEAD))
+    finally:
+        write_policy(kit / "local", before) if before is not None else remove_policy(kit / "local")
+    assert rules[SITES[0]]["min_count"] == 17
+    assert {rules[site] for site in rules if site != SITES[0]} == {None}
