@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.results.artifacts import PICTURE
+from flareclust.experiment.results.disclosure import PICTURE
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.federation import OnRound

@@ -27,7 +27,8 @@ def stability(
 ) -> None:
     """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
     from flareclust.experiment.reports import terminal
-    from flareclust.experiment.results.artifacts import REPORT, check_unused
+    from flareclust.experiment.results.artifacts import check_unused
+    from flareclust.experiment.results.disclosure import REPORT
     from flareclust.studies.stability import stability as repeat
 
     if out is not None and not overwrite:

@@ -57,10 +57,12 @@ def microaggregate(X: FloatArray, floor: int, withdrawn: BoolArray | None = None
         withdrawn: which rows (n,) may be in no group that is used. Their groups are left out as a whole, and all others are
             the same to the last bit as without this, so that two results can be subtracted for whole groups only.
     """
-    return (rows for rows, _, _ in microaggregate_with_sources(X, floor))
+    return (rows for rows, _, _ in microaggregate_with_sources(X, floor, withdrawn))
 
 
-def microaggregate_with_sources(X: FloatArray, floor: int) -> Iterator[tuple[FloatArray, IntArray, IntArray]]:
+def microaggregate_with_sources(
+    X: FloatArray, floor: int, withdrawn: BoolArray | None = None
+) -> Iterator[tuple[FloatArray, IntArray, IntArray]]:
     """Yield what `microaggregate` does, and for each synthetic row the place in X (m,) of a row that it stands for, each once, and
     the number of their group (m,) in the chunk.
     """
@@ -71,15 +73,11 @@ def microaggregate_with_sources(X: FloatArray, floor: int) -> Iterator[tuple[Flo
         shown, labels = grouped(rows[order], floor)
         by_group = np.argsort(labels, kind="stable")
         by_group = by_group[labels[by_group] >= 0]
-        yield _synthetic_rows(shown, labels), part.start + order[by_group], labels[by_group]
-        own = np.array(X[part])
-        order = _order(own)
-        shown, labels = grouped(own[order], floor)
-        made = _synthetic_rows(shown, labels)
+        made, sources, groups = _synthetic_rows(shown, labels), part.start + order[by_group], labels[by_group]
         if withdrawn is not None:
-            gone = np.unique(labels[withdrawn[part][order]])
-            made = made[~np.isin(np.sort(labels[labels >= 0]), gone)]  # made group by group
-        yield made
+            stays = ~np.isin(groups, labels[withdrawn[part][order]])
+            made, sources, groups = made[stays], sources[stays], groups[stays]
+        yield made, sources, groups
 
 
 def in_order(X: FloatArray) -> FloatArray:
@@ -88,10 +86,6 @@ def in_order(X: FloatArray) -> FloatArray:
 
 
 def _order_of(X: FloatArray) -> IntArray:
-    return X[_order(X)]
-
-
-def _order(X: FloatArray) -> IntArray:
     return np.lexsort(X.T[::-1])
 
 

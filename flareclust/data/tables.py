@@ -133,12 +133,12 @@ class Table:
     truth: tuple[str, ...] | None = field(default=None, repr=False)
     outcomes: FloatArray | None = field(default=None, repr=False)
     groups: IntArray | None = field(default=None, repr=False)
+    withdrawn: BoolArray | None = field(default=None, repr=False)
+    not_found: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
         """Keep outcomes from being taken for those of other rows."""
         assert self.outcomes is None or len(self.outcomes) == len(self.X), "as many outcomes as rows"
-    withdrawn: BoolArray | None = field(default=None, repr=False)
-    not_found: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -220,6 +220,9 @@ class Reader(ABC):
         """Return which of the rows (n,) that were read stay in the table; None for all."""
         return None
 
+    def _keep(self, rows: BoolArray) -> None:  # noqa: B027 (readers that know no more have nothing to drop)
+        """Drop what the reader knows of other rows than these (n,), beside their cells and ids."""
+
     def _file_rows(self, rows: BoolArray) -> int:
         """Return how many rows of the files some rows (n,) of the table are."""
         return int(rows.sum())
@@ -259,14 +262,13 @@ class Reader(ABC):
                 return self._finished(None, files)
             kept, about = self._without_withdrawn(ids, kept)
             if kept is not None:
+                self._keep(kept)
                 store.keep(kept)
+                outcomes = None if outcomes is None else outcomes[kept]
                 all_ids, ids = ids, Ids()
                 ids.extend(compress(all_ids, kept))
             own_ids = ids if len(ids) else None
-            return self._finished(
-                Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats, outcomes=outcomes),
-                files,
-            )
+            about |= {"outcomes": outcomes}
             rows = Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats, **about)
             return self._finished(rows, files)
         finally:

@@ -11,6 +11,7 @@ __all__ = [
     "moved",
     "noisy_profiles",
     "null_reference",
+    "outcomes",
     "profile_words",
     "profiles",
     "received",

@@ -51,14 +51,11 @@ class SiteSession:
         if self._aggregated is None or self._aggregated[0].X is not table.X:
             shown = _microaggregated(table, self.policy.min_count)
             if not len(shown.X):
-            X = _stored(table, microaggregate(table.X, self.policy.min_count, table.withdrawn))
-            if not len(X):
                 raise Refusal(
                     f"has no group of at least {self.policy.min_count} rows that are alike and yet differ, so nothing it may "
                     "send (its policy: min_count)"
                 )
             self._aggregated = table, shown
-            self._aggregated = table, replace(table, X=X, ids=None, stamp=None, withdrawn=None)
         return self._aggregated[1]
 
     def bounded(self, table: Table, most: int) -> Table:
@@ -90,18 +87,19 @@ class SiteSession:
 def _microaggregated(table: Table, floor: int) -> Table:
     """Return a table with rows that stand for groups of the table's; with outcomes, each has that of a row of its group."""
     if table.outcomes is None:
-        return replace(table, X=_stored(table, microaggregate(table.X, floor)), ids=None, stamp=None)
+        X = _stored(table, microaggregate(table.X, floor, table.withdrawn))
+        return replace(table, X=X, ids=None, stamp=None, withdrawn=None)
     sources, groups = list[IntArray](), list[IntArray]()
 
     def shown() -> Iterator[FloatArray]:
-        for rows, places, own in microaggregate_with_sources(table.X, floor):
+        for rows, places, own in microaggregate_with_sources(table.X, floor, table.withdrawn):
             groups.append(own + 1 + (groups[-1].max(initial=-1) if groups else -1))
             sources.append(places)
             yield rows
 
     X = _stored(table, shown())
-    outcomes = table.outcomes[np.concatenate(sources)]
-    return replace(table, X=X, ids=None, stamp=None, outcomes=outcomes, groups=np.concatenate(groups))
+    outcomes, own = table.outcomes[np.concatenate(sources)], np.concatenate(groups)
+    return replace(table, X=X, ids=None, stamp=None, outcomes=outcomes, groups=own, withdrawn=None)
 
 
 def _stored(table: Table, parts: Iterable[FloatArray]) -> FloatArray:

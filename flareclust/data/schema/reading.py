@@ -107,10 +107,11 @@ class Typed(Reader):
             )
         if keep not in ("first", "last") or not self._repeated or any(reader.faulty for reader in self._columns):
             return None
-        stays = ~np.repeat(again, times[left])
-        self._classes = list(compress(self._classes, stays))
-        self._outcomes = [np.concatenate(self._outcomes)[stays]] if self._outcomes else []
-        return stays
+        return np.asarray(~np.repeat(again, times[left]))
+
+    def _keep(self, rows: BoolArray) -> None:
+        self._classes = list(compress(self._classes, rows))
+        self._outcomes = [np.concatenate(self._outcomes)[rows]] if self._outcomes else []
 
     def _file_rows(self, rows: BoolArray) -> int:
         times = np.concatenate(self._times)
@@ -180,8 +181,8 @@ class Typed(Reader):
             else:
                 self._classes += [texts[j] for j in kept]
         if self._outcome is not None:
-            own = cells[len(self._columns) + len(self._texts) :]
-            self._outcomes.append(self._outcome.read(own, self._rows)[kept])
+            others = cells[len(self._columns) + len(self._texts) :]
+            self._outcomes.append(self._outcome.read(others, self._rows)[kept])
         self._rows += n
         if not len(kept) or any(reader.faulty for reader in self._columns):
             return None

@@ -17,8 +17,8 @@ from flareclust.experiment.tables.typed_rows import settled_settings
 _VALUED = (
     *("data", "partition", "n_sites", "seed", "engine", "kit", "criterion", "id_column", "truth", "table_schema"),
     *(name for name in RunSettings.model_fields if name not in ("seed", "secure_sums")),
-    *("match_to", "title", "row_name", "cohort", "dropout", "expect_sites", "wait_for", "wait_seconds", "columns"),
-    *("match_to", "start_from", "cohort", "dropout", "expect_sites", "wait_for", "wait_seconds", "columns"),
+    *("match_to", "start_from", "title", "row_name", "cohort", "dropout", "expect_sites", "wait_for", "wait_seconds"),
+    "columns",
 )
 
 

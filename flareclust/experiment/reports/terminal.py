@@ -146,8 +146,8 @@ def print_result(result: Result) -> None:
     console.print(table_of("measure", *numbers("value"), rows=rows))
     for line in _profile_lines(result):
         console.print(line) if isinstance(line, Table) else say(line)
-    for shown in outcome_lines(result.arrays):
-        say(shown) if isinstance(shown, str) else console.print(_plain(shown))
+    for part in outcome_lines(result.arrays):
+        say(part) if isinstance(part, str) else console.print(_plain(part))
     if found.continuity:
         say(found.continuity)
     if (chosen := found.choice) is not None:

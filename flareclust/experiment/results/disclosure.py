@@ -14,6 +14,7 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import disclosure as checks
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.disclosure import FAIL, PASS, REVIEW, SATURATED, Cells, Finding, Output, Rule
+from flareclust.evaluation.outcomes import outcomes_of
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.results.profiled import shown_noisy_profiles
@@ -148,6 +149,7 @@ class _Outputs:
         yield from self._of_clusters()
         yield from self._of_profiles()
         yield from self._of_sites()
+        yield from self._of_outcomes()
         yield from self._of_rows()
         yield from self._of_the_whole()
         yield from self._of_arrays()
@@ -259,6 +261,20 @@ class _Outputs:
             files = (REPORT, outcome_files.ARRAYS) if cluster_arrays.SITE_ROWS in self.result.arrays else (REPORT,)
             yield Output("site_rows", "table", "rows of each site in each cluster", files, cells, noisy=False)
 
+    def _of_outcomes(self) -> Iterator[Output]:
+        """Give the numbers of rows by outcome; of a curve those that leave it at each time."""
+        if (found := outcomes_of(self.result.arrays)) is None:
+            return
+        about = "outcomes", "table", "outcomes of the clusters, with a test", (REPORT, outcome_files.ARRAYS)
+        if found.form.kind == "number":
+            yield Output(*about, Cells(found.rows[:, None], self.clusters, ["rows"]))
+            return
+        kinds = ["censored", "events"] if found.form.kind == "time" else ["rows"]
+        names = [f"{cluster}, {kind}" for kind in kinds for cluster in self.clusters]
+        heads = [f"{time:g}" for time in found.form.times] if found.form.kind == "time" else list(found.values)
+        cells = Cells(found.counts.reshape(-1, len(heads)), names, heads, divided=found.form.kind != "time")
+        yield Output(*about, cells, properties={"width": found.form.every} if found.form.kind == "time" else {})
+
     def _of_rows(self) -> Iterator[Output]:
         """Give what shows single rows, and pictures."""
         result = self.result
@@ -290,7 +306,9 @@ class _Outputs:
     def _of_arrays(self) -> Iterator[Output]:
         """Give the arrays of result.npz that no other output is made of."""
         shown = {"centroids", cluster_arrays.COUNTS, cluster_arrays.SIGNAL}
-        others = [name for name in self.result.arrays if name not in shown and not name.startswith("profile_")]
+        others = [
+            name for name in self.result.arrays if name not in shown and not name.startswith(("profile_", "outcome_"))
+        ]
         if others:
             why = f"how many rows are behind other arrays is not known: {', '.join(others)}"
             yield Output("arrays", "custom", "other arrays of the algorithm", (outcome_files.ARRAYS,), unknown=why)
