@@ -1,6 +1,7 @@
 """What Prefect's page of a flow run shows: rounds and warnings as logs, tags, progress, and the result as an artifact."""
 
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,11 +27,17 @@ from flareclust.protocol.task import StepName
 from flareclust.tracking import store
 from flareclust.tracking.note import describe
 
-#: Keys of artifacts, by which Prefect lists all versions of one.
-RESULT, _ROUNDS, _SWEEP, TRIALS = "flareclust-result", "flareclust-rounds", "flareclust-sweep", "flareclust-trials"
+#: What keys of artifacts end in; Prefect lists all versions of one, so each flow has its own.
+_RESULT, _ROUNDS, _SWEEP, _TRIALS = "result", "rounds", "cells", "progress"
 
 #: Seconds between two reports of progress, each of which is a request.
 _PAUSE = 2.0
+
+
+def artifact_key(name: str) -> str:
+    """Return the key of an artifact of this flow run: the name of the flow, in the letters that Prefect allows, and this name."""
+    flow = re.sub(r"[^a-z0-9]+", "-", str(flow_run.flow_name or "flareclust").lower()).strip("-")
+    return f"{flow}-{name}"
 
 
 class _Progress:
@@ -42,7 +49,7 @@ class _Progress:
         steps.report(lambda: self._begin(key, description))
 
     def _begin(self, key: str, description: str) -> None:
-        made: Any = artifacts.create_progress_artifact(0.0, key=key, description=description)
+        made: Any = artifacts.create_progress_artifact(0.0, key=artifact_key(key), description=description)
         self._id = made
 
     def show(self, share: float, *, always: bool = False) -> None:
@@ -105,12 +112,15 @@ class RunPage:
         if page is not None:
             link = f"\n\n[The run in MLflow]({page})"
             saved = None if result.centroids_file is None else Path(result.centroids_file).with_name(PICTURE)
-            if result.run_id is not None and saved is not None and saved.exists():
-                # By its address: it shows rows, so it stays in MLflow, and readers need a way there.
+            served = store.resolve_uri(self._experiment.tracking_uri).startswith("http")
+            if served and result.run_id is not None and saved is not None and saved.exists():
+                # By its address: it shows rows, so it stays in MLflow, and readers need a way there. A file has no pages.
                 link += f"\n\n![picture]({store.file_address(page, result.run_id, PICTURE)})"
         summary = describe(result, self._experiment) + link + (f"\n\n{decision}" if decision else "")
         self._steps.report(
-            lambda: artifacts.create_markdown_artifact(summary, key=RESULT, description=self._experiment.name)
+            lambda: artifacts.create_markdown_artifact(
+                summary, key=artifact_key(_RESULT), description=self._experiment.name
+            )
         )
         if self._progress is not None:
             self._progress.show(100.0, always=True)
@@ -135,7 +145,7 @@ class StudyPage:
 
     def __init__(self, trials: int) -> None:
         self._trials, self._over, self._lock = trials, 0, Lock()
-        self._progress = _Progress(Steps(), TRIALS, f"of {trials} trials") if trials > 1 else None
+        self._progress = _Progress(Steps(), _TRIALS, f"of {trials} trials") if trials > 1 else None
 
     def trial_over(self) -> None:
         """Show that one more trial is over; threads may call it side by side."""
@@ -152,4 +162,4 @@ def show_study(done: Sequence[study_trials.TrialRun], page: str | None) -> None:
         for cell in study_trials.by_cell(done)
     ]
     about = None if page is None else f"[The sweep in MLflow]({page})"
-    Steps().report(lambda: artifacts.create_table_artifact(rows, key=_SWEEP, description=about))
+    Steps().report(lambda: artifacts.create_table_artifact(rows, key=artifact_key(_SWEEP), description=about))

@@ -5,7 +5,6 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the job f
 
 import json
 import logging
-import os
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict
@@ -31,6 +30,7 @@ from flareclust.cli.stability import stability
 from flareclust.cli.status import status
 from flareclust.cli.sweep import sweep
 from flareclust.cli.withdraw import withdraw
+from flareclust.cli.ui import served
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -260,11 +260,8 @@ def _ui(
         raise UserError(f"there is no MLflow store {file}; go to the folder of a tracked run, or give --uri")
     if problem := port_problem(port):
         raise UserError(f"port {port} cannot be used ({problem}); give another one with --port")
-    for what, page in pages_of(uri, in_experiment or usual_experiment(), port).items():
-        typer.echo(f"{what}: {page}")
-    typer.echo("Ctrl-C ends it")
-    sys.stdout.flush()  # the next line replaces this program
-    os.execv(command[0], command)
+    pages = pages_of(uri, in_experiment or usual_experiment(), port)
+    raise typer.Exit(served(command, port, [*(f"{what}: {page}" for what, page in pages.items()), "Ctrl-C ends it"]))
 
 
 @app.callback(invoke_without_command=True)

@@ -29,7 +29,7 @@ _MOST_MEASURES = 4
 _MOST_WARNINGS = 10
 
 #: Beginnings of the names of numbers with a length of the data in them: their unit is another one where columns were scaled.
-_LENGTHS = ("inertia", "shift", "moved", "mean_square")
+_LENGTHS = ("inertia", "kprototypes_cost", "shift", "moved", "mean_square")
 
 
 def describe(result: Result, experiment: Experiment) -> str:
@@ -62,7 +62,12 @@ def describe_study(found: StudySummary) -> str:
 
 
 def in_units(values: Mapping[str, float | None], arrays: Mapping[str, Array]) -> dict[str, float | None]:
-    """Return numbers under names that each have one unit: `inertia_scaled` where a result's arrays say that columns were scaled."""
+    """Return numbers under names that each have one unit: `inertia_scaled` where a result's arrays say that columns were scaled.
+
+    The cost of k-prototypes, which adds up distances and categories, is no inertia: `kprototypes_cost`.
+    """
+    if "gamma" in arrays:
+        values = {name.replace("inertia", "kprototypes_cost"): value for name, value in values.items()}
     scaled = scaling_of(arrays) is not None or bool(arrays.get("standardized", False))
     return {f"{name}_scaled" if scaled and name.startswith(_LENGTHS) else name: v for name, v in values.items()}
 

@@ -156,7 +156,7 @@ def version(client: Any, model_name: str, number: int) -> _Version:
     run = _known(client.get_run, entry.run_id) if entry.run_id else None
     if run is None:
         return _Version(number)
-    k = run.data.params.get("k", "")
+    k = "" if "k_range" in run.data.params else run.data.params.get("k", "")  # of a range each run chooses its own
     return _Version(number, dict(run.data.metrics), run.data.params.get("algorithm"), int(k) if k.isdecimal() else None)
 
 

@@ -114,6 +114,8 @@ def _run_params(experiment: Experiment) -> dict[str, Any]:
     if experiment.partition == "none":
         del params["n_sites"]  # as many as have brought rows; the metrics say how many took part
     params |= {name: value for name, value in values.items() if name not in _ALWAYS and value != fields[name].default}
+    if experiment.k_range is not None:  # k is logged once it is chosen
+        params |= {"k": None, "k_range": "{}..{}".format(*experiment.k_range)}
     settings = registry.get(experiment.algorithm).parameters() | experiment.params
     params |= {f"param.{name}": value for name, value in settings.items()}
     return {name: value for name, value in params.items() if value is not None}
@@ -157,9 +159,11 @@ def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Expe
         counts["chosen_k"] = float(result.k)
     if (outcomes := outcomes_of(result.arrays)) is not None and (tests := outcomes.tests()):
         counts["outcome_p"] = tests[-1].p
+    chosen = {} if experiment.k_range is None else {"k": result.k}
+    counts |= {f"chosen_{name}": float(value) for name, value in chosen.items()}
     cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
     cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
-    tracker.log(run_id, numbers_of({**in_units(result.metrics, result.arrays), **counts}, cost))
+    tracker.log(run_id, numbers_of({**in_units(result.metrics, result.arrays), **counts}, cost), params=chosen)
     tracker.log_files(run_id, sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE))
     tracker.log_centroids(run_id, result.centroids, result.columns)
     if (outcomes := outcomes_of(result.arrays)) is not None:

@@ -48,6 +48,8 @@ _WHERE = {
 
 #: Of the statuses of outputs.
 _STATUS_COLOURS = {"pass": "color:#2a6e3b", "review": "color:#8a5a00", "fail": "color:#bd1f01"}
+#: What k-prototypes has in the place of the inertia.
+_MIXED_COST = "cost of k-prototypes (squared distances of numbers, plus gamma for each category that differs)"
 
 _MEASURES = {
     "inertia": "inertia (sum of squared distances to the centroids)",
@@ -272,7 +274,8 @@ def _measures(found: Summary) -> Table | None:
         if name == "simplified_silhouette":
             rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", shown))
         else:
-            rows.append((_MEASURES.get(name, name.replace("_", " ")), shown))
+            mixed = name == "inertia" and "gamma" in result.arrays
+            rows.append((_MIXED_COST if mixed else _MEASURES.get(name, name.replace("_", " ")), shown))
     if found.assessed:
         rows.append(("rows assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree

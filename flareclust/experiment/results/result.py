@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from flareclust._foundation.display import printable, shortened, some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+
+#: So many metrics, clusters and warnings are printed.
+_MOST_SHOWN, _MOST_WARNINGS = 8, 6
 
 #: The fields of the JSON object, in its order.
 JSON_FIELDS = (
@@ -374,6 +378,24 @@ class Result:
         from flareclust.experiment.results.artifacts import save  # which loads NVFlare, as the next one does
 
         return save(self, Path(folder))
+
+    def __str__(self) -> str:
+        """Return what fits on a terminal of 24 lines of 80 letters: what ran, metrics, sizes of clusters, warnings, where the files are."""
+        found = self.cluster_rows
+        sizes = (
+            "" if found is None else some([f"{c}: {n:,}" for c, n in enumerate(found.tolist())], _MOST_SHOWN, "more")
+        )
+        lines = [
+            f"{self.algorithm}, {self.engine}: {self.centroids_found} of {self.k} centroids, {self.took_part}, {self.rounds} rounds",
+            *[f"{name}: {'undefined' if value is None else f'{value:,.4f}'}" for name, value in self.metrics.items()][
+                :_MOST_SHOWN
+            ],
+            *([f"rows by cluster: {sizes}"] if sizes else []),
+            *(f"- {warning}" for warning in self.warnings[:_MOST_WARNINGS]),
+            *([f"and {more} more warnings"] if (more := len(self.warnings) - _MOST_WARNINGS) > 0 else []),
+            *([f"files: {Path(self.centroids_file).parent}"] if self.centroids_file else []),
+        ]
+        return "\n".join(shortened(printable(line), 79) for line in lines)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -129,7 +129,7 @@ def test_a_study_is_a_parent_and_a_child_per_trial_with_one_batch_each(server, s
         "compare.html",
     }
     assert flow_states("one") == [("COMPLETED", "4 trials run")]
-    assert shown_of("one") == {"flareclust-trials": 100.0, "flareclust-sweep": 2}
+    assert shown_of("one") == {"flareclust-trials-progress": 100.0, "flareclust-trials-cells": 2}
 
 
 def shown_of(name: str) -> dict[str, float]:

@@ -18,6 +18,7 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.options import COMMANDS, Option
 from flareclust.cli.settings import parse_settings, takes
+from flareclust.cli.ui import served
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms, executors
 from tests.patience import PATIENCE
@@ -298,7 +299,7 @@ def test_jobs_export_writes_a_job_whose_classes_load(command, tmp_path):
 
 @pytest.mark.parametrize(("store", "words"), [(False, "no MLflow store"), (True, "port 5056 cannot be used")])
 def test_ui_says_what_it_cannot_show(command, tmp_path, monkeypatch, store, words):
-    monkeypatch.setattr(os, "execv", lambda path, argv: pytest.fail("handed over"))
+    monkeypatch.setattr("flareclust.cli.main.served", lambda *given: pytest.fail("was started"))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     if store:
         (tmp_path / "runs.db").touch()
@@ -309,18 +310,42 @@ def test_ui_says_what_it_cannot_show(command, tmp_path, monkeypatch, store, word
     assert (done.code, words in done.err) == (2, True)
 
 
-def test_ui_hands_over_to_mlflow(command, store, monkeypatch):
+def test_ui_runs_mlflow_and_prints_the_address_once_it_answers(command, store, monkeypatch):
     calls = []
-    monkeypatch.setattr(os, "environ", dict(os.environ))  # what the command adds is for the program that it becomes
-    monkeypatch.setattr(os, "execv", lambda path, argv: calls.append((path, argv)))
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # what the command adds is for the program that it runs
+    monkeypatch.setattr("flareclust.cli.main.served", lambda *given: calls.append(given) or 0)
     done = command("ui", "--port", "5055", "--uri", store)
     assert (done.code, done.err) == (0, "")
-    assert re.search(r"^runs of flareclust: http://127.0.0.1:5055/#/experiments/\d+/runs\?", done.out)
-    ((path, argv),) = calls
-    assert path == argv[0] == sys.executable
+    ((argv, port, lines),) = calls
+    assert re.search(r"^runs of flareclust: http://127.0.0.1:5055/#/experiments/\d+/runs\?", lines[0])
+    assert (port, argv[0]) == (5055, sys.executable)
     assert argv[1:4] == ["-m", "mlflow", "ui"]
     assert store in argv
     assert argv[argv.index("--port") + 1] == "5055"
+
+
+def test_lines_are_printed_once_a_port_answers_and_not_where_the_program_ends_before(capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    lines = [
+        "import socket",
+        f"with socket.create_server(('127.0.0.1', {port})) as s:",
+        "    s.accept()",
+        "    s.accept()",
+    ]
+    shown = []
+
+    def say(text):
+        shown.append(text)
+        socket.create_connection(("127.0.0.1", port)).close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.echo", say)
+        assert served([sys.executable, "-c", "\n".join(lines)], port, ["page: here", "Ctrl-C ends it"]) == 0
+        assert shown == ["page: here\nCtrl-C ends it"]
+        assert served([sys.executable, "-c", "raise SystemExit(3)"], port, ["page: here"]) == 3
+    assert len(shown) == 1
 
 
 def test_a_command_has_the_options_of_a_table_and_names_those_that_it_uses_itself(monkeypatch):

@@ -95,7 +95,8 @@ def test_a_folder_of_a_run_that_was_not_tracked_is_logged_too(store, tmp_path, s
     logged = run_logging._log_result(tmp_path / "plain")
     assert (logged.known, run_logging._log_result(tmp_path / "plain").known) == (False, True)
     run = Tracker(store)._client.get_run(logged.run_id)
-    assert run.data.params["k"] == "3"
+    assert run.data.params["k"] == str(result.k)
+    assert run.data.params.get("k_range") == settings.get("k")
     assert run.data.metrics["final/inertia"] == result.metrics["inertia"]
 
 
