@@ -51,6 +51,7 @@ def test_a_result_without_matplotlib_has_all_but_the_pictures(without, tmp_path)
     without("matplotlib")
     result = flareclust.run("feca", data="iris", n_sites=3, out=tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "disclosure.json",
         "labels.csv",
         "report.html",
         "result.json",

@@ -281,7 +281,8 @@ class _Outputs:
         plots, gaps = installed("plots"), partial.is_partial(result.arrays)
         if result.sites:
             files = (*([REPORT] if has_map(result) else []), *([PICTURE] if plots else []))
-            yield Output("rows", "microdata", "rows by cluster and site", files)
+            if files:
+                yield Output("rows", "microdata", "rows by cluster and site", files)
         elif gaps and plots:
             known = tuple(self._with_gaps())
             yield Output("picture", "plot", "columns of the sites and centroids", (PICTURE,), self.rows, findings=known)
