@@ -29,8 +29,8 @@ from flareclust.cli.site import site_app
 from flareclust.cli.stability import stability
 from flareclust.cli.status import status
 from flareclust.cli.sweep import sweep
-from flareclust.cli.withdraw import withdraw
 from flareclust.cli.ui import served
+from flareclust.cli.withdraw import withdraw
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -155,8 +155,6 @@ def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Expe
     refused = {} if result.outcome is None else result.outcome.refused
     folder = Path(result.centroids_file or "").parent
     counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(result.n_sites - len(refused))}
-    if experiment.k_range is not None:
-        counts["chosen_k"] = float(result.k)
     if (outcomes := outcomes_of(result.arrays)) is not None and (tests := outcomes.tests()):
         counts["outcome_p"] = tests[-1].p
     chosen = {} if experiment.k_range is None else {"k": result.k}

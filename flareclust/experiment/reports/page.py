@@ -48,6 +48,7 @@ _WHERE = {
 
 #: Of the statuses of outputs.
 _STATUS_COLOURS = {"pass": "color:#2a6e3b", "review": "color:#8a5a00", "fail": "color:#bd1f01"}
+
 #: What k-prototypes has in the place of the inertia.
 _MIXED_COST = "cost of k-prototypes (squared distances of numbers, plus gamma for each category that differs)"
 
